@@ -1,0 +1,76 @@
+"""The error tree. Every error says what happened, where, and what to do about it.
+
+    TailraceError
+    ├── ConfigError        a task file, option or environment that cannot work
+    ├── SourceError        the source database refused, or is not set up for capture
+    │   └── PositionError  a position that is gone, ahead of the log, or of another server
+    ├── FormatError        bytes or rows that are not what their format promises
+    │   └── ValueRangeError  a value that its column's lake type cannot hold
+    ├── ApplyError         changes that could not be applied to a target
+    └── UnsupportedError   a declared gap: the feature exists elsewhere, not here
+"""
+
+from __future__ import annotations
+
+
+class TailraceError(Exception):
+    """Root of all errors tailrace raises on purpose.
+
+    Args:
+        what: one sentence, what went wrong.
+        where: source, table, position: whatever narrows it down.
+        hint: what the reader should do now (a command, an SQL statement, a setting).
+
+    >>> print(TailraceError("slot 'shop' is missing", where="postgresql://db/shop", hint="run `tailrace run shop.yaml`"))
+    slot 'shop' is missing
+      where: postgresql://db/shop
+      hint: run `tailrace run shop.yaml`
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what, where, hint)
+        self.what, self.where, self.hint = what, where, hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (baseline workers, Spark tasks): keyword arguments must survive.
+        return _rebuild, (type(self), self.what, self.where, self.hint)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def _rebuild(kind: type[TailraceError], what: str, where: str | None, hint: str | None) -> TailraceError:
+    return kind(what, where=where, hint=hint)
+
+
+class ConfigError(TailraceError):
+    """A task file, option or environment that cannot work."""
+
+
+class SourceError(TailraceError):
+    """The source database refused, or is not set up for capture."""
+
+
+class PositionError(SourceError):
+    """A position that is gone, ahead of the log, or belongs to another server."""
+
+
+class FormatError(TailraceError):
+    """Bytes or rows that are not what their format promises."""
+
+
+class ValueRangeError(FormatError):
+    """A value that its column's lake type cannot hold (NaN in a decimal, a year before 1)."""
+
+
+class ApplyError(TailraceError):
+    """Changes that could not be applied to a target."""
+
+
+class UnsupportedError(TailraceError):
+    """A declared gap: asked of something that says it cannot."""

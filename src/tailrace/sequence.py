@@ -1,0 +1,88 @@
+"""The 35-digit change sequence: 16 digits of commit time, 19 digits of change number.
+
+`YYYYMMDDHHmmSShh` (UTC, hundredths) + zero-padded number. Fixed width, so text order is numeric order.
+The time part never runs backwards within a task; the number is the task's running count of log records,
+so gaps between changes are normal (source: spec/qlik.md §1.2).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import numpy.typing as npt
+
+WIDTH = 35
+TIME_DIGITS = 16
+NUMBER_DIGITS = 19
+FIRST = "0" * WIDTH
+"""Smaller than every real change sequence."""
+
+_THOUSANDS = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8).reshape(1000, 3)
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def time_part(commit_us: int) -> int:
+    """The 16 digits of a commit time, as an integer.
+
+    >>> time_part(0)
+    1970010100000000
+    >>> time_part(1_700_000_000_123_456)
+    2023111422132012
+    """
+    at = _EPOCH + dt.timedelta(microseconds=int(commit_us))
+    return int(at.strftime("%Y%m%d%H%M%S").rjust(14, "0")) * 100 + at.microsecond // 10_000
+
+
+def make(time: int, number: int) -> str:
+    """One change sequence from its two parts.
+
+    >>> make(2023111422132012, 7)
+    '20231114221320120000000000000000007'
+    """
+    return f"{time:0{TIME_DIGITS}d}{number:0{NUMBER_DIGITS}d}"
+
+
+def number_of(seq: str) -> int:
+    """The change number of a change sequence.
+
+    >>> number_of("20231114221320120000000000000000007")
+    7
+    """
+    return int(seq[TIME_DIGITS:])
+
+
+def digits(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+    """Zero-padded ASCII digits, one row a value, without a Python loop over rows.
+
+    >>> digits(np.array([7, 123456]), 8).tobytes()
+    b'0000000700123456'
+    """
+    groups = -(-width // 3)
+    out = np.empty((len(values), groups * 3), np.uint8)
+    rest = values.astype(np.int64)
+    for g in range(groups - 1, -1, -1):
+        rest, low = np.divmod(rest, 1000) if g else (rest, rest)
+        out[:, g * 3 : g * 3 + 3] = _THOUSANDS[low]
+    return out[:, groups * 3 - width :]
+
+
+def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Change sequences as an (n, 35) matrix of ASCII digits.
+
+    >>> make_many(np.array([2023111422132012]), np.array([7])).tobytes()
+    b'20231114221320120000000000000000007'
+    """
+    return np.ascontiguousarray(np.hstack([digits(times, TIME_DIGITS), digits(numbers, NUMBER_DIGITS)]))
+
+
+def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """The change numbers of an (n, 35) matrix of ASCII digits.
+
+    >>> numbers_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, 35))
+    array([7])
+    """
+    out = np.zeros(len(seqs), np.int64)
+    for k in range(TIME_DIGITS, WIDTH):
+        out = out * 10 + (seqs[:, k].astype(np.int64) - 48)
+    return out
