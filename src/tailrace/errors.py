@@ -1,16 +1,18 @@
 """The error tree. Every error says what happened, where, and what to do about it.
 
-    TailraceError
-    ├── ConfigError        a task file, option or environment that cannot work
-    ├── SourceError        the source database refused, or is not set up for capture
-    │   └── PositionError  a position that is gone, ahead of the log, or of another server
-    ├── FormatError        bytes or rows that are not what their format promises
-    │   └── ValueRangeError  a value that its column's lake type cannot hold
-    ├── ApplyError         changes that could not be applied to a target
-    └── UnsupportedError   a declared gap: the feature exists elsewhere, not here
+TailraceError
+├── ConfigError        a task file, option or environment that cannot work
+├── SourceError        the source database refused, or is not set up for capture
+│   └── PositionError  a position that is gone, ahead of the log, or of another server
+├── FormatError        bytes or rows that are not what their format promises
+│   └── ValueRangeError  a value that its column's lake type cannot hold
+├── ApplyError         changes that could not be applied to a target
+└── UnsupportedError   a declared gap: the feature exists elsewhere, not here
 """
 
 from __future__ import annotations
+
+import re
 
 
 class TailraceError(Exception):
@@ -60,6 +62,10 @@ class PositionError(SourceError):
     """A position that is gone, ahead of the log, or belongs to another server."""
 
 
+class ConnectionLostError(SourceError):
+    """The source went away in the middle; trying again is safe, nothing was acknowledged that is not in LOG."""
+
+
 class FormatError(TailraceError):
     """Bytes or rows that are not what their format promises."""
 
@@ -74,3 +80,30 @@ class ApplyError(TailraceError):
 
 class UnsupportedError(TailraceError):
     """A declared gap: asked of something that says it cannot."""
+
+
+def from_spark(error: BaseException, *, where: str) -> TailraceError:
+    """What a Spark job or query died of. An error of ours that a task raised is found again in Spark's text.
+
+    >>> text = "PythonException: ... tailrace.errors.FormatError: odd\\n  where: LOG\\n  hint: look\\n\\n\\tat org.x"
+    >>> print(from_spark(RuntimeError(text.replace("\\\\n", chr(10))), where="store"))
+    odd
+      where: LOG
+      hint: look
+    """
+    if isinstance(error, TailraceError):
+        return error
+    text = str(error)
+    for name, kind in _kinds(TailraceError).items():
+        if found := re.search(rf"tailrace\.errors\.{name}: (.*?)(?:\n\s*\n|\n\s*at |\Z)", text, re.DOTALL):
+            parts = re.split(r"\n\s*(where|hint): ", found[1])
+            named = dict(zip(parts[1::2], parts[2::2], strict=False))
+            return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
+    return ApplyError(text.strip().split("\n\n")[0][:2000], where=where)
+
+
+def _kinds(root: type[TailraceError]) -> dict[str, type[TailraceError]]:
+    found = {root.__name__: root}
+    for kind in root.__subclasses__():
+        found |= _kinds(kind)
+    return found

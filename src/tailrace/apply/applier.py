@@ -1,0 +1,237 @@
+"""Applies what the store has written: slices of whole transactions, tables of a slice side by side.
+
+The applier follows the `stored` record (written before TRACKING). A slice is a run of store batches with at
+most `max_changes` rows (one batch at least), so it ends where source transactions end. Each target keeps its
+own progress, in its own commits; a slice that is applied again skips what a target already has.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import lake, log
+from ..change import PREFIX, ChangeTable, Relation
+from ..control import ledger
+from ..control.ledger import AppliedTable, Baseline, Stored
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from .plan import TableBatch
+from .targets.base import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
+APPLIED_APP = "tailrace/applied"
+_SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
+
+
+@dataclass(frozen=True)
+class ApplyPaths:
+    """Delta table paths an applier reads and writes, and the change table's path per table name."""
+
+    relations: str
+    stored: str
+    applied: str
+    baselines: str
+    changes: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
+    `position` on; `before` is the layout the target has when the segment begins."""
+
+    after: int
+    upto: int
+    position: str
+    relation: Relation
+    before: Relation
+
+
+def slices(pending: Sequence[Stored], max_changes: int) -> list[list[Stored]]:
+    """Cuts stored batches, in order, into slices of at most `max_changes` rows; a batch is never split."""
+    found: list[list[Stored]] = []
+    rows = 0
+    for batch in pending:
+        if not found or rows + batch.rows > max_changes:
+            found.append([])
+            rows = 0
+        found[-1].append(batch)
+        rows += batch.rows
+    return found
+
+
+def segments(
+    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int
+) -> list[Segment]:
+    """One table's range (after, upto] cut where its layout changes; `history` is that table's, in order."""
+    position = baseline.position if baseline else ""
+    past = [one for one in history if log.number(one) <= after or one is history[0]]
+    current = past[-1].relation
+    if baseline and not any(one.from_position.hex().upper() >= position for one in past):
+        current = baseline.relation
+    coming = [
+        one
+        for one in history
+        if after < log.number(one) <= upto and one.from_position.hex().upper() >= position
+    ]
+    found: list[Segment] = []
+    edges = [(after, current), *[(log.number(one) - 1, one.relation) for one in coming]]
+    before = current
+    for k, (start, relation) in enumerate(edges):
+        end = edges[k + 1][0] if k + 1 < len(edges) else upto
+        found.append(Segment(max(start, after), end, position, relation, before))
+        before = relation
+    return found
+
+
+class Applier:
+    """Brings targets up to what is stored; one instance per task, any thread may call `catch_up`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: ApplyPaths,
+        target: Target,
+        *,
+        max_changes: int,
+        parallel: int,
+        need_baseline: bool,
+    ) -> None:
+        self._spark, self._paths, self._target = spark, paths, target
+        self._max_changes, self._parallel, self._need_baseline = max_changes, parallel, need_baseline
+        self._lock = threading.Lock()
+        self._stored: list[Stored] = ledger.read_stored(paths.stored)
+        self._progress: dict[str, int] = {}
+        self._versions = (-1, -1)
+        self._history: dict[str, list[log.Layout]] = {}
+        self._baselines: dict[str, Baseline] = {}
+        self._recorded = lake.progress(paths.applied, APPLIED_APP)
+
+    def add(self, batch: Stored) -> None:
+        """Tells the applier of a store batch as soon as it is written."""
+        with self._lock:
+            if not self._stored or batch.upto > self._stored[-1].upto:
+                self._stored.append(batch)
+
+    @property
+    def recorded(self) -> int:
+        """The change number of the last recorded apply batch."""
+        return self._recorded
+
+    def catch_up(self, stop: threading.Event | None = None) -> list[AppliedTable]:
+        """Applies every pending slice; gives what was done, per table and slice."""
+        done: list[AppliedTable] = []
+        with self._lock:
+            self._refresh()
+            for one in slices(self._pending(), self._max_changes):
+                if stop is not None and stop.is_set():
+                    break
+                done += self._slice(one)
+            self._stored = [
+                b for b in self._stored if b.upto > self._recorded or any(self._lags(t, b) for t in b.tables)
+            ]
+        return done
+
+    def _lags(self, table: str, batch: Stored) -> bool:
+        return batch.upto > self._reached(table)
+
+    def _reached(self, table: str) -> int:
+        if table not in self._progress:
+            self._progress[table] = self._target.progress(table)
+        return self._progress[table]
+
+    def _ready(self, table: str) -> bool:
+        return not self._need_baseline or table in self._baselines
+
+    def _pending(self) -> list[Stored]:
+        """Stored batches with something to do: a ready table behind, or the batch itself not recorded."""
+        return [
+            b
+            for b in self._stored
+            if b.upto > self._recorded or any(self._ready(t) and self._lags(t, b) for t in b.tables)
+        ]
+
+    def _slice(self, batches: list[Stored]) -> list[AppliedTable]:
+        last = batches[-1]
+        counts: dict[str, dict[str, int]] = {}
+        for batch in batches:
+            for table, mine in batch.tables.items():
+                if self._ready(table) and self._lags(table, batch):
+                    total = counts.setdefault(table, dict.fromkeys(_SPECIAL, 0))
+                    for k in _SPECIAL:
+                        total[k] += mine.get(k, 0)
+        with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
+            done = list(pool.map(lambda t: self._table(t, last.upto, counts[t]), sorted(counts)))
+        flat = [one for many in done for one in many]
+        # A table whose baseline came later is behind the record; the record itself never goes back.
+        if last.upto > self._recorded:
+            ledger.write_applied(self._paths.applied, last, flat, APPLIED_APP)
+            self._recorded = last.upto
+        elif flat:
+            ledger.write_applied(self._paths.applied, last, flat)
+        return flat
+
+    def _table(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
+        done = []
+        for one in segments(self._history[table], self._baselines.get(table), self._reached(table), upto):
+            if one.relation != one.before or not self._target.exists(table):
+                self._target.alter(table, one.before, one.relation)
+            changes = read_changes(self._spark, self._paths.changes(table), one)
+            if changes is None:
+                continue
+            batch = TableBatch(table, one.relation, changes, one.upto, dict(counts))
+            out = self._target.apply(batch)
+            done.append(
+                AppliedTable(
+                    table, out.version, out.inserted, out.updated, out.deleted, out.missing, out.plan, out.seconds
+                )
+            )
+        self._progress[table] = upto
+        return done
+
+    def _refresh(self) -> None:
+        versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))
+        if versions == self._versions:
+            return
+        self._versions = versions
+        names: dict[int, str] = {}
+        self._history = {}
+        for one in log.layouts(self._paths.relations):
+            name = names.setdefault(one.relation.relid, one.relation.table)
+            self._history.setdefault(name, []).append(one)
+        fresh = ledger.read_baselines(self._paths.baselines)
+        for table, baseline in fresh.items():
+            if self._baselines.get(table) != baseline:
+                self._progress.pop(table, None)
+        self._baselines = fresh
+
+
+def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
+    """A segment of a change table, read from its parquet files (no Delta snapshot on the JVM's side); None
+    when no file can hold it."""
+    from pyspark.sql.types import StructType
+
+    def may_hold(low: str | None, high: str | None) -> bool:
+        return low is None or high is None or (number_of(high) > one.after and number_of(low) <= one.upto)
+
+    files = lake.files(path, SEQ, may_hold)
+    if not files:
+        return None
+    schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))
+    df = spark.read.schema(schema).parquet(*files)
+    return ChangeTable(restrict(df, one), one.relation.key, [c.name for c in one.relation.columns])
+
+
+def restrict(df: DataFrame, one: Segment) -> DataFrame:
+    """The rows of a segment: change numbers in (after, upto], and not yet in the baseline."""
+    from pyspark.sql import functions as F
+
+    number = F.substring(SEQ, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
+    kept = df.where((number > one.after) & (number <= one.upto))
+    return kept.where(F.col(POSITION) >= one.position) if one.position else kept

@@ -1,0 +1,168 @@
+"""The control tables: what was stored, what was applied, which baselines were taken.
+
+Small Delta tables under `<home>/control`, written in the same order as the data they speak of, so what they
+say is true after any crash. Positions are 40 hex digits (LOGADDR), numbers are change numbers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from .. import lake
+from ..change import Relation
+
+STORED_SCHEMA = pa.schema(
+    [
+        ("upto", pa.int64()), ("change_seq", pa.string()), ("position", pa.string()),
+        ("commit_time", pa.timestamp("us", "UTC")), ("table", pa.string()), ("relid", pa.int64()),
+        ("rows", pa.int64()), ("counts", pa.string()),
+    ]
+)  # fmt: skip
+APPLIED_SCHEMA = pa.schema(
+    [
+        ("upto", pa.int64()), ("change_seq", pa.string()), ("position", pa.string()),
+        ("applied_at", pa.timestamp("us", "UTC")), ("table", pa.string()), ("version", pa.int64()),
+        ("inserted", pa.int64()), ("updated", pa.int64()), ("deleted", pa.int64()), ("missing", pa.int64()),
+        ("plan", pa.string()), ("seconds", pa.float64()),
+    ]
+)  # fmt: skip
+BASELINES_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()), ("relid", pa.int64()), ("position", pa.string()), ("rows", pa.int64()),
+        ("version", pa.int64()), ("finished_at", pa.timestamp("us", "UTC")), ("seconds", pa.float64()),
+        ("layout", pa.string()),
+    ]
+)  # fmt: skip
+
+STORE_APP = "tailrace/store"
+"""App id under which change tables, TRACKING and `stored` keep the change number reached."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One store batch: the last commit in it, and what it put into each table's change table."""
+
+    upto: int
+    change_seq: str
+    position: str
+    commit_time: dt.datetime
+    tables: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Change-table rows of the batch."""
+        return sum(c.get("rows", 0) for c in self.tables.values())
+
+
+@dataclass(frozen=True)
+class AppliedTable:
+    """What one apply batch did to one target (rows), and the target's version after it."""
+
+    table: str
+    version: int
+    inserted: int
+    updated: int
+    deleted: int
+    missing: int
+    plan: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A finished baseline: changes at or after `position` are not in it; `version` is the target's."""
+
+    table: str
+    relation: Relation
+    position: str
+    rows: int
+    version: int
+    finished_at: dt.datetime
+    seconds: float
+
+
+def write_stored(path: str, batch: Stored, relids: Mapping[str, int]) -> None:
+    """Records a store batch: one row for the batch (table NULL) and one per table."""
+    head = {
+        "upto": batch.upto,
+        "change_seq": batch.change_seq,
+        "position": batch.position,
+        "commit_time": batch.commit_time,
+    }
+    rows = [dict(head, table=None, relid=None, rows=batch.rows, counts="{}")]
+    rows += [
+        dict(head, table=t, relid=relids[t], rows=c["rows"], counts=json.dumps(dict(c)))
+        for t, c in batch.tables.items()
+    ]
+    lake.append(path, pa.Table.from_pylist(rows, STORED_SCHEMA), progress={STORE_APP: batch.upto})
+
+
+def read_stored(path: str, after: int = -1) -> list[Stored]:
+    """Store batches later than a change number, oldest first."""
+    rows = _read(path, ds.field("upto") > after)
+    batches: dict[int, Stored] = {}
+    tables: dict[int, dict[str, Mapping[str, int]]] = {}
+    for r in sorted(rows, key=lambda r: (r["upto"], r["table"] or "")):
+        if r["table"] is None:
+            tables[r["upto"]] = {}
+            batches[r["upto"]] = Stored(
+                r["upto"], r["change_seq"], r["position"], r["commit_time"], tables[r["upto"]]
+            )
+        else:
+            tables[r["upto"]][r["table"]] = json.loads(r["counts"])
+    return list(batches.values())
+
+
+def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: str | None = None) -> None:
+    """Records an apply batch: one row for the batch (table NULL) and one per target touched."""
+    now = dt.datetime.now(dt.timezone.utc)
+    head = {"upto": upto.upto, "change_seq": upto.change_seq, "position": upto.position, "applied_at": now}
+    rows: list[dict[str, object]] = [dict(head, table=None)]
+    rows += [dict(head, **vars(t)) for t in tables]
+    lake.append(path, pa.Table.from_pylist(rows, APPLIED_SCHEMA), progress={app: upto.upto} if app else {})
+
+
+def read_applied(path: str, after: int = -1) -> list[dict[str, object]]:
+    """Rows of the applied table later than a change number, oldest first."""
+    rows = _read(path, ds.field("upto") > after)
+    return sorted(rows, key=lambda r: (r["upto"], r["table"] or ""))
+
+
+def write_baseline(path: str, done: Baseline) -> None:
+    """Records a finished baseline."""
+    row = {
+        "table": done.table,
+        "relid": done.relation.relid,
+        "position": done.position,
+        "rows": done.rows,
+        "version": done.version,
+        "finished_at": done.finished_at,
+        "seconds": done.seconds,
+        "layout": done.relation.to_json(),
+    }
+    lake.append(path, pa.Table.from_pylist([row], BASELINES_SCHEMA))
+
+
+def read_baselines(path: str) -> dict[str, Baseline]:
+    """The newest baseline of each table."""
+    found = {}
+    for r in sorted(_read(path), key=lambda r: r["finished_at"]):
+        relation = Relation.from_json(r["layout"])
+        found[r["table"]] = Baseline(
+            r["table"], relation, r["position"], r["rows"], r["version"], r["finished_at"], r["seconds"]
+        )
+    return found
+
+
+def _read(path: str, where: ds.Expression | None = None) -> list[dict[str, object]]:
+    if not lake.exists(path):
+        return []
+    rows: list[dict[str, object]] = DeltaTable(path).to_pyarrow_dataset().to_table(filter=where).to_pylist()
+    return rows

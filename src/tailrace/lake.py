@@ -1,0 +1,263 @@
+"""Delta tables without a JVM: parquet parts written by Arrow, committed by delta-rs.
+
+A part is streamed to the table's folder first and belongs to the table only once it is committed, so a
+crash leaves orphan files (vacuum removes them), never half a commit. Progress travels in the commit itself:
+each app id has a version that only grows, and a commit that would not move it forward is skipped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.schema import Field, Schema
+from deltalake.table import TableFeatures
+from deltalake.transaction import AddAction
+
+COMPRESSION = "snappy"
+ROW_GROUP = 256 * 1024
+_RETRIES = 20
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A closed parquet part, ready to be committed: path inside the table, bytes, rows, Delta statistics
+    (JSON text), modification time (ms)."""
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+    modified: int
+
+    def to_json(self) -> str:
+        """The part as JSON text: tasks hand it to the driver."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> AddedFile:
+        """The part that `to_json` wrote."""
+        return AddedFile(**json.loads(text))
+
+
+def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
+    """Arrow's file system for a table path or URI, and the path in it."""
+    if "://" in table:
+        fs, path = pa.fs.FileSystem.from_uri(table)
+        return fs, path
+    return pa.fs.LocalFileSystem(), str(Path(table).absolute())
+
+
+class Part:
+    """One parquet file being streamed into a table's folder.
+
+    `stats` names the columns whose smallest and largest values go into the commit (text, numbers, times);
+    readers then find files by range. Row groups are written as batches come; memory stays at one group.
+    """
+
+    def __init__(self, table: str, schema: pa.Schema, *, name: str = "", stats: Sequence[str] = ()) -> None:
+        self.path = f"{name or 'part'}-{uuid.uuid4().hex}.parquet"
+        self._schema, self._stats = schema, list(stats)
+        self._fs, folder = filesystem(table)
+        self._fs.create_dir(folder, recursive=True)
+        self._full = f"{folder}/{self.path}"
+        self._range: dict[str, tuple[Any, Any]] = {}
+        self.rows = 0
+        # Dictionaries pay for repeated words only; unique bytes (images, positions) would be hashed in vain.
+        words = [f.name for f in schema if f.name.endswith(("RECNAME", "change_oper", "operation"))]
+        self._writer = pq.ParquetWriter(
+            self._full, schema, filesystem=self._fs, compression=COMPRESSION, use_dictionary=words,
+            write_statistics=self._stats or True, store_schema=False,
+        )  # fmt: skip
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds rows; the schema must be the part's."""
+        if not batch.num_rows:
+            return
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        self._writer.write_table(table, row_group_size=ROW_GROUP)
+        self.rows += table.num_rows
+        for column in self._stats:
+            seen = pc.min_max(table[column]).as_py()
+            if seen["min"] is not None:
+                low, high = self._range.get(column, (seen["min"], seen["max"]))
+                self._range[column] = (min(low, seen["min"]), max(high, seen["max"]))
+
+    def close(self) -> AddedFile | None:
+        """Ends the file; None (and no file) when nothing was written."""
+        self._writer.close()
+        if not self.rows:
+            self._fs.delete_file(self._full)
+            return None
+        stats = {
+            "numRecords": self.rows,
+            "minValues": {k: _plain(low) for k, (low, _) in self._range.items()},
+            "maxValues": {k: _plain(high) for k, (_, high) in self._range.items()},
+            "nullCount": {},
+        }
+        size = self._fs.get_file_info(self._full).size
+        return AddedFile(self.path, size, self.rows, json.dumps(stats), int(time.time() * 1000))
+
+    def discard(self) -> None:
+        """Drops the file without a trace."""
+        self._writer.close()
+        self._fs.delete_file(self._full)
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, (dt.date, dt.datetime)) else value
+
+
+def exists(table: str) -> bool:
+    """Whether there is a Delta table at this path."""
+    return DeltaTable.is_deltatable(table)
+
+
+def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
+    """Makes an empty table; nothing happens when it is there."""
+    if not exists(table):
+        DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
+
+
+def version(table: str) -> int:
+    """The newest version of the table; -1 when there is no table."""
+    return DeltaTable(table).version() if exists(table) else -1
+
+
+def progress(table: str, app_id: str) -> int:
+    """How far an application has come in this table; -1 when it (or the table) never began."""
+    try:
+        reached = DeltaTable(table).transaction_version(app_id)
+    except TableNotFoundError:
+        return -1
+    return -1 if reached is None else int(reached)
+
+
+def commit(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    progress: Mapping[str, int],
+    schema: pa.Schema | None = None,
+    overwrite: bool = False,
+    info: Mapping[str, str] | None = None,
+) -> int | None:
+    """Commits parts together with progress; the table must exist.
+
+    Gives the new version, or None when every app id of `progress` has already come this far (a replay).
+    With `overwrite` the parts become the whole table, with `schema` when given. A concurrent writer
+    (maintenance, another app id) makes it try again from the table's newest version.
+    """
+    adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
+    properties = CommitProperties(
+        app_transactions=[Transaction(k, v) for k, v in progress.items()], custom_metadata=dict(info or {})
+    )
+
+    def once() -> int | None:
+        delta = DeltaTable(table)
+        reached = [delta.transaction_version(k) for k in progress]
+        if progress and all(
+            r is not None and r >= v for r, v in zip(reached, progress.values(), strict=True)
+        ):
+            return None
+        if overwrite and schema is not None:
+            _need_features(delta, schema)
+        delta.create_write_transaction(
+            list(adds), mode="overwrite" if overwrite else "append",
+            schema=schema if overwrite and schema is not None else delta.schema(), commit_properties=properties,
+        )  # fmt: skip
+        return int(DeltaTable(table).version())
+
+    return _retried(once)
+
+
+def _retried(once: Callable[[], int | None]) -> int | None:
+    for attempt in range(_RETRIES):
+        try:
+            return once()
+        except CommitFailedError:
+            if attempt == _RETRIES - 1:
+                raise
+            time.sleep(0.02 * 2 ** min(attempt, 6))
+    raise AssertionError("unreachable")
+
+
+def append(table: str, rows: pa.Table, *, progress: Mapping[str, int] | None = None) -> int | None:
+    """Adds a few rows (control tables), creating the table when it is missing."""
+    create(table, rows.schema)
+    part = Part(table, rows.schema)
+    part.write(rows)
+    added = part.close()
+    return commit(table, [added] if added else [], progress=progress or {})
+
+
+def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A small table, whole (control tables, relation history)."""
+    return DeltaTable(table).to_pyarrow_table(columns=list(columns) if columns else None)
+
+
+def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:
+    naive = any(pa.types.is_timestamp(f.type) and f.type.tz is None for f in schema)
+    if naive and "timestampNtz" not in (delta.protocol().writer_features or []):
+        delta.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+
+
+def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
+    """Appends nullable columns; those the table already has (by name) are passed over."""
+    delta = DeltaTable(table)
+    have = {f.name for f in delta.schema().fields}
+    new = [f for f in fields if f.name not in have]
+    if new:
+        _need_features(delta, pa.schema(new))
+        wanted = [Field.from_arrow(f) for f in new]
+        DeltaTable(table).alter.add_columns(wanted)
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The table's schema in plain Arrow types (string, binary: no views, no large ones)."""
+    return plain_schema(pa.schema(DeltaTable(table).schema().to_arrow()))
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with string and binary types that every reader knows."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return pa.string()
+        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+            return pa.binary()
+        return kind
+
+    return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema])
+
+
+def files(table: str, column: str, keep: Callable[[Any, Any], bool]) -> list[str]:
+    """Paths of the table's files for which `keep(smallest, largest)` of a column says yes.
+
+    Both are None for a file whose commit carries no statistics of that column.
+    """
+    actions = pa.table(DeltaTable(table).get_add_actions(flatten=True))
+    nothing = [None] * actions.num_rows
+    names = set(actions.column_names)
+    low = actions[f"min.{column}"].to_pylist() if f"min.{column}" in names else nothing
+    high = actions[f"max.{column}"].to_pylist() if f"max.{column}" in names else nothing
+    root = table.rstrip("/")
+    found = zip(actions["path"].to_pylist(), low, high, strict=True)
+    return sorted(f"{root}/{path}" for path, lo, hi in found if keep(lo, hi))
+
+
+def schema_json(schema: pa.Schema) -> str:
+    """A schema as Delta's JSON text; Spark reads it with `StructType.fromJson`."""
+    return Schema.from_arrow(schema).to_json()

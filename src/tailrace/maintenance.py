@@ -1,0 +1,100 @@
+"""Maintenance on a cadence: compaction, checkpoints of the Delta logs, retention of LOG by position stored.
+
+Nothing is removed that somebody still needs: LOG goes once it is stored and applied and older than
+`keep_log`; files that compaction replaced go after `vacuum_after`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import time
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import RemoveAction
+
+from . import lake
+from .apply.targets.base import Target
+from .control.ledger import STORE_APP, read_baselines
+from .control.task import Task
+from .sequence import number_of
+
+logger = logging.getLogger("tailrace.maintenance")
+
+
+class Maintenance:
+    """Keeps a task's tables in shape; one instance per pipeline."""
+
+    def __init__(self, task: Task, target: Target) -> None:
+        self._task, self._target = task, target
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the cadence says it is time again."""
+        return time.monotonic() - self._last >= self._task.maintenance.every
+
+    def run(self, applied: int) -> None:
+        """One round; `applied` is the change number up to which everything is applied."""
+        self._last = time.monotonic()
+        task, settings = self._task, self._task.maintenance
+        stored = lake.progress(task.tracking_path, STORE_APP)
+        trim_log(task.log_path, min(applied, stored), older_than_s=settings.keep_log)
+        tables = read_baselines(task.control_path("baselines"))
+        paths = [task.changes_path(t) for t in tables]
+        paths += [task.control_path(c) for c in ("stored", "applied", "baselines")]
+        for path in [*paths, task.tracking_path]:
+            if lake.exists(path):
+                compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
+        for table in tables:
+            self._target.maintain(table, settings.small_files, settings.vacuum_after)
+        for path in (task.log_path, task.relations_path):
+            vacuum(path, settings.vacuum_after)
+
+
+def trim_log(log: str, upto: int, *, older_than_s: float) -> int:
+    """Takes files off LOG whose every record is at or before a change number and older than that many
+    seconds; gives how many. The newest file always stays."""
+    delta = DeltaTable(log)
+    actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    now_ms = time.time() * 1000
+    old = [
+        a
+        for a in actions
+        if a.get("max.CHANGE_SEQ")
+        and number_of(a["max.CHANGE_SEQ"]) <= upto
+        and _millis(a["modification_time"]) <= now_ms - older_than_s * 1000
+    ]
+    if not old:
+        return 0
+    removes = [RemoveAction(a["path"], True, int(now_ms), a["size_bytes"], {}) for a in old]
+    delta.create_write_transaction(
+        removes,
+        mode="append",
+        schema=delta.schema(),
+        commit_properties=CommitProperties(custom_metadata={"tailrace": json.dumps({"trimmed_upto": upto})}),
+    )
+    return len(old)
+
+
+def _millis(value: int | dt.datetime) -> float:
+    return value.timestamp() * 1000 if isinstance(value, dt.datetime) else float(value)
+
+
+def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
+    """Joins small files once there are enough of them; rows, versions of readers and progress stay."""
+    delta = DeltaTable(table)
+    sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    if sum(size < 32 << 20 for size in sizes) >= small_files:
+        delta.optimize.compact(target_size=128 << 20)
+        delta = DeltaTable(table)
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    vacuum(table, vacuum_after_s)
+
+
+def vacuum(table: str, after_s: float) -> None:
+    """Deletes files that no version within the retention needs."""
+    hours = max(int(after_s // 3600), 1)
+    DeltaTable(table).vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)

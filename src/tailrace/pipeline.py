@@ -1,0 +1,227 @@
+"""The Spark half of a task: two loops, read it to see everything happen in order.
+
+    LOG --store--> CHANGE TABLES, TRACKING --apply--> TARGETS
+
+Both are Structured Streaming queries with foreachBatch: store over LOG, apply over TRACKING. The queries give
+cadence, restart and progress; exactness comes from positions kept in the tables themselves, so a batch that
+is replayed, or a checkpoint that is lost, changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from . import lake, log
+from .apply.applier import Applier, ApplyPaths
+from .apply.targets.delta import DeltaTarget
+from .control import live
+from .control.ledger import AppliedTable, Stored
+from .control.task import Task
+from .errors import TailraceError, from_spark
+from .maintenance import Maintenance
+from .store import tracking
+from .store.writer import Store, StorePaths
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+logger = logging.getLogger("tailrace.pipeline")
+STATE_EVERY_S = 1.0
+
+
+class Pipeline:
+    """Store and apply of one task in one Spark session."""
+
+    def __init__(self, task: Task, spark: SparkSession, *, stop: threading.Event | None = None) -> None:
+        self._task, self._spark = task, spark
+        self.stop = stop or threading.Event()
+        lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
+        lake.create(task.tracking_path, tracking.SCHEMA)
+        lake.create(task.relations_path, log.RELATIONS_SCHEMA)
+        self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
+        self._target = target_of(task, spark)
+        self._applier = Applier(
+            spark,
+            apply_paths(task),
+            self._target,
+            max_changes=task.apply.max_changes,
+            parallel=task.apply.parallel_tables,
+            need_baseline=task.baseline.enabled,
+        )
+        self._maintenance = Maintenance(task, self._target)
+        self._seen = _Seen()
+
+    def drain(self) -> None:
+        """Stores and applies everything that is in LOG now, then returns."""
+        with live.lock(self._task.run_path, "pipeline"):
+            for make in (self._store_query, self._apply_query):
+                self._finish(make(once=True))
+            # A baseline may have ended after the last tracking row was written: nothing would trigger it.
+            self._note(self._applier.catch_up(self.stop))
+            self._maintenance.run(self._applier.recorded)
+            self._tell("drained")
+
+    def run(self) -> None:
+        """Stores and applies until `stop` is set; the first failure of a query ends both and is raised."""
+        with live.lock(self._task.run_path, "pipeline"):
+            queries = [self._store_query(once=False), self._apply_query(once=False)]
+            try:
+                while not self.stop.wait(STATE_EVERY_S):
+                    for query in queries:
+                        if not query.isActive:
+                            self._finish(query)
+                    self._tell("running")
+                    self._note(self._applier.catch_up(self.stop))
+                    if self._maintenance.due():
+                        self._maintenance.run(self._applier.recorded)
+            finally:
+                for query in queries:
+                    query.stop()
+            self._tell("stopped")
+
+    def _store_query(self, *, once: bool) -> StreamingQuery:
+        task = self._task
+        records = (
+            self._spark.readStream.format("delta")
+            .option("startingVersion", _first_version(task.log_path))
+            .option("maxBytesPerTrigger", task.store.max_bytes)
+            .option("ignoreDeletes", "true")  # retention takes whole files away, long after they were read
+            .load(task.log_path)
+        )
+        return self._start(records, "store", self._store_batch, task.store.every, once=once)
+
+    def _apply_query(self, *, once: bool) -> StreamingQuery:
+        task = self._task
+        rows = (
+            self._spark.readStream.format("delta")
+            .option("startingVersion", _first_version(task.tracking_path))
+            .option("ignoreDeletes", "true")
+            .load(task.tracking_path)
+        )
+        return self._start(rows, "apply", self._apply_batch, task.apply.every, once=once)
+
+    def _start(self, rows: DataFrame, name: str, batch: Any, every: float, *, once: bool) -> StreamingQuery:
+        writer = (
+            rows.writeStream.queryName(f"tailrace {name}: {self._task.name}")
+            .option("checkpointLocation", self._task.checkpoint_path(name))
+            .foreachBatch(batch)
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
+
+    def _finish(self, query: StreamingQuery) -> None:
+        """Waits for a query's end and raises what ended it, if anything did."""
+        query.awaitTermination()
+        if (error := query.exception()) is not None:
+            raise from_spark(error, where=f"{query.name}, see {self._task.run_path}")
+
+    def _store_batch(self, records: DataFrame, batch_id: int) -> None:
+        if (stored := self._store.batch(records)) is not None:
+            self._applier.add(stored)
+            self._seen.stored(stored)
+
+    def _apply_batch(self, tracked: DataFrame, batch_id: int) -> None:
+        # What to apply follows from positions, not from these rows: they only say that there is something.
+        self._note(self._applier.catch_up(self.stop))
+
+    def _note(self, done: list[AppliedTable]) -> None:
+        for one in done:
+            self._seen.applied(one)
+
+    def _tell(self, state: str) -> None:
+        live.write(
+            self._task.run_path, "pipeline", {"state": state, "applied": self._applier.recorded} | self._seen.as_dict()
+        )
+
+
+class _Seen:
+    """Counts for the screen: per table rows stored and applied since the start, and their rates."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, Any]] = {}
+        self._last: Stored | None = None
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def stored(self, batch: Stored) -> None:
+        with self._lock:
+            self._last = batch
+            for table, counts in batch.tables.items():
+                mine = self._of(table)
+                mine["stored"] += counts["rows"]
+                mine["stored_position"] = batch.position
+
+    def applied(self, one: AppliedTable) -> None:
+        with self._lock:
+            mine = self._of(one.table)
+            for k in ("inserted", "updated", "deleted"):
+                mine[k] += getattr(one, k)
+            mine |= {"version": one.version, "plan": one.plan, "seconds": one.seconds}
+
+    def _of(self, table: str) -> dict[str, Any]:
+        return self._tables.setdefault(table, {"stored": 0, "inserted": 0, "updated": 0, "deleted": 0})
+
+    def as_dict(self) -> dict[str, Any]:
+        with self._lock:
+            last = self._last
+            lag = None
+            if last is not None:
+                lag = (dt.datetime.now(dt.timezone.utc) - last.commit_time).total_seconds()
+            return {
+                "stored": last.upto if last else None,
+                "stored_position": last.position if last else None,
+                "seconds_since_stored_commit": lag,
+                "running_seconds": time.monotonic() - self._began,
+                "tables": {t: dict(v) for t, v in sorted(self._tables.items())},
+            }
+
+
+def _first_version(table: str) -> int:
+    """The oldest commit a stream without checkpoint can begin at. Not the snapshot: its files come in no
+    order that a commit had, and batches must end where transactions do."""
+    return min((int(h["version"]) for h in DeltaTable(table).history()), default=0)
+
+
+def target_of(task: Task, spark: SparkSession) -> DeltaTarget:
+    """The task's target."""
+    return DeltaTarget(
+        spark,
+        task.target_path,
+        app_id=f"tailrace/{task.name}",
+        local_limit_bytes=task.target.local_limit,
+        merge_memory_bytes=task.apply.merge_memory,
+    )
+
+
+def _store_paths(task: Task) -> StorePaths:
+    return StorePaths(
+        task.relations_path,
+        task.tracking_path,
+        task.control_path("stored"),
+        task.control_path("quarantine"),
+        task.changes_path,
+    )
+
+
+def apply_paths(task: Task) -> ApplyPaths:
+    """Where the task's applier reads and writes."""
+    return ApplyPaths(
+        task.relations_path,
+        task.control_path("stored"),
+        task.control_path("applied"),
+        task.control_path("baselines"),
+        task.changes_path,
+    )
+
+
+def failure(error: BaseException) -> TailraceError:
+    """Any failure of the Spark half as a tailrace error."""
+    return error if isinstance(error, TailraceError) else from_spark(error, where="pipeline")

@@ -1,0 +1,87 @@
+"""Change tables on Delta: create them, and let them follow their source table's layout.
+
+Columns are only ever appended, so an ordinal (a bit of the masks) means the same column for the whole life
+of the table. A widened column is widened in place (one rewrite); a column whose type became another one is
+kept under `<name>__until_<change number>` and the new one is appended under the name.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from .. import lake
+from ..change import PREFIX, Relation
+from ..laketypes import arrow_type, header_schema, schema_of
+
+PROPERTIES = {"delta.enableDeletionVectors": "false"}
+SEQ = PREFIX + "change_seq"
+
+_WIDER = {
+    pa.int16(): (pa.int32(), pa.int64(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.float32(): (pa.float64(),),
+}
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of one type is a value of the other, unchanged.
+
+    >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
+    (True, False)
+    >>> widens(pa.decimal128(10, 2), pa.decimal128(12, 2)), widens(pa.decimal128(10, 2), pa.decimal128(10, 3))
+    (True, False)
+    """
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    if pa.types.is_decimal(new) and pa.types.is_integer(old):
+        digits = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}[old]
+        return bool(new.precision - new.scale >= digits)
+    return new in _WIDER.get(old, ())
+
+
+def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
+    """Makes the change table fit a layout and gives its schema; nothing happens when it fits already."""
+    if not lake.exists(table):
+        wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
+        lake.create(table, wanted, PROPERTIES)
+        return wanted
+    have = lake.arrow_schema(table)
+    kinds = {f.name: f.type for f in have}
+    changed = {
+        c.name: arrow_type(c.type)
+        for c in relation.columns
+        if c.name in kinds and kinds[c.name] != arrow_type(c.type)
+    }
+    # A layout of the past may be narrower than the table: its values fit as they are.
+    changed = {name: kind for name, kind in changed.items() if not widens(kind, kinds[name])}
+    if changed:
+        _rewrite(table, have, changed, number)
+    missing = [f for f in schema_of(relation.columns) if f.name not in kinds]
+    if missing:
+        lake.add_columns(table, missing)
+    return lake.arrow_schema(table) if changed or missing else have
+
+
+def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], number: int) -> None:
+    """One commit with the same rows in the changed types, streamed file by file."""
+    fields, renamed = [], []
+    for f in have:
+        if f.name not in changed:
+            fields.append(f)
+        elif widens(f.type, changed[f.name]):
+            fields.append(pa.field(f.name, changed[f.name]))
+        else:
+            fields.append(pa.field(f"{f.name}__until_{number}", f.type))
+            renamed.append(pa.field(f.name, changed[f.name]))
+    wanted = pa.schema([*fields, *renamed])
+    part = lake.Part(table, wanted, name="changes", stats=[SEQ])
+    source: ds.Dataset = DeltaTable(table).to_pyarrow_dataset()
+    for batch in source.to_batches():
+        columns = [pc.cast(batch[f.name], fields[i].type) for i, f in enumerate(have)]
+        columns += [pa.nulls(batch.num_rows, f.type) for f in renamed]
+        part.write(pa.record_batch(columns, schema=wanted))
+    added = part.close()
+    lake.commit(table, [added] if added else [], progress={}, schema=wanted, overwrite=True)

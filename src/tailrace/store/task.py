@@ -1,0 +1,218 @@
+"""What one Spark task does with its share of a store batch: decode log records, write parquet parts.
+
+The task writes one part per change table and one for TRACKING into those tables' folders; nothing of it is
+visible until the driver commits the parts. A retried task writes parts of its own, so the parts of a failed
+attempt never count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from .. import lake, log
+from ..change import Relation
+from ..errors import FormatError, ValueRangeError
+from . import images, tracking
+from .tables import SEQ
+
+RESULT = "kind string, relid bigint, file string, info string"
+RESULT_SCHEMA = pa.schema(
+    [("kind", pa.string()), ("relid", pa.int64()), ("file", pa.string()), ("info", pa.string())]
+)
+LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
+QUARANTINE_SCHEMA = pa.schema(
+    [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
+     ("reason", pa.string())]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How one source table is stored: its change table (path, schema), its layouts with the change numbers
+    they hold from, and the change number it has already got to."""
+
+    table: str
+    path: str
+    schema: pa.Schema
+    layouts: tuple[tuple[int, Relation], ...]
+    after: int
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """What every task of a store batch needs to know."""
+
+    tables: Mapping[int, TablePlan]
+    tracking: str
+    tracking_after: int
+    quarantine: str
+    keep_bad: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stores a task's batches; yields one row per part written and one for the last commit seen."""
+        yield from _Storing(self).run(batches)
+
+
+class _Storing:
+    def __init__(self, plan: StorePlan) -> None:
+        self.plan = plan
+        self.parts: dict[int, lake.Part] = {}
+        self.counts: dict[int, dict[str, int]] = {}
+        self.bad: list[dict[str, str]] = []
+        self.tracking: lake.Part | None = None
+        self.last: dict[str, object] | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.take(lake_batch(batch))
+        yield pa.RecordBatch.from_pylist(self.results(), schema=RESULT_SCHEMA)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        kinds = batch["RECID"].to_numpy()
+        relids = batch["RELID"].to_numpy()
+        numbers = tracking.numbers(batch["CHANGE_SEQ"])
+        self.note_commit(batch, kinds, numbers)
+        changes = np.isin(kinds, (log.INSERT, log.UPDATE, log.DELETE, log.DDL))
+        tracked: list[tuple[np.ndarray[tuple[int], np.dtype[np.intp]], pa.RecordBatch]] = []
+        for relid in np.unique(relids[changes]):
+            table = self.plan.tables.get(int(relid))
+            if table is None:
+                raise FormatError(
+                    f"LOG has changes of relation {relid}, but the relation history does not know it",
+                    where=f"LOG, change number {int(numbers[changes & (relids == relid)][0])}",
+                    hint="the relations table was changed or removed by hand; restore it",
+                )
+            mine = changes & (relids == relid)
+            for (start, layout), end in _ranges(table):
+                rows = np.flatnonzero(mine & (numbers >= start) & (numbers < end))
+                for part in (rows[kinds[rows] != log.DDL], rows[kinds[rows] == log.DDL]):
+                    if len(part):
+                        tracked.append(
+                            (part, self.store(batch.take(pa.array(part)), int(relid), table, layout))
+                        )
+        self.track(tracked, numbers)
+
+    def note_commit(
+        self,
+        batch: pa.RecordBatch,
+        kinds: np.ndarray[tuple[int], np.dtype[np.int32]],
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
+    ) -> None:
+        ends = np.flatnonzero((kinds == log.COMMIT) | (kinds == log.MESSAGE))
+        if not len(ends):
+            return
+        at = int(ends[np.argmax(numbers[ends])])
+        if self.last is None or int(numbers[at]) > int(str(self.last["number"])):
+            self.last = {
+                "number": int(numbers[at]),
+                "change_seq": batch["CHANGE_SEQ"][at].as_py(),
+                "position": batch["LOGADDR"][at].as_py().hex().upper(),
+                "commit_us": batch["COMMIT_TIME"][at].cast(pa.int64()).as_py(),
+            }
+
+    def store(
+        self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: Relation
+    ) -> pa.RecordBatch:
+        """Writes change-table rows of the records the table does not have yet; gives their tracking rows."""
+        new = records.filter(pa.array(tracking.numbers(records["CHANGE_SEQ"]) > table.after))
+        counts = self.counts.setdefault(relid, dict.fromkeys((*images.COUNTS, "rows"), 0))
+        field_maps = None
+        if records["RECID"][0].as_py() == log.DDL:
+            rows = images.truncates(new, table.schema)
+            counts["T"] += new.num_rows
+        else:
+            decoded = images.decode(records, layout, table.schema)
+            field_maps = decoded.field_maps
+            rows = decoded.rows
+            if new.num_rows < records.num_rows:
+                rows = rows.filter(pa.array(tracking.numbers(rows[SEQ]) > table.after))
+            for k, v in decoded.counts.items():
+                counts[k] += v
+            self.keep(decoded.bad, records, table)
+        counts["rows"] += rows.num_rows
+        if rows.num_rows:
+            if relid not in self.parts:
+                self.parts[relid] = lake.Part(table.path, table.schema, name="changes", stats=[SEQ])
+            self.parts[relid].write(rows)
+        return tracking.rows(records, field_maps, table.table)
+
+    def keep(self, bad: list[images.BadValue], records: pa.RecordBatch, table: TablePlan) -> None:
+        for one in bad:
+            seq = records["CHANGE_SEQ"][one.row].as_py()
+            reason = f"{one.text!r} does not fit {table.table}.{one.column}"
+            if not self.plan.keep_bad:
+                raise ValueRangeError(
+                    f"value {reason} (lake type {table.schema.field(one.column).type})",
+                    where=f"table {table.table}, column {one.column}, change_seq {seq}",
+                    hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or keep the "
+                    f'column as text with `types: {{"{table.table}.{one.column}": string}}` before the baseline',
+                )
+            self.bad.append(
+                {
+                    "change_seq": seq,
+                    "table": table.table,
+                    "column": one.column,
+                    "value": one.text,
+                    "reason": reason,
+                }
+            )
+
+    def track(
+        self,
+        tracked: list[tuple[np.ndarray[tuple[int], np.dtype[np.intp]], pa.RecordBatch]],
+        numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
+    ) -> None:
+        if not tracked:
+            return
+        rows = pa.Table.from_batches([r for _, r in tracked]).combine_chunks()
+        places = np.concatenate([p for p, _ in tracked])
+        order = np.argsort(places, kind="stable")
+        keep = order[numbers[places[order]] > self.plan.tracking_after]
+        if not len(keep):
+            return
+        if self.tracking is None:
+            self.tracking = lake.Part(
+                self.plan.tracking, tracking.SCHEMA, name="tracking", stats=["change_seq"]
+            )
+        self.tracking.write(rows.take(pa.array(keep)))
+
+    def results(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        for relid, part in self.parts.items():
+            found.append(_result("changes", part.close(), relid, self.counts[relid]))
+        if self.tracking is not None:
+            found.append(_result("tracking", self.tracking.close()))
+        if self.bad:
+            part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
+            part.write(pa.Table.from_pylist(self.bad, schema=QUARANTINE_SCHEMA))
+            found.append(_result("quarantine", part.close()))
+        if self.last is not None:
+            found.append({"kind": "commit", "relid": None, "file": None, "info": json.dumps(self.last)})
+        return found
+
+
+def _result(
+    kind: str, added: lake.AddedFile | None, relid: int | None = None, info: dict[str, int] | None = None
+) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "relid": relid,
+        "file": added.to_json() if added else None,
+        "info": json.dumps(info or {}),
+    }
+
+
+def _ranges(table: TablePlan) -> list[tuple[tuple[int, Relation], int]]:
+    ends = [start for start, _ in table.layouts[1:]] + [np.iinfo(np.int64).max]
+    return list(zip(table.layouts, ends, strict=True))
+
+
+def lake_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as Spark hands it over, in LOG's own Arrow types."""
+    wanted = [log.SCHEMA.field(name) for name in batch.schema.names]
+    return pa.record_batch([batch[f.name].cast(f.type) for f in wanted], schema=pa.schema(wanted))

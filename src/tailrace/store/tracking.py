@@ -1,0 +1,57 @@
+"""TRACKING: one row per change over all tables, in OpenEdge's shape (spec/openedge.md §2).
+
+Written last: a tracking row that can be seen has its change-table rows. `_Change-Sequence` is the change
+number of the task; `change_seq` is tailrace's addition, the whole 35 digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from .. import log, sequence
+
+SCHEMA = pa.schema(
+    [
+        ("_Policy-Id", pa.string()), ("_Tran-Id", pa.int64()), ("_Time-Stamp", pa.timestamp("us", "UTC")),
+        ("_Change-Sequence", pa.int64()), ("_Operation", pa.int32()), ("_Change-FieldMap", pa.binary()),
+        ("_Recid", pa.int64()), ("_Source-Table-Number", pa.int64()), ("_Partition-Id", pa.int32()),
+        ("_Tenant-Id", pa.int32()), ("_Version", pa.int32()), ("_User-Misc", pa.string()),
+        ("_User-Name", pa.string()), ("_Misc", pa.string()), ("change_seq", pa.string()),
+    ]
+)  # fmt: skip
+CREATE, DELETE, UPDATE, TRUNCATE = 1, 2, 4, 7
+_OPERATION = {log.INSERT: CREATE, log.DELETE: DELETE, log.UPDATE: UPDATE, log.DDL: TRUNCATE}
+VERSION = 1
+
+
+def rows(records: pa.RecordBatch, field_maps: pa.Array | None, policy: str) -> pa.RecordBatch:
+    """The tracking rows of some log records of one table; `policy` is the table's name."""
+    n = records.num_rows
+    kinds = records["RECID"].to_numpy()
+    operation = np.select([kinds == k for k in _OPERATION], list(_OPERATION.values())).astype(np.int32)
+    known = {
+        "_Policy-Id": pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(n, np.int32)), [policy]
+        ).dictionary_decode(),
+        "_Tran-Id": records["TRXID"],
+        "_Time-Stamp": records["COMMIT_TIME"],
+        "_Change-Sequence": pa.array(numbers(records["CHANGE_SEQ"])),
+        "_Operation": pa.array(operation),
+        "_Change-FieldMap": field_maps if field_maps is not None else pa.nulls(n, pa.binary()),
+        "_Source-Table-Number": records["RELID"],
+        "_Version": pa.array(np.full(n, VERSION, np.int32)),
+        "change_seq": records["CHANGE_SEQ"],
+    }
+    arrays = [known[f.name] if f.name in known else pa.nulls(n, f.type) for f in SCHEMA]
+    return pa.record_batch(arrays, schema=SCHEMA)
+
+
+def numbers(seqs: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The change numbers of an array of change sequences (text, 35 digits each)."""
+    if not len(seqs):
+        return np.empty(0, np.int64)
+    offsets = np.frombuffer(seqs.buffers()[1], np.int32)
+    first = int(offsets[seqs.offset])
+    raw = np.frombuffer(seqs.buffers()[2], np.uint8)[first : first + len(seqs) * sequence.WIDTH]
+    return sequence.numbers_of(raw.reshape(len(seqs), sequence.WIDTH))

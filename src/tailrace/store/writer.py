@@ -1,0 +1,134 @@
+"""One store batch: LOG records in, change tables and TRACKING out.
+
+One Spark job per batch, whatever the number of tables: the tasks decode and write parquet parts
+(`task.py`), the driver commits them. Order: change tables, the `stored` record, TRACKING; each commit
+carries the change number reached and is skipped when the table is already there, so a batch that is
+replayed, whole or with other boundaries, changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from .. import lake, log
+from ..change import Relation
+from ..control.ledger import STORE_APP, Stored, write_stored
+from . import tracking
+from .tables import ensure
+from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class StorePaths:
+    """Where a store batch reads and writes: Delta table paths, and the change table's path per table name."""
+
+    relations: str
+    tracking: str
+    stored: str
+    quarantine: str
+    changes: Callable[[str], str]
+
+
+class Store:
+    """Stores batches of LOG records; holds the layouts and what each change table has got to."""
+
+    def __init__(self, paths: StorePaths, *, keep_bad: bool = False) -> None:
+        self._paths, self._keep_bad = paths, keep_bad
+        self._seen = -1
+        self._history: list[log.Layout] = []
+        self._plans: dict[int, TablePlan] = {}
+        lake.create(paths.tracking, tracking.SCHEMA)
+        self._tracking_after = lake.progress(paths.tracking, STORE_APP)
+
+    def batch(self, records: DataFrame) -> Stored | None:
+        """Stores the records of one batch; gives what was stored, None when there was nothing new."""
+        self._refresh()
+        plan = StorePlan(
+            self._plans, self._paths.tracking, self._tracking_after, self._paths.quarantine, self._keep_bad
+        )
+        # One row per part: small by nature, whatever the size of the batch.
+        results = records.select(*LOG_COLUMNS).mapInArrow(plan, RESULT).collect()
+        found = [(r["kind"], r["relid"], r["file"], json.loads(r["info"])) for r in results]
+        commits = [info for kind, _, _, info in found if kind == "commit"]
+        if not commits:
+            return None
+        last = max(commits, key=lambda c: c["number"])
+        if last["number"] <= self._tracking_after:
+            return None
+        return self._commit(found, last)
+
+    def _commit(
+        self, found: list[tuple[str, int, str | None, dict[str, int]]], last: dict[str, object]
+    ) -> Stored:
+        upto = int(str(last["number"]))
+        progress = {STORE_APP: upto}
+        parts: dict[tuple[str, int], list[lake.AddedFile]] = {}
+        counts: dict[int, dict[str, int]] = {}
+        for kind, relid, file, info in found:
+            if file is not None:
+                parts.setdefault((kind, relid or 0), []).append(lake.AddedFile.from_json(file))
+            if kind == "changes":
+                _add(counts.setdefault(relid, {}), info)
+        if bad := parts.get(("quarantine", 0)):
+            lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
+            lake.commit(self._paths.quarantine, bad, progress=progress)
+        # By path, not by relation: a table dropped and made again has two relation ids and one change table.
+        for path in sorted({p.path for p in self._plans.values()}):
+            relids = [relid for relid, p in self._plans.items() if p.path == path]
+            files = [f for relid in relids for f in parts.get(("changes", relid), [])]
+            if files:
+                lake.commit(path, files, progress=progress)
+                self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in relids}
+        tables: dict[str, dict[str, int]] = {}
+        for relid, mine in counts.items():
+            _add(tables.setdefault(self._plans[relid].table, {}), mine)
+        done = Stored(
+            upto,
+            str(last["change_seq"]),
+            str(last["position"]),
+            dt.datetime.fromtimestamp(int(str(last["commit_us"])) / 1e6, dt.timezone.utc),
+            tables,
+        )
+        write_stored(self._paths.stored, done, {p.table: relid for relid, p in self._plans.items()})
+        lake.commit(self._paths.tracking, parts.get(("tracking", 0), []), progress=progress)
+        self._tracking_after = upto
+        return done
+
+    def _refresh(self) -> None:
+        """Takes in layouts that capture has recorded since the last batch."""
+        newest = lake.version(self._paths.relations)
+        if newest == self._seen:
+            return
+        self._history = log.layouts(self._paths.relations)
+        self._seen = newest
+        by_relid: dict[int, list[tuple[int, Relation]]] = {}
+        for one in self._history:
+            start = log.number(one) if one.relation.relid in by_relid else 0
+            by_relid.setdefault(one.relation.relid, []).append((start, one.relation))
+        for relid, layouts in by_relid.items():
+            known = self._plans.get(relid)
+            if known is None or known.layouts != tuple(layouts):
+                self._plans[relid] = self._plan(layouts, known)
+        # Two relations may share a change table (dropped and made again): both write its newest schema.
+        newest_schema = {p.path: lake.arrow_schema(p.path) for p in self._plans.values()}
+        self._plans = {k: replace(p, schema=newest_schema[p.path]) for k, p in self._plans.items()}
+
+    def _plan(self, layouts: list[tuple[int, Relation]], known: TablePlan | None) -> TablePlan:
+        name = layouts[0][1].table  # a table keeps the name it was first seen under
+        path = self._paths.changes(name)
+        for start, layout in layouts[max(len(known.layouts) - 1, 0) if known else 0 :]:
+            ensure(path, layout, start)
+        after = known.after if known else lake.progress(path, STORE_APP)
+        return TablePlan(name, path, lake.arrow_schema(path), tuple(layouts), after)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for k, v in more.items():
+        total[k] = total.get(k, 0) + v
