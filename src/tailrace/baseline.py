@@ -11,10 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,7 +22,8 @@ from .change import Relation
 from .control.ledger import Baseline, write_baseline
 from .errors import ValueRangeError
 from .laketypes import schema_of
-from .sources.base import LogSource, Snapshot
+from .sources.base import BaselinePart, LogSource, PartReader, Snapshot
+from .store.task import QUARANTINE_SCHEMA
 
 TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
@@ -39,9 +39,12 @@ class BaselineProgress:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class Loaded:
+    """What one part became: its file (None: no rows), rows, and bad values as (column, source text)."""
+
     added: lake.AddedFile | None
     rows: int
+    bad: list[tuple[str, str]]
 
 
 def run(
@@ -51,6 +54,7 @@ def run(
     *,
     target: Callable[[str], str],
     record: str,
+    quarantine: str,
     workers: int,
     rows_per_part: int,
     keep_bad: bool = False,
@@ -70,7 +74,7 @@ def run(
             if stopped():
                 break
             done.append(
-                _table(source, snapshot, table, pool, target(table), rows_per_part, keep_bad, progress)
+                _table(source, snapshot, table, pool, target(table), quarantine, rows_per_part, keep_bad, progress)
             )
             write_baseline(record, done[-1])
     return done
@@ -82,6 +86,7 @@ def _table(
     table: str,
     pool: ProcessPoolExecutor,
     path: str,
+    quarantine: str,
     rows_per_part: int,
     keep_bad: bool,
     progress: Callable[[BaselineProgress], None],
@@ -91,10 +96,11 @@ def _table(
     parts = source.parts(relation, rows_per_part)
     lake.create(path, schema_of(relation.columns), TARGET_PROPERTIES)
     reader = source.part_reader()
-    waiting: set[Future[_Loaded]] = {
+    waiting: set[Future[Loaded]] = {
         pool.submit(load_part, reader, snapshot, relation, part, path, keep_bad) for part in parts
     }
     files: list[lake.AddedFile] = []
+    bad: list[tuple[str, str]] = []
     rows = 0
     progress(BaselineProgress(table, 0, len(parts), 0))
     while waiting:
@@ -102,10 +108,11 @@ def _table(
         for one in finished:
             loaded = one.result()
             rows += loaded.rows
+            bad += loaded.bad
             if loaded.added:
                 files.append(loaded.added)
         progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
-    files.sort(key=lambda f: f.path)
+    _set_aside(quarantine, relation, bad)
     version = lake.commit(path, files, progress={}, schema=schema_of(relation.columns), overwrite=True)
     now = dt.datetime.now(dt.timezone.utc)
     took = time.monotonic() - began
@@ -113,27 +120,48 @@ def _table(
     return Baseline(table, relation, position, rows, version or 0, now, took)
 
 
+def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
+    if bad:
+        rows = [
+            {"table": relation.table, "column": column, "value": text, "reason": _reason(relation, column, text)}
+            for column, text in bad
+        ]
+        lake.append(quarantine, pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
+
+
+def _reason(relation: Relation, column: str, text: str) -> str:
+    return f"{text!r} does not fit {relation.table}.{column} (lake type {relation.column(column).type})"
+
+
 def load_part(
-    reader: Callable[..., Any], snapshot: Snapshot, relation: Relation, part: Any, path: str, keep_bad: bool
-) -> _Loaded:
-    """Reads one part into one parquet file of the target; runs in a worker process."""
-    schema = schema_of(relation.columns)
-    out = lake.Part(path, schema, name="baseline", stats=_ranged(relation, schema))
-    for batch, bad in reader(snapshot, relation, part):
-        if bad and not keep_bad:
-            column, text = bad[0].column, bad[0].text
+    reader: PartReader, snapshot: Snapshot, relation: Relation, part: BaselinePart, path: str, keep_bad: bool
+) -> Loaded:
+    """Reads one part into one parquet file of the target; runs in a worker process.
+
+    Values no lake type can hold are NULL in the file; without `keep_bad` the first raises ValueRangeError.
+    """
+    out = lake.Part(path, schema_of(relation.columns), name="baseline")
+    found: list[tuple[str, str]] = []
+    for batch, bad, texts in reader(snapshot, relation, part):
+        found += _bad_values(relation, bad, texts) if bad else []
+        if found and not keep_bad:
+            column, text = found[0]
             out.discard()
             raise ValueRangeError(
-                f"value {text!r} does not fit {relation.table}.{column} (lake type {schema.field(column).type})",
+                f"value {_reason(relation, column, text)}",
                 where=f"baseline of {relation.table}",
                 hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or set '
                 "`on_bad_value: quarantine` to load NULL in its place",
             )
         out.write(batch)
-    return _Loaded(out.close(), out.rows)
+    return Loaded(out.close(), out.rows, found)
 
 
-def _ranged(relation: Relation, schema: pa.Schema) -> list[str]:
-    """Key columns whose smallest and largest value are worth keeping: they let a merge skip files."""
-    simple = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
-    return [k for k in relation.key if any(like(schema.field(k).type) for like in simple)]
+def _bad_values(
+    relation: Relation, bad: Mapping[str, pa.BooleanArray], texts: Callable[[], list[pa.StringArray]]
+) -> list[tuple[str, str]]:
+    names = [c.name for c in relation.columns]
+    columns = texts()
+    return [
+        (name, text) for name, mask in bad.items() for text in columns[names.index(name)].filter(mask).to_pylist()
+    ]

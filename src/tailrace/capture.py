@@ -113,12 +113,12 @@ class Capture:
 
     def _prepare(self, source: LogSource, tables: Sequence[str]) -> None:
         """Publication and slot, then baselines for tables that have none, beside the stream."""
-        source.prepare(tables)
+        fresh = source.prepare(tables)
         done = ledger.read_baselines(self._task.control_path("baselines"))
         wanted = [t for t in tables if t not in done] if self._task.baseline.enabled else []
         running = {t for t, s in self._state.baselines.items() if s.get("state") == "running"}
         wanted = [t for t in wanted if t not in running]
-        if wanted or source.slot_is_new:
+        if wanted or fresh:
             ready = threading.Event()
             thread = threading.Thread(target=self._baseline, args=(source, wanted, ready), name="baseline")
             self._baselines.append(thread)

@@ -134,6 +134,10 @@ class ChangeTable:
         """The full name of a header column."""
         return self.prefix + name
 
+    def with_df(self, df: DataFrame) -> ChangeTable:
+        """The same change table with other rows."""
+        return replace(self, df=df)
+
     def ordinal(self, name: str) -> int:
         """The ordinal of a column in the whole change table: its bit in the masks."""
         return self.df.columns.index(name)

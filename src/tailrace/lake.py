@@ -7,7 +7,6 @@ each app id has a version that only grows, and a commit that would not move it f
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import time
 import uuid
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -25,6 +23,8 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import Field, Schema
 from deltalake.table import TableFeatures
 from deltalake.transaction import AddAction
+
+from .filestats import stats_json
 
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
@@ -63,23 +63,22 @@ def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
 class Part:
     """One parquet file being streamed into a table's folder.
 
-    `stats` names the columns whose smallest and largest values go into the commit (text, numbers, times);
-    readers then find files by range. Row groups are written as batches come; memory stays at one group.
+    Row groups are written as batches come; memory stays at one group. The commit carries the smallest and
+    largest value of every column that has an order (`filestats`), so readers find files by range.
     """
 
-    def __init__(self, table: str, schema: pa.Schema, *, name: str = "", stats: Sequence[str] = ()) -> None:
-        self.path = f"{name or 'part'}-{uuid.uuid4().hex}.parquet"
-        self._schema, self._stats = schema, list(stats)
+    def __init__(self, table: str, schema: pa.Schema, *, name: str = "part") -> None:
+        self.path = f"{name}-{uuid.uuid4().hex}.parquet"
         self._fs, folder = filesystem(table)
         self._fs.create_dir(folder, recursive=True)
         self._full = f"{folder}/{self.path}"
-        self._range: dict[str, tuple[Any, Any]] = {}
+        self._metadata: list[pq.FileMetaData] = []
         self.rows = 0
         # Dictionaries pay for repeated words only; unique bytes (images, positions) would be hashed in vain.
         words = [f.name for f in schema if f.name.endswith(("RECNAME", "change_oper", "operation"))]
         self._writer = pq.ParquetWriter(
             self._full, schema, filesystem=self._fs, compression=COMPRESSION, use_dictionary=words,
-            write_statistics=self._stats or True, store_schema=False,
+            store_schema=False, metadata_collector=self._metadata,
         )  # fmt: skip
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -89,11 +88,6 @@ class Part:
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         self._writer.write_table(table, row_group_size=ROW_GROUP)
         self.rows += table.num_rows
-        for column in self._stats:
-            seen = pc.min_max(table[column]).as_py()
-            if seen["min"] is not None:
-                low, high = self._range.get(column, (seen["min"], seen["max"]))
-                self._range[column] = (min(low, seen["min"]), max(high, seen["max"]))
 
     def close(self) -> AddedFile | None:
         """Ends the file; None (and no file) when nothing was written."""
@@ -101,23 +95,13 @@ class Part:
         if not self.rows:
             self._fs.delete_file(self._full)
             return None
-        stats = {
-            "numRecords": self.rows,
-            "minValues": {k: _plain(low) for k, (low, _) in self._range.items()},
-            "maxValues": {k: _plain(high) for k, (_, high) in self._range.items()},
-            "nullCount": {},
-        }
         size = self._fs.get_file_info(self._full).size
-        return AddedFile(self.path, size, self.rows, json.dumps(stats), int(time.time() * 1000))
+        return AddedFile(self.path, size, self.rows, stats_json(self._metadata[0]), int(time.time() * 1000))
 
     def discard(self) -> None:
         """Drops the file without a trace."""
         self._writer.close()
         self._fs.delete_file(self._full)
-
-
-def _plain(value: object) -> object:
-    return value.isoformat() if isinstance(value, (dt.date, dt.datetime)) else value
 
 
 def exists(table: str) -> bool:

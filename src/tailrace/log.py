@@ -146,8 +146,9 @@ class LogWriter:
         self._new: list[Layout] = []
         self._waiting: list[Relation] = []  # layouts whose first record is not here yet
         self._tail: pa.RecordBatch | None = None  # records after the last whole transaction
-        self._transactions = self._records = 0
+        self._transactions = 0
         self._position: bytes | None = None
+        self._bytes = 0
 
     @property
     def ready(self) -> bool:
@@ -158,8 +159,6 @@ class LogWriter:
     def pending_bytes(self) -> int:
         """Bytes of records written to the open part since the last commit."""
         return self._bytes
-
-    _bytes = 0
 
     def add(self, chunk: Chunk) -> None:
         """Takes the records of a chunk; nothing is visible before `commit`."""
@@ -197,7 +196,7 @@ class LogWriter:
         if not records.num_rows:
             return
         if self._part is None:
-            self._part = lake.Part(self._log, SCHEMA, name="log", stats=["CHANGE_SEQ"])
+            self._part = lake.Part(self._log, SCHEMA, name="log")
         self._part.write(records)
         self._bytes += records.nbytes
 

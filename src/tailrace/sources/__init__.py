@@ -1,0 +1,55 @@
+"""Live sources: one file per database, each with the methods of `base.LogSource`; chosen by URL scheme."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..control.task import Task
+    from .base import LogSource
+
+
+def open_source(task: Task) -> LogSource:
+    """The source a task reads; ConfigError for a URL that nothing here reads. Close it when done.
+
+    It connects when it is first asked something: SourceError then, when the database does not answer.
+    """
+    return opener(task.source.url)(task)
+
+
+def opener(url: str) -> Callable[[Task], LogSource]:
+    """What opens the source of a URL.
+
+    >>> opener("postgresql://me@db/shop").__name__
+    '_postgresql'
+    >>> opener("postgesql://me@db/shop")
+    Traceback (most recent call last):
+    tailrace.errors.ConfigError: no source reads postgesql:// addresses
+      where: source.url
+      hint: did you mean postgresql://?
+    """
+    scheme = urlsplit(url).scheme
+    if scheme in SCHEMES:
+        return SCHEMES[scheme]
+    near = difflib.get_close_matches(scheme, SCHEMES, n=1)
+    known = " or ".join(f"{name}://user@host:port/database" for name in SCHEMES)
+    raise ConfigError(
+        f"no source reads {scheme}:// addresses" if scheme else "the source's address has no scheme",
+        where="source.url",
+        hint=f"did you mean {near[0]}://?" if near else f"write {known}",
+    )
+
+
+def _postgresql(task: Task) -> LogSource:
+    from .postgresql import from_task
+
+    return from_task(task)
+
+
+SCHEMES: dict[str, Callable[[Task], LogSource]] = {"postgresql": _postgresql, "postgres": _postgresql}
+"""URL scheme -> what opens such a source, imported late: a task needs its own database's driver only."""

@@ -77,7 +77,7 @@ def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], numbe
             fields.append(pa.field(f"{f.name}__until_{number}", f.type))
             renamed.append(pa.field(f.name, changed[f.name]))
     wanted = pa.schema([*fields, *renamed])
-    part = lake.Part(table, wanted, name="changes", stats=[SEQ])
+    part = lake.Part(table, wanted, name="changes")
     source: ds.Dataset = DeltaTable(table).to_pyarrow_dataset()
     for batch in source.to_batches():
         columns = [pc.cast(batch[f.name], fields[i].type) for i, f in enumerate(have)]

@@ -137,7 +137,7 @@ class _Storing:
         counts["rows"] += rows.num_rows
         if rows.num_rows:
             if relid not in self.parts:
-                self.parts[relid] = lake.Part(table.path, table.schema, name="changes", stats=[SEQ])
+                self.parts[relid] = lake.Part(table.path, table.schema, name="changes")
             self.parts[relid].write(rows)
         return tracking.rows(records, field_maps, table.table)
 
@@ -177,7 +177,7 @@ class _Storing:
             return
         if self.tracking is None:
             self.tracking = lake.Part(
-                self.plan.tracking, tracking.SCHEMA, name="tracking", stats=["change_seq"]
+                self.plan.tracking, tracking.SCHEMA, name="tracking"
             )
         self.tracking.write(rows.take(pa.array(keep)))
 

@@ -1,0 +1,50 @@
+# What there is to do here. `make help` lists it; every target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JARS := $(VENV)/.jars
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
+
+demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
+	@$(BIN)/tailrace demo
+
+test: $(JARS) ## run the tests; ARGS="-m unit" for those without JVM and server
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --doctest-modules -q src
+	$(BIN)/python tools/make_docs.py --check
+	$(BIN)/python tools/check_links.py
+
+bench: $(JARS) ## measure against the peers; prints a table, writes bench/results/latest.json
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(INSTALLED) ## write the generated pages again (docs/types.md, docs/task-file.md)
+	@$(BIN)/python tools/make_docs.py
+
+clean: ## remove everything that make made here, .venv too (jars stay in Ivy's cache)
+	rm -rf $(VENV) bench/.venv bench/results demo-data build dist spark-warehouse
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) tools/check_python.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing pinned packages into $(VENV) (Spark is large: about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(JARS): $(INSTALLED)
+	@$(BIN)/python -c 'from tailrace.jars import resolve_jars; resolve_jars()'
+	@touch $@

@@ -1,0 +1,67 @@
+"""tailrace's side of the benches: task files, and the command line run as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import measure
+import psycopg
+import yaml
+
+from tailrace.control.task import Task, load
+
+
+def write(folder: Path, name: str, url: str, tables: tuple[str, ...], **sections: dict[str, Any]) -> Path:
+    """A task file with every setting at its default, but for the sections given."""
+    file = folder / f"{name}.yaml"
+    wanted = {
+        "name": name,
+        "source": {"url": url, "tables": list(tables)},
+        "target": {"path": f"{name}-target"},
+        **sections,
+    }
+    file.write_text(yaml.safe_dump(wanted, sort_keys=False))
+    return file
+
+
+def capture(file: Path) -> measure.Finished:
+    """`tailrace capture --once`, as a user runs it."""
+    command = [sys.executable, "-m", "tailrace", "capture", str(file), "--once"]
+    return measure.run(command, log=file.with_suffix(".capture.log"))
+
+
+class StreamStart:
+    """Notices when somebody begins to read from a slot: the start of streaming, start-up left out."""
+
+    def __init__(self, url: str, slot: str) -> None:
+        self.at: float | None = None
+        self._url, self._slot, self._over = url, slot, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> StreamStart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        ask = "select active from pg_replication_slots where slot_name = %s"
+        with psycopg.connect(self._url, autocommit=True) as session:
+            while self.at is None and not self._over.wait(0.005):
+                row = session.execute(ask, (self._slot,)).fetchone()
+                if row and row[0]:
+                    self.at = time.time()
+
+
+def last_commit(task: Task) -> float:
+    """When LOG's newest commit was made (seconds since 1970)."""
+    return max(f.stat().st_mtime for f in Path(task.log_path, "_delta_log").glob("*.json"))
+
+
+__all__ = ["StreamStart", "capture", "last_commit", "load", "write"]

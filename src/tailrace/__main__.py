@@ -1,0 +1,5 @@
+"""`python -m tailrace` is the command `tailrace`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,168 @@
+"""Fold: all changes of a key in a batch become one row, what the key's row is in the end.
+
+Per key the last image wins; one window, no join. A key change needs none either: its B row, which holds the
+old key and sorts directly before its U, counts as a delete of that key. Chains and swaps of keys follow.
+Images that do not carry every column take the long way (`keychange.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..errors import ApplyError
+from .plan import UNKNOWN
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OP, KEPT = "header__op", "header__kept"
+"""Columns that a fold adds. `OP`: U (write) or D (delete). `KEPT`, only when `Folded.partial`: one character
+a data column, `1` where the target's value stays; NULL when nothing does."""
+UPSERT = "U"
+SEQ, OPER, CARRIED = "header__seq", "header__oper", "header__carried"
+NULL_KEY = "tailrace: NULL key at "
+_SMALL = 50_000
+
+
+@dataclass(frozen=True)
+class Folded:
+    """One row a key: `OP`, the data columns, and `KEPT` when `partial`.
+
+    `replaces`: a truncate was among the changes, so nothing of the target before it remains.
+    """
+
+    df: DataFrame
+    partial: bool = False
+    replaces: bool = False
+
+
+@dataclass(frozen=True)
+class Images:
+    """Change rows made ready: `SEQ`, `OPER`, the key and data columns in the relation's types, and, when
+    some may be absent, `CARRIED` (as many characters as columns, `0` for an absent one; NULL: all there)."""
+
+    df: DataFrame
+    key: list[str]
+    columns: list[str]
+    replaces: bool = False
+
+
+def col(name: str, of: str | None = None) -> Column:
+    """A column by its exact name, whatever characters it has.
+
+    >>> quote("a`b.c")
+    '`a``b.c`'
+    """
+    from pyspark.sql import functions as F
+
+    return F.col(f"{of}.{quote(name)}" if of else quote(name))
+
+
+def quote(name: str) -> str:
+    """A name in Spark's back quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def images(
+    changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN, *, after: int = -1
+) -> Images:
+    """Change rows with numbers above `after`, in the relation's types, from the last truncate on.
+
+    Finding the last truncate is a job of its own, run only when `counts` says there may be one. A row whose
+    key is NULL makes the job that reads it fail (see `refused`).
+    """
+    from pyspark.sql import functions as F
+
+    df = changes.df
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    if after >= 0:
+        df = df.where(F.substring(seq, 17, 19) > f"{after:019d}")
+    replaces = False
+    if counts.get("T"):
+        last = df.where(oper == TRUNCATE).agg(F.max(seq)).first()
+        if last is not None and last[0] is not None:
+            df, replaces = df.where(seq > last[0]), True
+        df = df.where(oper != TRUNCATE)
+    have = set(df.columns)
+    data = []
+    for c in relation.columns:
+        value = col(c.name) if c.name in have else F.lit(None)
+        if c.key:
+            value = F.coalesce(value, F.raise_error(F.concat(F.lit(NULL_KEY), seq)))
+        data.append(value.cast(c.type).alias(c.name))
+    extra = [_carried(changes, relation).alias(CARRIED)] if counts.get("absent") else []
+    made = df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
+    return Images(made, relation.key, [c.name for c in relation.columns], replaces)
+
+
+def _carried(changes: ChangeTable, relation: Relation) -> Column:
+    from pyspark.sql import functions as F
+
+    from ..mask import is_set
+
+    header = changes.header("column_mask")
+    if header not in changes.df.columns:
+        return F.lit(None).cast("string")
+    have = set(changes.df.columns)
+    bits = [
+        F.when(is_set(col(header), changes.ordinal(c.name)), "1").otherwise("0")
+        if c.name in have
+        else F.lit("0")
+        for c in relation.columns
+    ]
+    return F.when(col(header).isNotNull(), F.concat(*bits))
+
+
+def fold(made: Images, counts: Mapping[str, int] = UNKNOWN, target: DataFrame | None = None) -> Folded:
+    """Folds the images of a table with a key.
+
+    Args:
+        made: from `images`.
+        counts: as in `TableBatch.counts`.
+        target: the target's rows before the batch, read only when key changes meet absent columns (None: it
+            has none).
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    # Also true of a batch that is small: one task then does all, without a shuffle.
+    small = sum(counts.get(k, 0) for k in ("I", "U", "D")) <= _SMALL and counts is not UNKNOWN
+    made = replace(made, df=made.df.coalesce(1)) if small else made
+    if counts.get("absent"):
+        from .keychange import fold_partial
+
+        return fold_partial(made, bool(counts.get("key_changes")), None if made.replaces else target)
+    df = made.df if counts.get("key_changes") else made.df.where(col(OPER) != BEFORE)
+    newest = Window.partitionBy(*map(col, made.key)).orderBy(col(SEQ).desc(), col(OPER).desc())
+    last = df.withColumn("header__n", F.row_number().over(newest)).where("header__n = 1")
+    return Folded(last.select(operation().alias(OP), *map(col, made.columns)), False, made.replaces)
+
+
+def operation() -> Column:
+    """`OP` of the last image of a key."""
+    from pyspark.sql import functions as F
+
+    return F.when(col(OPER).isin(DELETE, BEFORE), DELETE).otherwise(UPSERT)
+
+
+def weights(made: Images) -> DataFrame:
+    """For tables without key: the data columns of every image and `header__net`, +1 or -1 copy."""
+    from pyspark.sql import functions as F
+
+    net = F.when(col(OPER).isin(INSERT, UPDATE), 1).otherwise(-1).cast("bigint")
+    return made.df.select(*map(col, made.columns), net.alias("header__net"))
+
+
+def refused(error: BaseException, table: str, key: Sequence[str]) -> ApplyError | None:
+    """The ApplyError for a job that failed because a key was NULL; None for any other failure."""
+    _, found, rest = str(error).partition(NULL_KEY)
+    if not found:
+        return None
+    return ApplyError(
+        f"a change has NULL in the row key ({', '.join(key)})",
+        where=f"{table}, change_seq {rest[:35]}",
+        hint="correct or take out that change, or choose a key of columns that are NOT NULL",
+    )

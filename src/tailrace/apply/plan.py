@@ -1,0 +1,124 @@
+"""What is applied (`TableBatch`) and how (`choose`): the plans, declared, and the rule that picks one.
+
+Every plan gives the same rows in one commit; they differ in cost alone, which the conformance suite
+(`tailrace.testing.targets`) proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..change import ChangeTable, Relation
+
+PLANS: dict[str, str] = {
+    "none": "the target already has this batch, or there is nothing in it: no row is touched",
+    "append": "no row of the target can be meant (it is empty, or only inserts came and there is no key): "
+    "tasks write parquet parts side by side, the driver commits them",
+    "task_local": "one task merges the folded changes with delta-rs; no snapshot of the target in the JVM",
+    "replace_all": "a truncate came: the rows folded after it become the whole target",
+    "replace_keys": "full images and no deletes: Delta replaces rows by key, with deletion vectors",
+    "merge": "Spark MERGE, pruned to the batch's range of keys",
+    "bag": "a table without key: exactly as many copies of each full row are added or taken away as changes "
+    "say; the target is rewritten",
+}
+"""Plan name -> what it does and when."""
+
+SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
+"""Keys of `TableBatch.counts`: changes by operation, key changes, images that lack columns."""
+
+UNKNOWN: Mapping[str, int] = dict.fromkeys(SPECIAL, 1)
+"""Counts for changes nobody has counted: anything may occur."""
+
+_AWKWARD = frozenset(" ,;{}()\n\t=`.")
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """Changes of one table up to a change number, all of one layout.
+
+    Attributes:
+        table: `schema.name`; names the target.
+        relation: the layout; the target has exactly its columns.
+        changes: the change rows. Those whose number the target has already reached are passed over.
+        upto: the change number that the target has reached once this is applied.
+        counts: how many rows of each kind there may be (keys: `SPECIAL`; a missing key counts as 0).
+            Upper bounds: 0 means that none occurs, so the step for it is skipped.
+    """
+
+    table: str
+    relation: Relation
+    changes: ChangeTable
+    upto: int
+    counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
+
+    def may(self, *kinds: str) -> bool:
+        """Whether any of these kinds may occur.
+
+        >>> TableBatch("s.t", None, None, 1, {"I": 3, "D": 0}).may("D", "U")
+        False
+        """
+        return any(self.counts.get(k, 0) for k in kinds)
+
+    @property
+    def rows(self) -> int:
+        """About how many changes there are, as far as counted."""
+        return sum(self.counts.get(k, 0) for k in ("I", "U", "D", "T"))
+
+
+@dataclass(frozen=True)
+class Size:
+    """A target's size: bytes and files in force; `vectors`: it has deletion vectors (a one-way upgrade)."""
+
+    bytes: int
+    files: int
+    vectors: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`local_bytes`: targets smaller than this are merged inside one task."""
+
+    local_bytes: int = 1 << 30
+
+
+def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
+    """The cheapest plan (a name in `PLANS`) that gives the right rows.
+
+    >>> from tailrace.change import Column, Relation
+    >>> relation = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+    >>> batch = TableBatch("s.t", relation, None, 9, {"I": 5, "U": 2})
+    >>> choose(batch, Size(10_000, 2), Limits())
+    'task_local'
+    >>> choose(batch, Size(5 << 30, 40), Limits())
+    'replace_keys'
+    >>> choose(batch, Size(0, 0), Limits())
+    'append'
+    """
+    if truncated:
+        return "replace_all"
+    if not batch.relation.key:
+        return "bag" if batch.may("U", "D") else "append"
+    if size.files == 0:
+        return "append"
+    if is_local(size, limits):
+        return "task_local"
+    # Delta's replace by key and its ALTER TABLE refuse names that MERGE does well with.
+    if batch.may("D", "key_changes", "absent") or awkward(batch.relation):
+        return "merge"
+    return "replace_keys"
+
+
+def is_local(size: Size, limits: Limits) -> bool:
+    """Whether a target of that size is one task's work."""
+    return not size.vectors and size.bytes < limits.local_bytes
+
+
+def awkward(relation: Relation) -> bool:
+    """Whether a column's name has characters that Delta refuses to alter or to replace by.
+
+    >>> from tailrace.change import Column, Relation
+    >>> awkward(Relation(1, "s", "t", "d", (Column("Mixed Case", 1, "text", "text", "string"),)))
+    True
+    """
+    return any(_AWKWARD & set(c.name) for c in relation.columns)

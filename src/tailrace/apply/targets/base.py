@@ -1,0 +1,77 @@
+"""The contract of a target: where changes are applied to, and what every implementation must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ...change import Relation
+from ..plan import Size, TableBatch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What applying one batch did.
+
+    Attributes:
+        inserted, updated, deleted: rows of the target, net: a key inserted and deleted in one batch counts
+            nowhere, a changed key counts as one delete and one insert.
+        version: the target's version that holds the batch (Delta: the commit's).
+        plan: a name in `tailrace.apply.plan.PLANS`.
+        seconds: wall time.
+        missing: deletes and old images of a table without key for which the target had no row.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    version: int = -1
+    plan: str = "none"
+    seconds: float = 0.0
+    missing: int = 0
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A place that follows source tables. `tailrace.testing.targets.TargetConformance` checks all of this.
+
+    - One batch is one commit: a reader sees all of it or none. The progress is in the same commit.
+    - Afterwards the target has exactly the relation's columns, and the rows that the source had after the
+      change `upto`; `progress` is `upto`, also for a batch without rows.
+    - A batch whose `upto` is reached already changes nothing (plan `none`); changes at or below the reached
+      number are passed over. So any batch may come again, after a crash too.
+    - Rows of a batch come in any order; (`change_seq`, `change_oper`) orders them.
+    - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
+      keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.
+    - A NULL in the row key is refused with ApplyError, and nothing is written.
+    - Different tables may be applied from different threads at once; one table only from one at a time.
+    """
+
+    def exists(self, table: str) -> bool:
+        """Whether the target has that table."""
+
+    def progress(self, table: str) -> int:
+        """The change number reached; -1 when the table was never applied to or does not exist."""
+
+    def apply(self, batch: TableBatch) -> Outcome:
+        """Applies one batch; makes the table when it does not exist.
+
+        Raises:
+            ApplyError: the changes cannot be applied; nothing of them was written.
+        """
+
+    def alter(self, table: str, before: Relation, after: Relation) -> None:
+        """Changes the layout, matching columns by `attnum`; makes the table when it does not exist.
+
+        The same call again does nothing. Progress stays.
+
+        Raises:
+            ApplyError: a column's type became one its values cannot be turned into faithfully.
+        """
+
+    def size(self, table: str) -> Size:
+        """Bytes and files in force."""
+
+    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
+        """Joins files once there are that many small ones, and drops files that no version within
+        `vacuum_after` seconds needs; rows and progress stay."""

@@ -1,0 +1,202 @@
+"""Delta targets: `<root>/<schema>.<table>`, one Delta table a source table, progress in its own commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ... import lake
+from ...change import Relation
+from ...errors import TailraceError, from_spark
+from ...laketypes import schema_of
+from .. import bag
+from ..fold import Folded, Images, fold, images, refused, weights
+from ..plan import Limits, Size, TableBatch, awkward, choose
+from . import delta_layout, delta_spark
+from .base import Outcome
+from .delta_local import NET, MergeTask, PartTask, info, merge_local, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A batch on its way: the open table, the change rows made ready, and the schema to write."""
+
+    batch: TableBatch
+    path: str
+    table: DeltaTable
+    made: Images
+    schema: pa.Schema
+
+
+class DeltaTarget:
+    """Applies to Delta tables under one root folder; see `Target` for what it keeps.
+
+    Args:
+        spark: the session that the batches' DataFrames belong to.
+        root: folder or URI of the targets.
+        app_id: under which name the progress stands in the tables' commits.
+        local_limit_bytes: smaller tables are merged inside one task; a table that grows beyond gets deletion
+            vectors and distributed plans, for good.
+        merge_memory_bytes: what one task-local merge may hold in memory before it spills to disk; None: no
+            limit.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        *,
+        app_id: str,
+        local_limit_bytes: int = Limits.local_bytes,
+        merge_memory_bytes: int | None = 1 << 30,
+    ) -> None:
+        self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
+        self._limits, self._memory = Limits(local_limit_bytes), merge_memory_bytes
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._beside: dict[str, SparkSession] = {}
+
+    def path(self, table: str) -> str:
+        """The Delta table's path."""
+        return f"{self._root}/{table}"
+
+    def exists(self, table: str) -> bool:
+        """Whether the target has that table."""
+        return lake.exists(self.path(table))
+
+    def progress(self, table: str) -> int:
+        """The change number reached; -1 when there is none."""
+        return lake.progress(self.path(table), self._app)
+
+    def size(self, table: str) -> Size:
+        """Bytes and files in force, and whether there are deletion vectors."""
+        return _size(DeltaTable(self.path(table)))
+
+    def alter(self, table: str, before: Relation, after: Relation) -> None:
+        """Changes the layout; makes the table when it does not exist."""
+        with self._locks[table]:
+            delta_layout.alter(self._spark, self.path(table), before, after)
+
+    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
+        """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""
+        path = self.path(table)
+        if not lake.exists(path):
+            return
+        with self._locks[table]:
+            delta = DeltaTable(path)
+            if delta_spark.has_vectors(delta):
+                delta_layout.maintain_distributed(self._spark, path, small_files, vacuum_after)
+            else:
+                delta_layout.maintain_local(delta, small_files, vacuum_after)
+
+    def apply(self, batch: TableBatch) -> Outcome:
+        """Applies one batch by the cheapest plan, in one commit."""
+        began = time.monotonic()
+        try:
+            with self._locks[batch.table]:
+                done = self._apply(batch)
+        except TailraceError:
+            raise
+        except Exception as error:
+            null_key = refused(error, batch.table, batch.relation.key)
+            raise null_key or from_spark(error, where=f"apply {batch.table}") from error
+        return replace(done, seconds=time.monotonic() - began)
+
+    def _apply(self, batch: TableBatch) -> Outcome:
+        path = self.path(batch.table)
+        if not lake.exists(path):
+            delta_layout.create(path, batch.relation)
+        table = DeltaTable(path)
+        reached = table.transaction_version(self._app)
+        if reached is not None and reached >= batch.upto:
+            return Outcome(version=table.version())
+        if not batch.rows:
+            version = lake.commit(path, [], progress={self._app: batch.upto})
+            return Outcome(version=table.version() if version is None else version)
+        made = images(
+            batch.changes, batch.relation, batch.counts, after=-1 if reached is None else int(reached)
+        )
+        size = _size(table)
+        plan = choose(batch, size, self._limits, truncated=made.replaces)
+        job = _Job(batch, path, table, made, schema_of(batch.relation.columns))
+        if plan == "task_local":
+            return self._task_local(job)
+        if plan in ("append", "replace_all", "bag"):
+            return self._parts(job, plan)
+        if not size.vectors and not awkward(batch.relation):
+            delta_spark.enable_vectors(self._spark, path)
+        return self._distributed(job, plan)
+
+    def _fold(self, job: _Job, *, fresh: bool = False) -> Folded:
+        """`fresh`: the target has no rows that could give absent columns."""
+        needed = job.batch.may("key_changes") and job.batch.may("absent") and not fresh
+        target = delta_spark.rows_of(self._spark, job.path, job.table) if needed else None
+        return fold(job.made, job.batch.counts, target)
+
+    def _task_local(self, job: _Job) -> Outcome:
+        folded = self._fold(job)
+        task = MergeTask(
+            job.path, self._app, job.batch.upto, tuple(job.made.key), job.schema, folded.partial, self._memory
+        )
+        return merge_local(folded.df, task)
+
+    def _parts(self, job: _Job, plan: str) -> Outcome:
+        """Plans that write whole parts: tasks side by side, one commit by the driver."""
+        key = job.made.key
+        task = PartTask(job.path, job.schema, bag=not key and plan != "append")
+        if key:
+            df = self._fold(job, fresh=True).df
+        elif task.bag:
+            there = None if job.made.replaces else delta_spark.rows_of(self._spark, job.path, job.table)
+            df = bag.copies(there, job.made)
+        else:
+            df = weights(job.made).drop(NET)
+        files, done = write_parts(df, task)
+        overwrite = plan != "append"
+        deleted = done.deleted + (_rows(job.table) if plan == "replace_all" else 0)
+        version = lake.commit(
+            job.path, files, progress={self._app: job.batch.upto}, overwrite=overwrite,
+            schema=job.schema if overwrite else None, info=info(plan=plan),
+        )  # fmt: skip
+        if version is None:
+            return Outcome(version=job.table.version())
+        return replace(done, deleted=deleted, version=version, plan=plan)
+
+    def _distributed(self, job: _Job, plan: str) -> Outcome:
+        folded = self._fold(job)
+        relation, upto = job.batch.relation, job.batch.upto
+        if plan == "replace_keys":
+            done = delta_spark.replace_keys(folded, job.path, relation, self._app, upto)
+        else:
+            if job.batch.table not in self._beside:
+                self._beside[job.batch.table] = delta_spark.beside(self._spark)
+            beside = self._beside[job.batch.table]
+            done = delta_spark.merge(beside, folded, job.made, job.path, relation, self._app, upto)
+        if lake.progress(job.path, self._app) < upto:  # a MERGE that changes no row may leave no commit
+            done = replace(
+                done, version=lake.commit(job.path, [], progress={self._app: upto}) or done.version
+            )
+        return done
+
+
+def _actions(table: DeltaTable) -> pa.Table:
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _size(table: DeltaTable) -> Size:
+    sizes = _actions(table)["size_bytes"].to_pylist()
+    return Size(sum(sizes), len(sizes), delta_spark.has_vectors(table))
+
+
+def _rows(table: DeltaTable) -> int:
+    """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
+    found: list[Any] = _actions(table)["num_records"].to_pylist()
+    return sum(n or 0 for n in found)

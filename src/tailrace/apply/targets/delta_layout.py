@@ -1,0 +1,187 @@
+"""Layouts of Delta targets: create, follow the source's layout, keep files in order.
+
+Columns are matched by `attnum`, so a rename is a rename and a column dropped and made again is a new one.
+Added nullable columns are a commit of metadata; everything else is one rewrite of the table in one commit
+(column mapping, which would make renames cheap, is beyond delta-rs). Progress stays as it is: it stands in
+the log, which an overwrite continues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ... import lake
+from ...change import Column, Relation
+from ...errors import ApplyError
+from ...laketypes import arrow_type, schema_of
+from ...store.tables import widens
+from ...wire.pgvalues import convert
+from ..fold import col, quote
+from . import delta_spark
+from .delta_local import PartTask, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+
+PROPERTIES = {"delta.enableDeletionVectors": "false"}
+_MARK = "tailrace.layout"
+_SMALL_FILE, _WHOLE_FILE = 32 << 20, 128 << 20
+_LOOK_BACK = 50
+
+_TEXTS = frozenset({"text", "varchar"})
+"""Kinds whose text stays the same when one is made into the other."""
+_TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp_ntz", "timestamp", "binary"})
+
+
+def create(path: str, relation: Relation) -> None:
+    """Makes an empty target; nothing happens when it is there."""
+    lake.create(path, schema_of(relation.columns), PROPERTIES)
+
+
+def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> None:
+    """Brings a target from one layout to another; nothing happens when it has that one already."""
+    if not lake.exists(path):
+        create(path, after)
+        return
+    old = {c.attnum: c for c in before.columns}
+    for c in after.columns:
+        if c.attnum in old:
+            _check(before.table, old[c.attnum], c)
+    table = DeltaTable(path)
+    have = {f.name: f.type for f in lake.arrow_schema(path)}
+    if _fits(table, have, before, after):
+        return
+    new = [c for c in after.columns if c.attnum not in old]
+    same = all(c.name in have and have[c.name] == arrow_type(c.type) for c in after.columns if c not in new)
+    fresh = all(c.missing is None and c.name not in have for c in new)
+    if same and fresh and len(have) + len(new) == len(after.columns):
+        lake.add_columns(path, list(schema_of(new)))
+        return
+    _rewrite(spark, path, table, before, after)
+
+
+def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, after: Relation) -> bool:
+    """Whether the target has the new layout already (a crash came between the layout and its first batch)."""
+    wanted = {c.name: arrow_type(c.type) for c in after.columns}
+    if have != wanted:
+        return False
+    numbers = {c.name: c.attnum for c in before.columns}
+    if all(numbers.get(c.name, c.attnum) == c.attnum for c in after.columns):
+        return True
+    # The names alone do not tell (names were exchanged, or a column was made again): the rewrite left a mark.
+    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if _MARK in h]
+    return bool(marks) and marks[0] == _digest(after)
+
+
+def _digest(relation: Relation) -> str:
+    words = json.dumps([[c.attnum, c.name, c.type] for c in relation.columns])
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def _check(table: str, old: Column, new: Column) -> None:
+    """Refuses what the values kept here cannot be turned into as the source turned them."""
+    if old.type == new.type:
+        if old.kind == new.kind or old.type != "string" or {old.kind, new.kind} <= _TEXTS:
+            return
+    elif new.type == "string":
+        if (old.type in _TO_TEXT or old.type.startswith("decimal")) and new.kind in {*_TEXTS, "numeric"}:
+            return
+    elif widens(arrow_type(old.type), arrow_type(new.type)):
+        return
+    raise ApplyError(
+        f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
+        "its earlier values cannot be turned into that without the source",
+        where=table,
+        hint="take a new baseline of the table",
+    )
+
+
+def _rewrite(spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation) -> None:
+    rows = delta_spark.rows_of(spark, path, table)
+    schema = schema_of(after.columns)
+    df = reshaped(rows, before, after)
+    files, _ = write_parts(df, PartTask(path, schema))
+    lake.commit(path, files, progress={}, schema=schema, overwrite=True, info={_MARK: _digest(after)})
+
+
+def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
+    """Rows of one layout in another: renamed, widened, added (by `missing`), dropped columns."""
+    old = {c.attnum: c for c in before.columns}
+    have = set(rows.columns)
+    made = []
+    for c in after.columns:
+        source = old.get(c.attnum)
+        if source is not None and source.name in have:
+            value = _turned(col(source.name), source, c)
+        else:
+            value = _constant(c)
+        made.append(value.alias(c.name))
+    return rows.select(*made)
+
+
+def _turned(value: SparkColumn, old: Column, new: Column) -> SparkColumn:
+    """A column's values in its new type; as text, in PostgreSQL's own words."""
+    from pyspark.sql import functions as F
+
+    if new.type != "string" or old.type == "string":
+        return value.cast(new.type)
+    if old.type == "binary":
+        return F.concat(F.lit("\\x"), F.lower(F.hex(value)))
+    if old.type == "timestamp":
+        return F.concat(
+            F.to_utc_timestamp(value, F.current_timezone()).cast("timestamp_ntz").cast("string"), F.lit("+00")
+        )
+    return value.cast("string")
+
+
+def _constant(column: Column) -> SparkColumn:
+    """The value that rows older than a column have."""
+    from pyspark.sql import functions as F
+
+    if column.missing is None:
+        return F.lit(None).cast(column.type)
+    values, bad = convert(column.type, column.kind, pa.array([column.missing], pa.string()))
+    if bad is not None:
+        raise ApplyError(
+            f"the value {column.missing!r} that older rows have cannot be held by {column.type}",
+            where=column.name,
+            hint="take a new baseline of the table with a wider type",
+        )
+    # As text that Spark reads back exactly; bytes as such.
+    if pa.types.is_binary(values.type):
+        return F.lit(bytearray(values[0].as_py())).cast("binary")
+    if values.type == pa.timestamp("us", "UTC"):
+        return F.timestamp_micros(F.lit(values.cast(pa.int64())[0].as_py()))
+    return F.lit(values.cast(pa.string())[0].as_py()).cast(column.type)
+
+
+def maintain_local(table: DeltaTable, small_files: int, vacuum_after: float) -> None:
+    """Compaction, a log checkpoint and vacuum by delta-rs."""
+    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    if sum(size < _SMALL_FILE for size in sizes) >= max(small_files, 2):
+        table.optimize.compact(target_size=_WHOLE_FILE)
+        table.update_incremental()
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    table.vacuum(_hours(vacuum_after), dry_run=False, enforce_retention_duration=False)
+
+
+def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
+    """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
+    sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    mine = delta_spark.beside(spark)
+    if sum(size < _SMALL_FILE for size in sizes) >= max(small_files, 2):
+        mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
+    mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    mine.sql(f"VACUUM delta.{quote(path)} RETAIN {_hours(vacuum_after)} HOURS")
+
+
+def _hours(seconds: float) -> int:
+    """At least one: readers and unfinished commits need files for a while."""
+    return max(int(seconds // 3600), 1)

@@ -1,0 +1,146 @@
+"""Distributed plans for targets above the size of one task: replace by key, and MERGE.
+
+Both have deletion vectors, write one commit and carry the progress (`txnAppId`, `txnVersion`). MERGE knows no
+options, only settings of its session; so it runs in a session of its own, beside the caller's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from ...change import Relation
+from ..fold import KEPT, OP, Folded, Images, col, quote
+from .base import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TXN = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+_SHARED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.ansi.enabled",
+    "spark.databricks.delta.snapshotPartitions",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.datetimeRebaseModeInWrite",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+)
+
+
+def beside(spark: SparkSession) -> SparkSession:
+    """A session of our own in the same application, with the settings that results and speed depend on."""
+    mine = spark.newSession()
+    for name in _SHARED:
+        value = spark.conf.get(name, None)
+        if value is not None:
+            mine.conf.set(name, value)
+    return mine
+
+
+def enable_vectors(spark: SparkSession, path: str) -> None:
+    """Upgrades a table to deletion vectors, for good: delta-rs appends to it and overwrites it, no more."""
+    spark.sql(f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+
+
+def replace_keys(folded: Folded, path: str, relation: Relation, app_id: str, upto: int) -> Outcome:
+    """Rows of full images replace those of their keys. The caller knows that there are no deletes."""
+    (
+        folded.df.select(*[col(c.name) for c in relation.columns])
+        .write.format("delta")
+        .mode("overwrite")
+        .option("replaceUsing", ",".join(relation.key))
+        .option("txnAppId", app_id)
+        .option("txnVersion", str(upto))
+        .save(path)
+    )
+    table = DeltaTable(path)
+    metrics = table.history(1)[0].get("operationMetrics", {})
+    replaced = int(metrics.get("numDeletedRows", 0))
+    written = int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
+    return Outcome(max(written - replaced, 0), replaced, 0, table.version(), "replace_keys")
+
+
+def merge(
+    spark: SparkSession, folded: Folded, made: Images, path: str, relation: Relation, app_id: str, upto: int
+) -> Outcome:
+    """Spark's MERGE, pruned to the range of keys in the batch; `spark` is a session from `beside`."""
+    from delta.tables import DeltaTable as SparkTable
+
+    names = [c.name for c in relation.columns]
+    same = " AND ".join([f"t.{quote(k)} = s.{quote(k)}" for k in relation.key] + key_range(made, relation))
+    new: dict[str, str | Column] = {quote(n): f"s.{quote(n)}" for n in names}
+    changed: dict[str, str | Column] = {
+        quote(n): _update(i, n, folded.partial) for i, n in enumerate(names) if n not in relation.key
+    }
+    for name, value in zip(_TXN, (app_id, str(upto)), strict=True):
+        spark.conf.set(name, value)
+    try:
+        merging = SparkTable.forPath(spark, path).alias("t").merge(folded.df.alias("s"), same)
+        merging = merging.whenMatchedDelete(f"s.{OP} = 'D'")
+        merging = merging.whenMatchedUpdate(
+            set=changed or {quote(relation.key[0]): f"s.{quote(relation.key[0])}"}
+        )
+        rows = merging.whenNotMatchedInsert(condition=f"s.{OP} <> 'D'", values=new).execute().collect()
+    finally:
+        for name in _TXN:
+            spark.conf.unset(name)
+    done = rows[0].asDict() if rows else {}
+    return Outcome(
+        int(done.get("num_inserted_rows", 0)),
+        int(done.get("num_updated_rows", 0)),
+        int(done.get("num_deleted_rows", 0)),
+        DeltaTable(path).version(),
+        "merge",
+    )
+
+
+def _update(index: int, name: str, partial: bool) -> str:
+    value = f"s.{quote(name)}"
+    if not partial:
+        return value
+    return f"CASE WHEN substring(s.{KEPT}, {index + 1}, 1) = '1' THEN t.{quote(name)} ELSE {value} END"
+
+
+def key_range(made: Images, relation: Relation) -> list[str]:
+    """Conditions on the first key column that let Delta pass over files: its range in the batch, B rows
+    included. None for types whose order or literal is not the same everywhere."""
+    from pyspark.sql import functions as F
+
+    first = relation.key[0]
+    if relation.column(first).type not in ("smallint", "int", "bigint", "date"):
+        return []
+    found = made.df.agg(F.min(col(first)), F.max(col(first))).first()
+    if found is None or found[0] is None:
+        return []
+    low, high = (f"DATE'{v}'" if isinstance(v, dt.date) else str(v) for v in found)
+    return [f"t.{quote(first)} >= {low}", f"t.{quote(first)} <= {high}"]
+
+
+def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
+    """The target's rows as of a version that delta-rs has opened.
+
+    Without deletion vectors Spark reads the files as they are: no snapshot of the table is made in the JVM.
+    """
+    from pyspark.sql.types import StructType
+
+    if has_vectors(table):
+        return spark.read.format("delta").option("versionAsOf", table.version()).load(path)
+    shape = StructType.fromJson(_json(table.schema().to_json()))
+    files = table.file_uris()
+    return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
+
+
+def has_vectors(table: DeltaTable) -> bool:
+    """Whether the table may have deletion vectors."""
+    return "deletionVectors" in (table.protocol().writer_features or [])
+
+
+def _json(text: str) -> dict[str, object]:
+    import json
+
+    found: dict[str, object] = json.loads(text)
+    return found

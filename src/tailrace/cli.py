@@ -1,0 +1,222 @@
+"""The command `tailrace`: thin, each command a few lines over the function it calls."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from . import __version__
+from .errors import TailraceError
+
+if TYPE_CHECKING:
+    from .control.task import Task
+
+app = typer.Typer(
+    help="tailrace keeps a database's changes: captures them, stores them in change tables, applies them to "
+    "targets, and answers for them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out, err = Console(), Console(stderr=True)
+
+TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def main() -> None:
+    """Runs the command line; an error of ours is printed with its hint and ends with code 1."""
+    try:
+        app()
+    except TailraceError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
+        sys.exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"tailrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on standard error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+@app.command()
+def run(
+    task: TaskFile,
+    once: Annotated[
+        bool, typer.Option("--once", help="Bring the targets up to the source's present, then stop.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a task: capture, store and apply, until Ctrl-C."""
+    from . import processes, screen
+    from .control.task import load
+    from .status import status as status_of
+
+    stop = threading.Event()
+    processes.stop_on_signals(stop)
+    live = screen.live if out.is_terminal and not as_json else None
+    processes.run(task, once=once, stop=stop, screen=live)
+    done = status_of(load(task))
+    if as_json:
+        _print_json(done.as_dict())
+    else:
+        out.print(screen.table(done))
+
+
+@app.command()
+def capture(
+    task: TaskFile,
+    once: Annotated[bool, typer.Option("--once", help="Stop at what is in the source's log now.")] = False,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    as_json: Json = False,
+) -> None:
+    """Capture a source's changes into LOG (no Spark, no JVM)."""
+    from .capture import Capture
+    from .control import live
+    from .control.task import load
+    from .processes import stop_on_signals
+
+    stop = threading.Event()
+    stop_on_signals(stop)
+    if child:
+        _stop_with_parent(stop)
+    wanted = load(task)
+    Capture(wanted, once=once, stop=stop, reload=lambda: load(task)).run()
+    state = live.read(wanted.run_path, "capture") or {}
+    if as_json:
+        _print_json(state)
+    elif not child:
+        out.print(f"captured {state.get('records', 0):,} log records up to {state.get('position')}")
+
+
+@app.command()
+def pipeline(
+    task: TaskFile,
+    once: Annotated[bool, typer.Option("--once", help="Store and apply what is in LOG now, then stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
+    from .control.task import load
+    from .pipeline import Pipeline
+    from .processes import stop_on_signals
+    from .spark import session
+    from .status import status as status_of
+
+    stop = threading.Event()
+    stop_on_signals(stop)
+    wanted = load(task)
+    work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
+    work.drain() if once else work.run()
+    done = status_of(wanted).as_dict()
+    _print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
+
+
+@app.command()
+def init(
+    url: Annotated[str, typer.Argument(help="postgresql://user@host:port/database")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the task file.")] = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="Table or pattern (schema.*); may be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The task's name; the database's by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a task file from what a database has, and say what still stands in the way."""
+    from .setup import draft
+
+    made = draft(url, name=name, patterns=tables or None, output=output, force=force)
+    if as_json:
+        _print_json(made.as_dict())
+        return
+    out.print(f"wrote {made.path} for {len(made.tables)} tables")
+    for finding in made.findings:
+        color = "red" if finding.level == "error" else "yellow"
+        out.print(f"[{color}]{finding.level}[/] {escape(finding.what)}\n  cure: {escape(finding.cure)}")
+    out.print(f"next: tailrace run {made.path}")
+
+
+@app.command()
+def status(task: TaskFile, as_json: Json = False) -> None:
+    """Say what a task is doing and how far it has come."""
+    from . import screen
+    from .control.task import load
+    from .status import status as status_of
+
+    found = status_of(load(task))
+    _print_json(found.as_dict()) if as_json else out.print(screen.table(found))
+
+
+@app.command()
+def validate(
+    task: TaskFile,
+    tables: Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")] = 120.0,
+    samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Compare every table, source against target, at one common position; code 2 when they differ."""
+    from . import screen
+    from .control.task import load
+    from .setup import validate_task
+
+    wanted = load(task)
+    progress = (lambda _: None) if as_json else (lambda t: err.print(f"[dim]comparing {t}[/]"))
+    report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, progress=progress)
+    _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
+    if not report.equal:
+        raise typer.Exit(2)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to leave everything.")] = Path("demo-data"),
+    seconds: Annotated[float, typer.Option(help="How long to write.")] = 15.0,
+    scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """See it work: an embedded PostgreSQL, real load, and proof that the targets are equal."""
+    from .demo import demo as play
+
+    if not play(folder, seconds=seconds, scale=scale, as_json=as_json):
+        raise typer.Exit(2)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def _stop_with_parent(stop: threading.Event) -> None:
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            if stop.wait(0.5):
+                return
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()
+
+
+__all__ = ["Task", "app", "main"]

@@ -1,0 +1,83 @@
+"""Durations and sizes as people write them: `500ms`, `2h`, `64MiB`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_ALSO = {"kib": 1 << 10, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kb": 1000, "mb": 10**6,
+         "gb": 10**9, "tb": 10**12}  # fmt: skip
+_NUMBER = r"(\d+(?:\.\d+)?)\s*"
+
+
+def seconds(value: Any) -> float:
+    """The seconds of a duration: a number, or a number with `ms`, `s`, `m`, `h` or `d`.
+
+    >>> seconds("500ms"), seconds("5m"), seconds("1h30m"), seconds(2)
+    (0.5, 300.0, 5400.0, 2.0)
+    >>> seconds("soon")
+    Traceback (most recent call last):
+    ValueError: 'soon' is not a duration: write 500ms, 1s, 5m, 2h, 7d or a number of seconds
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    text = str(value).strip()
+    parts = re.findall(_NUMBER + r"(ms|s|m|h|d)", text)
+    if parts and re.fullmatch(f"(?:{_NUMBER}(?:ms|s|m|h|d)\\s*)+", text):
+        return sum(float(number) * SECONDS[unit] for number, unit in parts)
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    raise ValueError(f"{value!r} is not a duration: write 500ms, 1s, 5m, 2h, 7d or a number of seconds")
+
+
+def size(value: Any) -> int:
+    """The bytes of a size: a number, or a number with `B`, `KiB`, `MiB`, `GiB`, `TiB` (or `kB`, `MB`, ...).
+
+    >>> size("64MiB") == 64 * 2**20, size("1.5 GB"), size(4096)
+    (True, 1500000000, 4096)
+    >>> size("big")
+    Traceback (most recent call last):
+    ValueError: 'big' is not a size: write 64MiB, 1GiB or a number of bytes
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    units = {unit.lower(): number for unit, number in BYTES.items()} | _ALSO | {"": 1}
+    found = re.fullmatch(_NUMBER + r"([A-Za-z]*)", str(value).strip())
+    if found is None or found[2].lower() not in units:
+        raise ValueError(f"{value!r} is not a size: write 64MiB, 1GiB or a number of bytes")
+    return int(float(found[1]) * units[found[2].lower()])
+
+
+def show_seconds(value: float) -> str:
+    """A duration in the largest unit that writes it as a whole number.
+
+    >>> [show_seconds(s) for s in (0.5, 1, 90, 3600, 604800, 0, 0.0005)]
+    ['500ms', '1s', '90s', '1h', '7d', '0s', '0.5ms']
+    """
+    for unit, length in sorted(SECONDS.items(), key=lambda u: -u[1]):
+        if value and round(value / length, 6) == int(round(value / length, 6)) and value >= length:
+            return f"{round(value / length)}{unit}"
+    return f"{value * 1000:g}ms" if value else "0s"
+
+
+def show_size(value: int) -> str:
+    """A size in the largest unit that writes it as a whole number.
+
+    >>> [show_size(n) for n in (0, 1, 65536, 64 << 20, 1 << 30, 1500)]
+    ['0B', '1B', '64KiB', '64MiB', '1GiB', '1500B']
+    """
+    for unit, length in sorted(BYTES.items(), key=lambda u: -u[1]):
+        if value and value % length == 0:
+            return f"{value // length}{unit}"
+    return "0B"
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
+"""A field that holds a duration; its value is seconds."""
+
+Bytes = Annotated[int, BeforeValidator(size), Field(ge=0)]
+"""A field that holds a size; its value is bytes."""

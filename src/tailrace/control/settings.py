@@ -1,0 +1,188 @@
+"""The sections of a task file. Every setting is declared once, here (and in `task.py` for the top level).
+
+The docstring under a field is its documentation: `docs/task-file.md` and the comments that `tailrace init`
+writes come from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+
+from ..errors import TailraceError
+from ..laketypes import arrow_type
+from ..machine import cores
+from ..sources import opener
+from .quantities import Bytes, Seconds
+
+
+def _text(value: Any) -> Any:
+    # YAML reads `name: 2024` as a number and `no` as false; saying so beats pydantic's words.
+    if isinstance(value, (bool, int, float)):
+        raise ValueError(f"{value!r} is not text: put it in quotes")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if "." not in value:
+        raise ValueError(f"{value!r} names no schema: write schema.table, e.g. public.{value}")
+    return value
+
+
+def _column(value: str) -> str:
+    if value.count(".") < 2:
+        raise ValueError(f"{value!r} names no column: write schema.table.column")
+    return value
+
+
+def _environment(url: str) -> str:
+    """The URL with `${NAME}` replaced by what the environment says."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ValueError(f"the environment has no variable {found[1]}")
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, url)
+
+
+def _known_scheme(url: str) -> str:
+    try:
+        opener(url)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return url
+
+
+def _folder(value: str, info: ValidationInfo) -> str:
+    """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
+    if "://" in value:
+        raise ValueError(
+            f"{value!r} is not a folder: object stores are not served yet, mount it as a file system"
+        )
+    base = (info.context or {}).get("folder") or Path.cwd()
+    return str((Path(base) / Path(value).expanduser()).resolve())
+
+
+def _lake_type(value: str) -> str:
+    try:
+        arrow_type(value)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return value
+
+
+def _conf_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
+ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
+Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
+Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
+LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
+ConfText = Annotated[str, BeforeValidator(_conf_text)]
+
+
+class Settings(BaseModel):
+    """A section: unknown keys are mistakes, values do not change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+    )
+
+
+class Source(Settings):
+    """The database that is captured."""
+
+    url: Url = Field(repr=False)
+    """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment; leave
+    the password out and libpq takes it from `PGPASSWORD` or `~/.pgpass`."""
+    tables: list[Pattern] = ["public.*"]
+    """Tables to capture: `schema.table`, with `*` and `?` as in file names. May grow while the task runs."""
+    exclude: list[Pattern] = []
+    """Tables that `tables` selects but that are to be left out."""
+
+
+class Target(Settings):
+    """Where the tables are kept up to date."""
+
+    type: Literal["delta"] = "delta"
+    """Kind of target."""
+    path: Folder = "target"
+    """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file."""
+    local_limit: Bytes = 1 << 30
+    """Targets up to this size are merged inside one Spark task; larger ones by distributed plans."""
+
+
+class CaptureSettings(Settings):
+    """From the source's log to LOG."""
+
+    commit_every: Seconds = 1.0
+    """How often what was read is committed to LOG."""
+    commit_bytes: Bytes = 64 << 20
+    """Commit sooner when this much was read. A transaction is never split over commits."""
+    chunk_bytes: Bytes = 8 << 20
+    """How much is read from the source in one go: what a large transaction needs of memory, a few times."""
+    idle_advance: Seconds = 10.0
+    """How often a quiet source is told how far we are, so that it can drop its log."""
+
+
+class BaselineSettings(Settings):
+    """Reading the rows that are there already."""
+
+    enabled: bool = True
+    """Read each table once before its changes are applied."""
+    workers: int = Field(
+        default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
+    )
+    """Processes (each with a connection) that read parts of tables side by side."""
+    rows_per_part: int = Field(default=500_000, ge=1000)
+    """Rows that one part of a large table has, about."""
+
+
+class StoreSettings(Settings):
+    """From LOG to change tables and TRACKING."""
+
+    every: Seconds = 1.0
+    """How often a batch begins; at once when the one before took longer."""
+    max_bytes: Bytes = 512 << 20
+    """How much of LOG one batch takes at most (a commit of LOG is never split)."""
+
+
+class ApplySettings(Settings):
+    """From change tables to targets."""
+
+    every: Seconds = 2.0
+    """How often a batch begins; at once when the one before took longer."""
+    max_changes: int = Field(default=1_000_000, ge=1)
+    """How many changes one batch takes at most (a transaction is never split)."""
+    parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
+    """Tables of a batch that are written side by side."""
+    merge_memory: Bytes = 512 << 20
+    """Memory of one merge inside a task; beyond it, it spills to disk."""
+
+
+class MaintenanceSettings(Settings):
+    """Housekeeping of the Delta tables, while the task runs."""
+
+    every: Seconds = 600.0
+    """How often."""
+    small_files: int = Field(default=32, ge=2)
+    """Join small files once a table has this many of them."""
+    keep_log: Seconds = 3600.0
+    """How long LOG keeps records that are applied."""
+    vacuum_after: Seconds = 7 * 86400.0
+    """How long files of past versions are kept: how far back time travel goes."""

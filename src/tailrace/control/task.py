@@ -1,0 +1,215 @@
+"""The task file: one task's source, target and settings, and the paths of everything it keeps."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from ..errors import ConfigError
+from . import task_text, yaml_lines
+from .settings import (
+    ApplySettings,
+    BaselineSettings,
+    CaptureSettings,
+    ColumnName,
+    ConfText,
+    Folder,
+    LakeType,
+    MaintenanceSettings,
+    Settings,
+    Source,
+    StoreSettings,
+    Target,
+    Text,
+)
+from .task_text import dump
+from .yaml_lines import Mistake
+
+__all__ = ["Mistake", "Task", "dump", "file_name", "load", "read", "reference"]
+
+_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Task(Settings):
+    """One task: a source, a target, and all that lies between them."""
+
+    name: Text = Field(pattern=r"^[a-z0-9_-]{1,40}$")
+    """Name of the task: lower-case letters, digits, `_`, `-`, at most 40. The publication and the
+    replication slot are named after it."""
+    home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
+    """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
+    given."""
+    source: Source
+    target: Target = Field(default_factory=Target)
+    capture: CaptureSettings = CaptureSettings()
+    baseline: BaselineSettings = Field(default_factory=BaselineSettings)
+    store: StoreSettings = StoreSettings()
+    apply: ApplySettings = Field(default_factory=ApplySettings)
+    maintenance: MaintenanceSettings = MaintenanceSettings()
+    on_bad_value: Literal["stop", "quarantine"] = "stop"
+    """A value its lake type cannot hold (NaN in a decimal, a year before 1): stop the task, or keep the value
+    aside in `control/quarantine` and go on with NULL."""
+    types: dict[ColumnName, LakeType] = Field(default={})
+    """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
+    spark: dict[str, ConfText] = Field(default={})
+    """Spark settings that win over tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, raw: Any) -> Any:
+        """What defaults cannot say: a home after the name, a section with nothing (but comments) in it."""
+        if not isinstance(raw, dict):
+            return raw
+        given = {key: {} if value is None and key in SECTIONS else value for key, value in raw.items()}
+        # Made from a dictionary, so that its folder too starts at the task file.
+        given.setdefault("target", {})
+        if not given.get("home") and isinstance(given.get("name"), str):
+            given["home"] = given["name"]
+        return given
+
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    def model_post_init(self, context: Any) -> None:
+        """Keeps where relative folders started."""
+        self._folder = Path((context or {}).get("folder") or Path.cwd()).resolve()
+
+    @property
+    def folder(self) -> Path:
+        """Where the relative folders of this task start: the task file's folder."""
+        return self._folder
+
+    @property
+    def log_path(self) -> str:
+        """LOG (Delta)."""
+        return f"{self.home}/log"
+
+    @property
+    def relations_path(self) -> str:
+        """The relation history beside LOG (Delta)."""
+        return f"{self.home}/relations"
+
+    @property
+    def tracking_path(self) -> str:
+        """TRACKING (Delta)."""
+        return f"{self.home}/tracking"
+
+    @property
+    def run_path(self) -> str:
+        """Folder of the live state files and locks."""
+        return f"{self.home}/run"
+
+    def changes_path(self, table: str) -> str:
+        """The change table (Delta) of `schema.table`."""
+        return f"{self.home}/changes/{file_name(table)}__ct"
+
+    def target_path(self, table: str) -> str:
+        """The target (Delta) of `schema.table`."""
+        return f"{self.target.path}/{file_name(table)}"
+
+    def control_path(self, name: str) -> str:
+        """A control table (Delta): `stored`, `applied`, `baselines`, `quarantine`."""
+        return f"{self.home}/control/{name}"
+
+    def checkpoint_path(self, which: str) -> str:
+        """Checkpoint folder of a streaming query: `store`, `apply`."""
+        return f"{self.home}/checkpoints/{which}"
+
+
+SECTIONS: dict[str, type[Settings]] = {
+    name: field.annotation
+    for name, field in Task.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
+}
+"""Key of a section -> its model."""
+
+
+def file_name(table: str) -> str:
+    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
+
+    >>> file_name("public.orders"), file_name('sales.Größe 1/2')
+    ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')
+    """
+    return _SAFE.sub(lambda found: f"~{ord(found[0]):x}~", table)
+
+
+def load(path: str | Path) -> Task:
+    """The task that a file describes; relative folders in it start at the file.
+
+    Raises:
+        ConfigError: the file is not there, or wrong: every mistake with its line.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"the task file cannot be read: {error.strerror}",
+            where=str(file),
+            hint="`tailrace init postgresql://user@host/database` writes one",
+        ) from None
+    found = read(text, folder=file.resolve().parent)
+    if isinstance(found, Task):
+        return found
+    count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
+    raise ConfigError(
+        f"the task file has {count}:\n" + "\n".join(f"  {one}" for one in found),
+        where=str(file),
+        hint="docs/task-file.md lists every setting",
+    )
+
+
+def reference() -> str:
+    """The page `docs/task-file.md`, in Markdown."""
+    return task_text.reference(Task)
+
+
+def read(text: str, folder: Path) -> Task | list[Mistake]:
+    """The task that a text describes, or everything that is wrong with it, in the order of its lines."""
+    document = yaml_lines.parse(text)
+    mistakes = list(document.mistakes)
+    if isinstance(document.data, dict):
+        try:
+            task = Task.model_validate(document.data, context={"folder": folder})
+            if not mistakes:
+                return task
+        except ValidationError as error:
+            mistakes += _explained(error, document)
+    elif not mistakes:
+        mistakes.append(Mistake(1, "a task file is a mapping: name, source, target, ..."))
+    return sorted(set(mistakes), key=lambda one: (one.line, one.what))
+
+
+def _explained(error: ValidationError, document: yaml_lines.Document) -> Iterator[Mistake]:
+    for one in error.errors(include_url=False):
+        path = tuple(one["loc"])
+        steps = path[:-2] if path[-1] == "[key]" else path  # of a mapping: its message names the key
+        name = ".".join(step for step in steps if isinstance(step, str))
+        if one["type"] == "extra_forbidden":
+            what = f"unknown setting {name!r}{_nearest(path)}"
+        elif one["type"] == "missing":
+            what = f"{name} is missing"
+        elif one["type"] in ("model_type", "dict_type"):
+            what = f"{name} is a section: settings stand below it, or in {{ }}"
+        else:
+            # The value itself is left out of the words: it may be an address with a password.
+            what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"
+        yield Mistake(document.line(path), what)
+
+
+def _nearest(path: tuple[str | int, ...]) -> str:
+    """What an unknown setting was meant to be: a like name beside it, or the same name in another section."""
+    section, key = path[:-1], str(path[-1])
+    beside = SECTIONS[str(section[0])].model_fields if section else Task.model_fields
+    near = difflib.get_close_matches(key, beside, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    elsewhere = [s for s, model in SECTIONS.items() if key in model.model_fields]
+    elsewhere += ["the top level"] if key in Task.model_fields else []
+    if elsewhere:
+        return f"; it belongs under {' or '.join(elsewhere)}"
+    return f"; known here: {', '.join(beside)}"

@@ -1,0 +1,138 @@
+"""Task files as text: what `tailrace init` writes, and the reference page, both from the declarations."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from . import quantities
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .task import Task
+
+ALWAYS = {"name", "home", "url", "tables", "path"}
+"""Settings that are written out even when they have their default."""
+
+
+def dump(task: Task, *, url: str | None = None) -> str:
+    """A task as a commented task file; settings that have their default stand there as comments.
+
+    `url` is written as the source's address instead of the one in use: `${NAME}` in it stays as it is.
+    """
+    lines = [
+        "# A tailrace task. `tailrace run` takes this file. A setting behind a # has the value it shows.",
+        "",
+    ]
+    for name, field in type(task).model_fields.items():
+        value = getattr(task, name)
+        if isinstance(value, Settings):
+            lines += [*_comment(type(value).__doc__ or "", ""), f"{name}:"]
+            for key, inner in type(value).model_fields.items():
+                shown_value = url if key == "url" and url else getattr(value, key)
+                lines += _setting(key, inner, shown_value, task.folder, indent="  ")
+        else:
+            lines += _setting(name, field, value, task.folder, indent="")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _setting(name: str, field: FieldInfo, value: Any, folder: Path, *, indent: str) -> Iterator[str]:
+    yield from _comment(field.description or "", indent)
+    if name == "url" and not (urlsplit(str(value)).password or "${").startswith("${"):
+        yield f"{indent}# There is a password in it: ${{A_VARIABLE}} in its place keeps it out of this file."
+    written = name in ALWAYS or value != field.get_default(call_default_factory=True)
+    sign = "" if written else "# "
+    if isinstance(value, (list, dict)) and value:
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).splitlines()
+        yield f"{indent}{sign}{name}:"
+        yield from (f"{indent}{sign}  {line}" for line in text)
+    else:
+        yield f"{indent}{sign}{name}: {_scalar(field, value, folder)}"
+
+
+def _scalar(field: FieldInfo, value: Any, folder: Path) -> str:
+    text = shown(field, value)
+    if isinstance(value, str):
+        if Path(value).is_absolute() and Path(value).is_relative_to(folder) and value != str(folder):
+            text = str(Path(value).relative_to(folder))
+        return yaml.safe_dump(text, width=10_000, allow_unicode=True).removesuffix("\n...\n").strip()
+    return text
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    words = " ".join(text.split())
+    return textwrap.wrap(words, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def shown(field: FieldInfo, value: Any) -> str:
+    """A setting's value as a task file has it."""
+    readers = [getattr(part, "func", None) for part in field.metadata]
+    if quantities.seconds in readers:
+        return quantities.show_seconds(value)
+    if quantities.size in readers:
+        return quantities.show_size(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
+
+
+def reference(model: type[Task]) -> str:
+    """The page `docs/task-file.md`, in Markdown."""
+    lines = [
+        "# The task file",
+        "",
+        "Generated from `tailrace.control.settings` and `tailrace.control.task` by `make docs`; do not edit.",
+        "",
+        "A task file is YAML. `tailrace init URL` writes one; only `name` and `source.url` are required.",
+        "Folders are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`, sizes",
+        "`64MiB`, `1GiB`. A wrong file is refused with every mistake and its line. The smallest one:",
+        "",
+        "```yaml",
+        "name: shop",
+        "source:",
+        "  url: postgresql://me@localhost:5432/shop",
+        "```",
+        "",
+        "## Top level",
+        "",
+    ]
+    sections = {name: found for name, f in model.model_fields.items() if (found := _section(f)) is not None}
+    lines += _table({name: f for name, f in model.model_fields.items() if name not in sections})
+    for name, section in sections.items():
+        lines += ["", f"## `{name}`", "", section.__doc__ or "", "", *_table(section.model_fields)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(field: FieldInfo) -> type[Settings] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
+
+
+def _table(fields: dict[str, FieldInfo]) -> Iterator[str]:
+    yield "| setting | default | meaning |"
+    yield "| --- | --- | --- |"
+    for name, field in fields.items():
+        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        if len(choices) > 1:
+            meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
+        yield f"| `{name}` | {_default(field)} | {meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "shown" in extra:
+        return str(extra["shown"])
+    text = shown(field, field.get_default(call_default_factory=True))
+    return f"`{text}`" if text else ""

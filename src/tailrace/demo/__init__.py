@@ -1,0 +1,28 @@
+"""`tailrace demo`: an embedded PostgreSQL, real load, and proof that the targets are equal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def demo(folder: Path, *, seconds: float, scale: int, as_json: bool) -> bool:
+    """Plays the demo and leaves everything in a folder; whether all targets were equal to the source.
+
+    Args:
+        folder: made, or replaced when an earlier demo made it (ConfigError when something else did).
+        seconds: how long pgbench and the shop's writer work.
+        scale: pgbench's scale; 100,000 accounts each.
+        as_json: one JSON document on standard output instead of text.
+    """
+    from .play import play
+    from .show import Show
+
+    show = Show(quiet=as_json)
+    played = play(folder, seconds=seconds, scale=scale, show=show)
+    if as_json:
+        sys.stdout.write(json.dumps(played.as_dict(), indent=2, default=str) + "\n")
+    else:
+        show.result(played)
+    return played.equal

@@ -1,0 +1,31 @@
+"""`python -m tailrace.demo FOLDER`: starts the PostgreSQL of a played demo again, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from rich.console import Console
+
+from ..errors import TailraceError
+from .place import server_of
+
+
+def main() -> None:
+    """Serves the demo in the folder given as the only argument (`demo-data` by default)."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-data")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with server_of(folder) as server:
+        Console().print(f"{server.tcp_url('demo')} is there; Ctrl-C stops it", highlight=False)
+        stop.wait()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TailraceError as error:
+        sys.exit(f"error: {error}")

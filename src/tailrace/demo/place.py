@@ -1,0 +1,68 @@
+"""The demo's folder: made by us, marked as ours, replaced only then."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..sources.embedded import EmbeddedPostgres
+
+MARK = "tailrace-demo.json"
+DATABASE = "demo"
+
+
+def make(folder: Path) -> EmbeddedPostgres:
+    """An empty folder with our mark, in place of an earlier demo's; gives the server to start in it.
+
+    ConfigError when the folder holds something that no demo made.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(
+            "the demo's folder is a file", where=str(folder), hint="give another one: --folder NAME"
+        )
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARK).exists():
+            raise ConfigError(
+                "the folder is not empty and no demo made it: it stays as it is",
+                where=str(folder),
+                hint="give another one: --folder NAME",
+            )
+        if (folder / "pg" / "postmaster.pid").exists():
+            server_of(folder).stop()
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    server = EmbeddedPostgres(folder / "pg", port=0)
+    (folder / MARK).write_text(json.dumps({"made by": "tailrace demo", "port": server.port}) + "\n")
+    return server
+
+
+def server_of(folder: Path) -> EmbeddedPostgres:
+    """The server of a demo that was played, not started; ConfigError when there is none."""
+    mark = folder / MARK
+    if not mark.exists():
+        raise ConfigError("no demo was played here", where=str(folder), hint="tailrace demo --folder NAME")
+    return EmbeddedPostgres(folder / "pg", port=json.loads(mark.read_text())["port"])
+
+
+def hints(folder: Path, task_file: Path, target: str) -> list[str]:
+    """Commands to try after the demo, as one types them here."""
+    python = Path(sys.executable)
+    beside = python.parent / "tailrace"
+    found = shutil.which("tailrace")
+    short = found is not None and Path(found) == beside
+    tailrace, interpreter = ("tailrace", "python") if short else (_here(beside), _here(python))
+    code = f"from deltalake import DeltaTable; print(DeltaTable({_here(Path(target))!r}).to_pandas())"
+    return [
+        f"{tailrace} status {task_file}",
+        f'{interpreter} -c "{code}"',
+        f"{interpreter} -m tailrace.demo {folder}    # PostgreSQL again, for {tailrace} run {task_file}",
+    ]
+
+
+def _here(path: Path) -> str:
+    """A path as seen from the working directory, when it is below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,221 @@
+"""The demo's order of events: read `play` to see them all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from .. import lake, processes
+from ..apply.applier import APPLIED_APP
+from ..control import ledger
+from ..control.task import Task, load
+from ..errors import TailraceError
+from ..setup import draft, validate_task
+from ..sources import open_source
+from ..sources.embedded import EmbeddedPostgres
+from ..validate import Report
+from . import place, shop
+from .load import Load, pgbench
+from .load import load as do_load
+from .show import Show
+from .story import Event, life
+
+PATIENCE_S = 900.0
+"""No step of the demo takes longer: whatever has not happened by then never will."""
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One table at the end: rows on both sides, whether the checksums were equal, changes stored (I, U, D, T)
+    and their rate from the first write to the last apply."""
+
+    table: str
+    source_rows: int
+    target_rows: int
+    equal: bool
+    changes: int
+    changes_per_second: float
+    differs: str | None = None
+
+
+@dataclass
+class Played:
+    """What happened, for the screen and `--json`. Seconds are counted from the demo's start."""
+
+    folder: str
+    task_file: str
+    target: str
+    changes: str
+    tables: list[TableLine] = field(default_factory=list)
+    position: str = ""
+    load: Load | None = None
+    drained_in: float = 0.0
+    seconds: float = 0.0
+    steps: list[tuple[float, str]] = field(default_factory=list)
+    life: list[Event] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether every target was equal to its table."""
+        return bool(self.tables) and all(t.equal for t in self.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"equal": self.equal} | asdict(self)
+
+
+def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
+    """Plays it all; the server is stopped and everything else left in the folder."""
+    with place.make(folder) as server:
+        show.step(f"PostgreSQL runs in {folder / 'pg'}")
+        url = _fill(server, folder, scale, show)
+        task_file = folder / "demo.yaml"
+        made = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
+        show.step(f"task file {task_file} written for {len(made.tables)} tables")
+        task = load(task_file)
+        played = Played(str(folder), str(task_file), task.target.path, task.changes_path("shop.customer"))
+        with _running(task_file) as running:
+            _baseline(task, made.tables, running, show)
+            began = time.monotonic()
+            played.load = _load(task, url, folder, seconds, running, show)
+            played.drained_in = _drain(task, running, show)
+            took = time.monotonic() - began
+            with show.doing("comparing every table with its target"):
+                report = validate_task(
+                    task_file, task, (), timeout_s=PATIENCE_S, samples=3, progress=show.about
+                )
+        show.step("all tables compared at one position; task and PostgreSQL stopped")
+    played.position, played.tables = report.position, _lines(task, report, took)
+    played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
+    played.next = place.hints(folder, task_file, task.target_path("shop.customer"))
+    played.seconds, played.steps = show.seconds, show.steps
+    return played
+
+
+def _fill(server: EmbeddedPostgres, folder: Path, scale: int, show: Show) -> str:
+    with psycopg.connect(server.tcp_url(), autocommit=True) as session:
+        session.execute(f"create database {place.DATABASE}")
+    url = server.tcp_url(place.DATABASE)
+    with show.doing(f"loading pgbench's tables at scale {scale}"):
+        pgbench(url, folder / "pgbench.log", "-i", "-q", "-s", str(scale))
+        shop.build(url)
+    show.step(f"pgbench's tables at scale {scale} and the schema shop are filled")
+    return url
+
+
+class Running:
+    """The task, running in a thread of its own (its capture in a process of its own)."""
+
+    def __init__(self, work: Future[None]) -> None:
+        self._work = work
+
+    def check(self) -> None:
+        """Raises what ended the task, when it ended."""
+        if self._work.done():
+            self._work.result()
+            raise TailraceError("the task ended before the demo did", where="tailrace run")
+
+    def until(self, done: Callable[[], bool], what: str, tick: Callable[[], None]) -> None:
+        """Waits for something to come true while the task runs."""
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            self.check()
+            if time.monotonic() > end:
+                raise TailraceError(f"{what}: not done after {PATIENCE_S:.0f} s", where="demo")
+            tick()
+            time.sleep(0.2)
+
+
+@contextmanager
+def _running(task_file: Path) -> Iterator[Running]:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="task") as pool:
+        work = pool.submit(processes.run, task_file, once=False, stop=stop)
+        try:
+            yield Running(work)
+        finally:
+            stop.set()
+    work.result()
+
+
+def _baseline(task: Task, tables: list[str], running: Running, show: Show) -> None:
+    def taken() -> dict[str, ledger.Baseline]:
+        return ledger.read_baselines(task.control_path("baselines"))
+
+    with show.doing("baseline: reading every table in one snapshot"):
+        running.until(lambda: set(taken()) >= set(tables), "baseline", lambda: show.baselines(task))
+    done = taken().values()
+    show.step(f"baseline: {sum(b.rows for b in done):,} rows of {len(done)} tables are in their targets")
+
+
+def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, show: Show) -> Load:
+    show.step(f"pgbench (2 clients) and a writer in shop work for {seconds:.0f} s while the task runs")
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool, show.loading(task, seconds):
+        try:
+            work = pool.submit(do_load, url, folder, seconds, stop=stop, told=show.act)
+            running.until(work.done, "load", show.tick)
+        finally:
+            stop.set()
+    done = work.result()
+    show.step(
+        f"writers stopped: {done.pgbench_transactions:,} transactions of pgbench, "
+        f"{done.writer_transactions + len(done.acts):,} in shop"
+    )
+    return done
+
+
+def _drain(task: Task, running: Running, show: Show) -> float:
+    """Waits until all that the source has is applied; seconds it took."""
+    began = time.monotonic()
+    source = open_source(task)
+    try:
+        wanted = source.end_position().hex().upper()
+        source.mark("demo")  # a record after everything: once it is stored, so is all before it
+    finally:
+        source.close()
+
+    def drained() -> bool:
+        stored = ledger.read_stored(task.control_path("stored"))
+        if not stored or stored[-1].position < wanted:
+            return False
+        return lake.progress(task.control_path("applied"), APPLIED_APP) >= stored[-1].upto
+
+    with show.doing("draining: what is captured is stored and applied"):
+        running.until(drained, "drain", lambda: None)
+    took = time.monotonic() - began
+    show.step(f"everything is applied, {took:.1f} s after the writers stopped")
+    return took
+
+
+def _lines(task: Task, report: Report, took: float) -> list[TableLine]:
+    changes: dict[str, int] = {}
+    for batch in ledger.read_stored(task.control_path("stored")):
+        for table, counts in batch.tables.items():
+            changes[table] = changes.get(table, 0) + sum(counts.get(k, 0) for k in "IUDT")
+    lines = []
+    for t in report.tables:
+        stored = changes.get(t.table, 0)
+        words = [t.columns] if t.columns else []
+        words += [f"{t.differing_rows:,} rows, e.g. {t.samples[:1]}"] if t.differing_rows else []
+        lines.append(
+            TableLine(
+                t.table,
+                t.source_rows,
+                t.target_rows,
+                t.equal,
+                stored,
+                stored / took,
+                "; ".join(words) or None,
+            )
+        )
+    return lines

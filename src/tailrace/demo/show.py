@@ -1,0 +1,154 @@
+"""What the demo says on a terminal: lines with seconds, a bar while it works, and the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from ..control import live
+
+if TYPE_CHECKING:
+    from ..control.task import Task
+    from .play import Played
+    from .story import Event
+
+
+class Show:
+    """Tells the demo as it goes; `quiet` keeps the steps and prints nothing."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = Console(quiet=quiet, highlight=False)
+        self._began = time.monotonic()
+        self._status: Status | None = None
+        self._words = ""
+        self._progress: Progress | None = None
+        self._bar = TaskID(0)
+        self._task: Task | None = None
+        self.steps: list[tuple[float, str]] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return round(time.monotonic() - self._began, 1)
+
+    def step(self, words: str) -> None:
+        """A line: what has just happened."""
+        self.steps.append((self.seconds, words))
+        self._console.print(f"[bold green]{self.seconds:6.1f} s[/]  {escape(words)}")
+
+    def act(self, words: str) -> None:
+        """A smaller line: what the writer has just done to the source."""
+        self.steps.append((self.seconds, words))
+        self._console.print(f"[dim]{self.seconds:6.1f} s    {escape(words)}[/]")
+
+    @contextmanager
+    def doing(self, words: str) -> Iterator[None]:
+        """A spinner while something takes its time."""
+        self._words = words
+        with self._console.status(escape(words)) as self._status:
+            yield
+        self._status = None
+
+    def about(self, detail: str) -> None:
+        """Says beside the spinner what it is at."""
+        if self._status is not None:
+            self._status.update(f"{escape(self._words)}: {escape(detail)}")
+
+    def baselines(self, task: Task) -> None:
+        """Says beside the spinner how far the baselines are."""
+        running = (live.read(task.run_path, "capture") or {}).get("baselines") or {}
+        rows = sum(one.get("rows") or 0 for one in running.values())
+        if rows:
+            self.about(f"{rows:,} rows")
+
+    @contextmanager
+    def loading(self, task: Task, seconds: float) -> Iterator[None]:
+        """A bar over the time of the load, with what capture and pipeline have done beside it."""
+        columns = (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f} s  {task.fields[words]}"))
+        with Progress(*columns, console=self._console, transient=True) as self._progress:
+            self._task, self._bar = task, self._progress.add_task("load", total=seconds, words="")
+            self._load_began = time.monotonic()
+            yield
+        self._progress = None
+
+    def tick(self) -> None:
+        """Moves the bar."""
+        if self._progress is None or self._task is None:
+            return
+        capture = live.read(self._task.run_path, "capture") or {}
+        pipeline = live.read(self._task.run_path, "pipeline") or {}
+        tables: dict[str, Any] = pipeline.get("tables") or {}
+        stored = sum(t.get("stored", 0) for t in tables.values())
+        applied = sum(t.get(k, 0) for t in tables.values() for k in ("inserted", "updated", "deleted"))
+        words = f"captured {capture.get('records', 0):,}  stored {stored:,}  rows applied {applied:,}"
+        done = time.monotonic() - self._load_began
+        self._progress.update(self._bar, completed=done, words=words)
+
+    def result(self, played: Played) -> None:
+        """The tables, one row's life, and what to try next."""
+        self._console.print()
+        self._console.print(_tables(played))
+        self._console.print()
+        self._console.print(_life(played.life))
+        self._console.print()
+        self._console.print(_next(played))
+
+
+def _tables(played: Played) -> Group:
+    shown = Table(title=f"source and target at position {played.position[:16]}", title_justify="left")
+    for name in ("table", "source rows", "target rows", "equal", "changes stored", "changes/s"):
+        shown.add_column(name, justify="left" if name in ("table", "equal") else "right")
+    for t in played.tables:
+        equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
+        counts = (f"{n:,}" for n in (t.source_rows, t.target_rows))
+        shown.add_row(t.table, *counts, equal, f"{t.changes:,}", f"{t.changes_per_second:,.0f}")
+    changes, rate = (sum(getattr(t, k) for t in played.tables) for k in ("changes", "changes_per_second"))
+    shown.add_section()
+    shown.add_row("", "", "", "", f"{changes:,}", f"{rate:,.0f}")
+    words = [Text(f"{t.table} differs: {t.differs}", "red") for t in played.tables if not t.equal]
+    verdict = Text("every target is equal to its source, row by row (checksums)", "bold green")
+    note = Text("changes/s: from the first write until the last change was applied, writers included", "dim")
+    return Group(shown, *(words or [verdict]), note)
+
+
+def _life(events: list[Event]) -> Table:
+    shown = Table(title="one customer's life, from its change table", title_justify="left", show_lines=True)
+    for name in ("change", "operation", "committed (UTC)", "transaction", "before", "after"):
+        shown.add_column(name, overflow="fold")
+    for e in events:
+        both = e.before is not None and e.after is not None
+        names = e.changed if both else None
+        shown.add_row(
+            f"{e.number}",
+            e.operation,
+            f"{e.time:%H:%M:%S.%f}"[:-3],
+            str(e.transaction),
+            _image(e.before, names),
+            _image(e.after, names),
+        )
+    return shown
+
+
+def _image(image: dict[str, Any] | None, names: list[str] | None) -> str:
+    """An image's values; only those of the changed columns when both images are there."""
+    if image is None:
+        return "-"
+    if names == []:
+        return "(nothing changed)"
+    pairs = ((k, v) for k, v in image.items() if names is None or k in names)
+    return "\n".join(f"{escape(k)} = {'NULL' if v is None else escape(str(v))}" for k, v in pairs)
+
+
+def _next(played: Played) -> Panel:
+    lines = [f"Everything is in {played.folder}; PostgreSQL is stopped. Try next:", ""]
+    return Panel(Text("\n".join(lines + played.next)), title="next", title_align="left")

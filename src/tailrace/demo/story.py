@@ -1,0 +1,86 @@
+"""One row's life, read from its change table: what happened to it, in order, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from .. import mask
+from ..change import BEFORE, HEADERS, OPERATIONS, PREFIX
+from ..sequence import number_of
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change of one row.
+
+    Attributes:
+        number: the change's number in the task.
+        oper: its letter (I, U, D).
+        operation: the letter in words.
+        time: commit time, UTC.
+        transaction: the source's transaction id (decimal).
+        position: where it stands in the source's log (hex).
+        changed: names of the columns in its change mask.
+        before, after: the images the source sent, column -> value; None for an image it did not send.
+    """
+
+    number: int
+    oper: str
+    operation: str
+    time: Any
+    transaction: int
+    position: str
+    changed: list[str]
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+def life(changes: str, column: str, values: Sequence[Any]) -> list[Event]:
+    """The changes of the rows whose `column` has one of the values, oldest first.
+
+    `changes` is the change table's path. For the demo: a handful of rows are read, not a table.
+    """
+    table = DeltaTable(changes).to_pyarrow_dataset()
+    rows = table.to_table(filter=ds.field(column).isin(list(values))).to_pylist()
+    names = table.schema.names
+    rows.sort(key=lambda r: (r[PREFIX + "change_seq"], r[PREFIX + "change_oper"]))
+    events: list[Event] = []
+    before: dict[str, Any] | None = None
+    for row in rows:
+        head = {name: row[PREFIX + name] for name in HEADERS}
+        image = _image(row, names, head["column_mask"])
+        if head["change_oper"] == BEFORE:
+            before = image
+            continue
+        if head["change_oper"] == "D":
+            before, image = image, {}
+        events.append(_event(head, names, before, image or None))
+        before = None
+    return events
+
+
+def _event(
+    head: dict[str, Any], names: Sequence[str], before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> Event:
+    return Event(
+        number_of(head["change_seq"]),
+        head["change_oper"],
+        OPERATIONS[head["change_oper"]],
+        head["timestamp"],
+        int(head["transaction_id"], 16),
+        head["stream_position"],
+        [names[n] for n in mask.decode(head["change_mask"])],
+        before,
+        after,
+    )
+
+
+def _image(row: dict[str, Any], names: Sequence[str], carried: bytes | None) -> dict[str, Any]:
+    """The data columns that an image carries."""
+    present = set(range(len(names))) if carried is None else set(mask.decode(carried))
+    return {name: row[name] for n, name in enumerate(names) if n >= len(HEADERS) and n in present}

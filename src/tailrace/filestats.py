@@ -1,0 +1,72 @@
+"""Delta's statistics of one parquet file, from the file's own metadata.
+
+Every column that has an order gets its smallest and largest value: some readers take a column without them,
+beside columns that have them, for one that holds nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+import re
+from typing import Any
+
+import pyarrow.parquet as pq
+
+LONGEST = 64
+"""Longer texts are cut, the largest one with a last character above all others (as Delta's own writers do)."""
+
+_DECIMAL = "\x01decimal:"
+_AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')
+
+
+def stats_json(metadata: pq.FileMetaData) -> str:
+    """`numRecords`, `minValues`, `maxValues`, `nullCount` of a file, as Delta's JSON text."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for k in range(metadata.num_columns):
+            column = metadata.row_group(group).column(k)
+            name, found = column.path_in_schema, column.statistics
+            if found is None or not found.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + found.null_count
+            if not found.has_min_max:
+                if found.null_count < column.num_values:
+                    unknown.add(name)
+                continue
+            if isinstance(found.min, bytes) or not _finite(found.min) or not _finite(found.max):
+                unknown.add(name)
+                continue
+            low[name] = min(low.get(name, found.min), found.min)
+            high[name] = max(high.get(name, found.max), found.max)
+    stats = {
+        "numRecords": metadata.num_rows,
+        "minValues": {k: _plain(v) for k, v in low.items() if k not in unknown},
+        "maxValues": {k: _plain(v, last=True) for k, v in high.items() if k not in unknown},
+        "nullCount": nulls,
+    }
+    return _AS_NUMBER.sub(r"\1", json.dumps(stats))
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _plain(value: Any, *, last: bool = False) -> Any:
+    """A value as Delta writes it: times in ISO form, decimals as numbers with all their digits."""
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return text + "Z" if value.tzinfo is not None else text
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return f"{_DECIMAL}{value:f}"
+    if isinstance(value, str) and len(value) > LONGEST:
+        return value[:LONGEST] + ("\U0010ffff" if last else "")
+    return value

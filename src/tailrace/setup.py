@@ -1,0 +1,148 @@
+"""What `tailrace init` and `tailrace validate` need around the functions they call: a task file made from a
+database, and a validation with source, session and (when nothing runs) a catch-up of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
+
+from .control import live
+from .control.task import Task, dump
+from .errors import ConfigError
+from .sources import open_source
+from .sources.base import Finding
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .validate import Report
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A task file that was written: where, for which tables, and what still stands in its way."""
+
+    path: Path
+    tables: list[str]
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "path": str(self.path),
+            "tables": self.tables,
+            "findings": [asdict(f) for f in self.findings],
+        }
+
+
+def draft(
+    url: str,
+    *,
+    name: str | None = None,
+    patterns: Sequence[str] | None = None,
+    output: Path | None = None,
+    force: bool = False,
+) -> Draft:
+    """Writes a task file for a database and checks whether capture could run.
+
+    Args:
+        url: the database's address.
+        name: the task's name; the database's when not given.
+        patterns: tables to capture (`schema.table`, `*` and `?`); every table, by name, when not given.
+        output: the file; `<name>.yaml` in the working directory when not given.
+        force: overwrite an existing file.
+
+    Raises:
+        ConfigError: the file exists, no table is selected, or name or address cannot work.
+        SourceError: the database does not answer.
+    """
+    name = name or name_for(url)
+    path = output or Path(f"{name}.yaml")
+    if path.exists() and not force:
+        raise ConfigError("the task file exists already", where=str(path), hint="--output FILE, or --force")
+    task = _task(name, url, patterns or ["*.*"], path)
+    source = open_source(task)
+    try:
+        tables = source.tables(task.source.tables)
+        findings = source.check(tables, None) if tables else []
+    finally:
+        source.close()
+    if not tables:
+        raise ConfigError(
+            f"no table matches {', '.join(task.source.tables)}",
+            where="the database",
+            hint="--table schema.table",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = dump(_task(name, url, patterns or tables, path))
+    # ${NAME} in the address keeps a password out of the file: so it stays as it was given.
+    path.write_text(text.replace(task.source.url, url))
+    return Draft(path, tables, findings)
+
+
+def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
+    given = {"name": name, "source": {"url": url, "tables": list(patterns)}}
+    try:
+        return Task.model_validate(given, context={"folder": path.resolve().parent})
+    except ValidationError as error:
+        # The values themselves are left out of the words: the address may hold a password.
+        words = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        raise ConfigError("\n  ".join(words), where="tailrace init") from None
+
+
+def name_for(url: str) -> str:
+    """A task name made from the database's name.
+
+    >>> name_for("postgresql://me@db:5432/Web%20Shop"), name_for("postgresql://db")
+    ('web-shop', 'task')
+    """
+    database = unquote(urlsplit(url).path.strip("/")).lower()
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in database)
+    return safe.strip("-")[:40] or "task"
+
+
+def validate_task(
+    task_file: Path,
+    task: Task,
+    tables: Sequence[str],
+    *,
+    timeout_s: float,
+    samples: int,
+    progress: Callable[[str], None],
+) -> Report:
+    """Compares source and target of a task, running or not; see `validate.validate` for what is raised.
+
+    When neither half of the task runs, this process captures, stores and applies what the source has.
+    """
+    from . import validate
+    from .spark import session
+
+    source = open_source(task)
+    try:
+        spark = session(f"tailrace validate {task.name}", conf=task.spark)
+        running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
+        return validate.validate(
+            task,
+            spark,
+            source,
+            tables=tables,
+            catch_up=None if running else lambda: _catch_up(task, spark),
+            timeout_s=timeout_s,
+            samples=samples,
+            progress=progress,
+        )
+    finally:
+        source.close()
+
+
+def _catch_up(task: Task, spark: SparkSession) -> None:
+    from .capture import Capture
+    from .pipeline import Pipeline
+
+    Capture(task, once=True).run()
+    Pipeline(task, spark).drain()

@@ -1,0 +1,190 @@
+"""What a live source is: log records in commit order, positions that compare, baselines at a known position.
+
+A *position* is 20 bytes that compare in order (`bytes` comparison); everything with LOGADDR < position is
+done. Sources import no pyspark: the capture process runs without a JVM. A new source is a new file that has
+the methods of `LogSource`; nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from ..change import Relation
+
+RECORDS = pa.schema(
+    [
+        ("RECID", pa.int32()),
+        ("TRXID", pa.int64()),
+        ("STMTTRXID", pa.int64()),
+        ("RELID", pa.int64()),
+        ("FLAGS", pa.int32()),
+        ("LOGADDR", pa.binary()),
+        ("DATA", pa.binary()),
+        ("COMMIT_TIME", pa.timestamp("us", "UTC")),
+    ]
+)
+"""Columns of a chunk of log records. LOGADDR: 20 bytes, ascending within a task; COMMIT_TIME: one for all
+records of a transaction. What the source cannot know (RECNAME, CHANGE_SEQ) is added by the log."""
+
+TRX_START, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
+"""RECIDs (solidDB's numbers, spec/soliddb.md §2; 100 is ours). DDL stands for a truncate."""
+FLAG_DATA = 1
+"""FLAGS bit 0: the record carries DATA (spec/soliddb.md §3)."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of the log, as one `read` gives it.
+
+    Attributes:
+        records: log records (`RECORDS`), in commit order; a transaction may go on in the next chunk.
+        relations: (index, layout): from that record on this layout is in force; only new or changed layouts
+            of tables that records speak of.
+        complete: number of leading records that end with a whole transaction.
+        position: the position after the last whole transaction; None when the chunk ends none. A chunk
+            without records has one when the source idles: nothing of interest happened up to there.
+    """
+
+    records: pa.RecordBatch
+    relations: list[tuple[int, Relation]]
+    complete: int
+    position: bytes | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A point at which all tables can be read. Changes with LOGADDR >= `position` are not in it."""
+
+    name: str
+    position: bytes
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far behind the source the task is: bytes of log, seconds (0.0 when everything was read)."""
+
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of a check.
+
+    Attributes:
+        level: an error keeps the task from starting, a warning does not.
+        what: what is the matter and what it means, one or two sentences.
+        where: server, database, table, slot: whatever it is about.
+        cure: SQL or a setting that cures it.
+    """
+
+    level: Literal["error", "warning"]
+    what: str
+    where: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class BaselinePart:
+    """A piece of a table that one worker reads: pages `first` to `last` (exclusive; None: to the end) of the
+    physical table `leaf` (quoted SQL name). `rows` is an estimate. Picklable."""
+
+    leaf: str
+    first: int
+    last: int | None
+    rows: int
+
+
+class BadValue(NamedTuple):
+    """A value that its column's lake type cannot hold: row of the batch, column, the source's text."""
+
+    row: int
+    column: str
+    text: str
+
+
+class BaselineBatch(NamedTuple):
+    """Rows of a baseline, typed as the relation's columns say, and the values that would not fit.
+
+    Values in `bad` are NULL in `batch`; the caller decides (on_bad_value).
+    """
+
+    batch: pa.RecordBatch
+    bad: list[BadValue]
+
+
+@runtime_checkable
+class LogSource(Protocol):
+    """A database whose changes can be captured. All errors are SourceError (PositionError when what the task
+    needs is gone), with where and hint."""
+
+    def check(
+        self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
+    ) -> list[Finding]:
+        """Everything that would keep capture of these tables from working, each with its cure.
+
+        `after` is the log's position and `stored` the identity the task was made with (None: a new task).
+        """
+
+    def identity(self) -> dict[str, str]:
+        """Which server, database and slot this is; the task stores it, `check` compares it."""
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+
+    def prepare(self, tables: Sequence[str]) -> bool:
+        """Makes at the source what capture needs and is not there yet; whether the stream begins anew."""
+
+    @property
+    def slot_is_new(self) -> bool:
+        """Whether `prepare` began the stream anew, and nobody has taken its snapshot yet."""
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """A snapshot all baseline readers can share, from any process, until the context ends."""
+
+    def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
+        """Begins reading after a position (None: where the source keeps its own); `known` layouts are not
+        announced again."""
+
+    def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
+        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+
+    def heartbeat(self) -> None:
+        """Keeps the connection alive when `read` is not called for more than some seconds."""
+
+    def acknowledge(self, position: bytes) -> None:
+        """Lets the source forget everything before a position: it is durable here."""
+
+    def lag(self) -> Lag:
+        """How far behind the source the acknowledged position is."""
+
+    def relation(self, table: str) -> Relation:
+        """The layout a table has now."""
+
+    def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+        """The table cut into pieces of about that many rows; at least one."""
+
+    def read_part(
+        self, snapshot: Snapshot, relation: Relation, part: BaselinePart
+    ) -> Iterator[BaselineBatch]:
+        """The rows of one piece as of the snapshot."""
+
+    def part_reader(self) -> Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]:
+        """`read_part` as a picklable function, for worker processes."""
+
+    def mark(self, text: str) -> bytes:
+        """Writes a record into the source's own log (RECID 100, one transaction); the position after it."""
+
+    def end_position(self) -> bytes:
+        """Where the source's log ends: all that was committed by now lies before it."""
+
+    def reached(self) -> bytes | None:
+        """The position before which everything has been read; None before anything is known."""
+
+    def close(self) -> None:
+        """Gives up all connections; what is kept at the source stays."""

@@ -1,0 +1,127 @@
+"""Reading tables as of an exported snapshot: cut by pages, COPY as CSV, typed Arrow batches.
+
+`read_part` is a plain function of picklable arguments: every piece can be read by another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import psycopg
+from psycopg.pq import ExecStatus
+
+from ..change import Relation
+from ..wire import pgcopy
+from .base import BadValue, BaselineBatch, BaselinePart, Snapshot
+from .pg_connect import Session, address, connect, literal, quoted, refused
+
+BATCH_BYTES = 16 << 20
+_LEAVES = """
+select l.relid::regclass::text, pg_relation_size(l.relid) / current_setting('block_size')::int,
+  greatest(c.reltuples, 0)::bigint, c.relpages
+from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
+      union select %(relid)s::oid::regclass from pg_class where oid = %(relid)s and relkind = 'r') l
+join pg_class c on c.oid = l.relid order by 1
+"""
+_ROWS_PER_PAGE = 50
+"""A guess for tables that were never analyzed."""
+
+
+def parts(session: Session, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+    """The pieces of a table, leaf partition by leaf partition; the last piece of a leaf has no end."""
+    pieces: list[BaselinePart] = []
+    for leaf, pages, tuples, counted in session.execute(_LEAVES, {"relid": relation.relid}):
+        per_page = max(tuples / counted if counted and tuples else _ROWS_PER_PAGE, 1 / 1024)
+        step = max(1, round(rows_per_part / per_page))
+        starts = list(range(0, max(pages, 1), step))
+        for first, last in zip(starts, [*starts[1:], None], strict=True):
+            size = (pages if last is None else last) - first
+            pieces.append(BaselinePart(leaf, first, last, round(size * per_page)))
+    return pieces
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """`read_part` of one server, as a function that goes to worker processes."""
+
+    url: str = field(repr=False)
+
+    def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
+        """The rows of one piece as of the snapshot."""
+        return read_part(self.url, snapshot.name, relation, part)
+
+
+def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
+    """The rows of one piece, in batches of about 16 MiB of text.
+
+    Args:
+        url: the server.
+        snapshot: name of the exported snapshot.
+        relation: which columns, and their types in the lake.
+        part: which piece.
+
+    Raises:
+        SourceError: the snapshot has ended, a privilege is missing, the table was dropped.
+    """
+    with connect(url) as session:
+        where = f"{address(url)}, {relation.table}"
+        pg = session.pgconn
+        for statement in (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
+            _copy(relation, part),
+        ):
+            result = pg.exec_(statement.encode())
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT):
+                state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+                raise refused(pg.get_error_message(), state.decode() if state else None, where)
+        try:
+            for data in _texts(pg):
+                yield _typed(relation, data)
+        except psycopg.Error as error:
+            raise refused(str(error), error.sqlstate, where) from error
+
+
+def _typed(relation: Relation, data: bytes) -> BaselineBatch:
+    batch, bad = pgcopy.batch(relation.columns, data)
+    if not bad:
+        return BaselineBatch(batch, [])
+    texts = dict(zip(batch.schema.names, pgcopy.tables(data, batch.num_columns), strict=True))
+    found = [
+        BadValue(int(row), name, texts[name][int(row)].as_py())
+        for name, mask in bad.items()
+        for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
+    ]
+    return BaselineBatch(batch, found)
+
+
+def _copy(relation: Relation, part: BaselinePart) -> str:
+    names = ", ".join(quoted(c.name) for c in relation.columns)
+    until = "" if part.last is None else f" AND ctid < '({part.last},0)'"
+    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE ctid >= '({part.first},0)'{until}"
+    return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
+
+
+def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[bytes]:
+    """What COPY sends, cut between rows: one CopyData message is one row."""
+    get = pg.get_copy_data
+    rows: list[bytes] = []
+    size = 0
+    append = rows.append
+    while True:
+        length, data = get(0)
+        if length <= 0:
+            break
+        append(bytes(data))
+        size += length
+        if size >= BATCH_BYTES:
+            yield b"".join(rows)
+            rows.clear()
+            size = 0
+    result = pg.get_result()
+    if result is not None and result.status == ExecStatus.FATAL_ERROR:
+        raise psycopg.OperationalError(pg.get_error_message())
+    if rows:
+        yield b"".join(rows)

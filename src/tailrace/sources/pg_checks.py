@@ -1,0 +1,211 @@
+"""Will capture work? Looks before every start; each finding says what it means and the SQL that cures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .base import Finding
+from .pg_check_tables import Question, error, tables, warning
+from .pg_connect import Session, lsn, lsn_text, quoted, quoted_table
+from .pg_slot import published
+
+OLDEST = 140000
+_SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
+
+
+def identity(session: Session, slot: str) -> dict[str, str]:
+    """Which server, database and slot: a position means something only there."""
+    row = session.execute(
+        "select system_identifier::text, current_database()::text from pg_control_system()"
+    ).fetchone()
+    system, database = row or ("", "")
+    return {"system_identifier": system, "database": database, "slot": slot}
+
+
+def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
+    """All findings, errors first; an empty list means go.
+
+    Args:
+        question: what to look at.
+        stored: `identity` as it was when the task was made.
+    """
+    if question.session.info.server_version < OLDEST:
+        version = question.session.info.parameter_status("server_version")
+        return [
+            error(f"PostgreSQL {version} is too old", question.server, "upgrade to PostgreSQL 14 or newer")
+        ]
+    found = [*_identity(question, stored or {})]
+    for look in LOOKS:
+        found += look(question)
+    return sorted(found, key=lambda finding: finding.level)
+
+
+def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
+    words = {
+        "system_identifier": "another server (a restored copy, or a new cluster)",
+        "database": "another database",
+        "slot": "another slot",
+    }
+    now = identity(q.session, q.slot)
+    for name, word in words.items():
+        if name in stored and str(stored[name]) != now[name]:
+            yield error(
+                f"this is {word} than the task was made with: its positions mean nothing here "
+                f"({name} was {stored[name]}, is {now[name]})",
+                q.server,
+                "point the task at the right server, or start a new task with a new baseline",
+            )
+
+
+def _server(q: Question) -> Iterator[Finding]:
+    if q.value("select pg_is_in_recovery()"):
+        yield error("the server is a standby: no slot of ours can be made there", q.server, "use the primary")
+    if (level := q.value("show wal_level")) != "logical":
+        yield error(
+            f"wal_level is {level}: the log does not carry row changes",
+            q.server,
+            "ALTER SYSTEM SET wal_level = logical; then restart the server",
+        )
+    used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
+    if used >= most:
+        yield error(
+            f"all {most} max_wal_senders are in use: no connection is left for the stream",
+            q.server,
+            f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
+        )
+    free = most - used
+    if free == 1:
+        yield warning(
+            "one max_wal_senders is left: a baseline while the stream runs needs two",
+            q.server,
+            f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
+        )
+
+
+def _role(q: Question) -> Iterator[Finding]:
+    user = q.value("select current_user")
+    may = q.value(
+        "select rolsuper or rolreplication or exists (select from pg_roles a where a.rolname ="
+        " 'rds_replication' and pg_has_role(a.oid, 'MEMBER')) from pg_roles where rolname = current_user"
+    )
+    if not may:
+        yield error(f"role {user} may not replicate", q.server, f"ALTER ROLE {quoted(user)} WITH REPLICATION")
+    database = q.value("select current_database()")
+    there = published(q.session, q.publication)
+    if there is None and not q.value("select has_database_privilege(current_database(), 'CREATE')"):
+        names = ", ".join(f"ONLY {quoted_table(table)}" for table in q.tables)
+        yield error(
+            f"role {user} may not create the publication {q.publication}",
+            q.server,
+            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(user)}; or as a superuser: CREATE "
+            f"PUBLICATION {q.publication} FOR TABLE {names} WITH (publish_via_partition_root = true)",
+        )
+
+
+def _publication(q: Question) -> Iterator[Finding]:
+    row = q.session.execute(
+        "select pubviaroot, pubinsert and pubupdate and pubdelete and pubtruncate, puballtables"
+        " from pg_publication where pubname = %s",
+        (q.publication,),
+    ).fetchone()
+    if row is None:
+        return
+    via_root, everything, _ = row
+    where = f"{q.server}, publication {q.publication}"
+    if not via_root:
+        yield error(
+            "the publication names leaf partitions, not their root",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} SET (publish_via_partition_root = true)",
+        )
+    if not everything:
+        yield error(
+            "the publication leaves out kinds of changes: targets would differ from the source",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} SET (publish = 'insert, update, delete, truncate')",
+        )
+    if extra := sorted((published(q.session, q.publication) or set()) - set(q.tables)):
+        names = ", ".join(quoted_table(table) for table in extra)
+        yield warning(
+            f"the publication has more tables than the task: {', '.join(extra)}; they are captured too",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task",
+        )
+    if q.session.info.server_version >= 150000:
+        rows = q.session.execute(
+            "select schemaname || '.' || tablename from pg_publication_tables"
+            " where pubname = %s and rowfilter is not null",
+            (q.publication,),
+        )
+        for (table,) in rows:
+            yield warning(
+                "the publication filters rows: the baseline reads all of them",
+                f"{q.server}, {table}",
+                f"ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE",
+            )
+
+
+def _slot(q: Question) -> Iterator[Finding]:
+    slot = q.value(_SLOT, q.slot)
+    where = f"{q.server}, slot {q.slot}"
+    anew = f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline (`tailrace reload`)"
+    if slot is None:
+        if q.after is not None:
+            yield error("the slot is gone: changes since are lost", where, "run a new baseline")
+        yield from _room(q)
+        return
+    if slot["plugin"] != "pgoutput" or slot["database"] != q.value("select current_database()"):
+        yield error(
+            f"the slot is not ours: plugin {slot['plugin']}, database {slot['database']}",
+            where,
+            f"SELECT pg_drop_replication_slot('{q.slot}'), or give the task another name",
+        )
+        return
+    reason = slot.get("invalidation_reason")
+    if slot["wal_status"] == "lost" or reason:
+        yield error(
+            f"the server gave the slot up ({reason or 'its log was removed'}): changes since are lost",
+            where,
+            f"{anew}; raise max_slot_wal_keep_size",
+        )
+        return
+    if slot["active"]:
+        yield error(
+            f"process {slot['active_pid']} reads the slot already",
+            where,
+            f"stop the other capture, or SELECT pg_terminate_backend({slot['active_pid']})",
+        )
+    confirmed = lsn(slot["confirmed_flush_lsn"] or "0/0")
+    if q.after is not None and confirmed > q.after:
+        yield error(
+            f"the slot is at {slot['confirmed_flush_lsn']}, the log only at {lsn_text(q.after)}:"
+            " changes between are lost",
+            where,
+            anew,
+        )
+
+
+def _room(q: Question) -> Iterator[Finding]:
+    most = int(q.value("show max_replication_slots"))
+    if q.value("select count(*) from pg_replication_slots") >= most:
+        yield error(
+            f"all {most} max_replication_slots are in use",
+            q.server,
+            f"SELECT pg_drop_replication_slot(...) an unused one, or ALTER SYSTEM SET "
+            f"max_replication_slots = {most + 5}; then restart the server",
+        )
+    row = q.session.execute(
+        "select pid, extract(epoch from now() - xact_start)::int from pg_stat_activity"
+        " where backend_xid is not null and now() - xact_start > interval '1 minute' order by 2 desc limit 1"
+    ).fetchone()
+    if row:
+        yield warning(
+            f"process {row[0]} has had a transaction open for {row[1]} s: making the slot waits for its end",
+            q.server,
+            f"end it, or SELECT pg_terminate_backend({row[0]})",
+        )
+
+
+LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, _role, _publication, _slot, tables)
+"""The checks, in order; each yields findings."""

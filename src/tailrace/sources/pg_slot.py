@@ -1,0 +1,120 @@
+"""What capture keeps at the source: a publication and a replication slot; and snapshots that fit the slot."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import SourceError
+from .base import Snapshot
+from .pg_connect import Session, asking, connect, lsn, position_at, quoted, quoted_table
+
+_MOST = 63  # bytes of a PostgreSQL name
+
+
+def name_of(task: str) -> str:
+    """The name of a task's publication and slot.
+
+    >>> name_of("Shop-EU")
+    'tailrace_shop_eu'
+    """
+    return ("tailrace_" + re.sub("[^a-z0-9_]", "_", task.lower()))[:_MOST]
+
+
+def published(session: Session, publication: str) -> set[str] | None:
+    """Tables (`schema.table`) in a publication; None when there is no such publication."""
+    if not session.execute("select 1 from pg_publication where pubname = %s", (publication,)).fetchone():
+        return None
+    rows = session.execute(
+        "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s", (publication,)
+    )
+    return {name for (name,) in rows}
+
+
+def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
+    """Makes the publication, or adds the tables it lacks; takes none out."""
+    there = published(session, publication)
+    lacking = [table for table in tables if table not in (there or ())]
+    if there is not None and not lacking:
+        return
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in lacking)  # without ONLY: its children too
+    if there is None:
+        session.execute(
+            f"CREATE PUBLICATION {quoted(publication)} {f'FOR TABLE {names} ' if names else ''}"
+            "WITH (publish_via_partition_root = true)"
+        )
+    else:
+        session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
+
+
+class SlotSnapshot:
+    """A slot just made, with the snapshot its making exported: good until this connection is closed.
+
+    Args:
+        url: the server.
+        slot: its name.
+        temporary: the slot goes with the connection.
+    """
+
+    def __init__(self, url: str, slot: str, *, temporary: bool = False, where: str = "") -> None:
+        self._session = connect(url, replication="database")
+        kind = "TEMPORARY " if temporary else ""
+        export = "(SNAPSHOT 'export')" if self._session.info.server_version >= 150000 else "EXPORT_SNAPSHOT"
+        try:
+            with asking(where):
+                row = self._session.execute(
+                    f"CREATE_REPLICATION_SLOT {quoted(slot)} {kind}LOGICAL pgoutput {export}"
+                ).fetchone()
+        except BaseException:
+            self._session.close()
+            raise
+        if row is None:
+            raise SourceError("the server made no slot", where=where, hint="see the server's log")
+        self.snapshot = Snapshot(row[2], position_at(lsn(row[1])))
+
+    def close(self) -> None:
+        """Gives up the snapshot, and the slot when it is temporary."""
+        self._session.close()
+
+
+@contextmanager
+def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
+    """A snapshot at a position of the log, by a slot that lives no longer than the context."""
+    suffix = f"_tmp_{secrets.token_hex(4)}"
+    made = SlotSnapshot(url, slot[: _MOST - len(suffix)] + suffix, temporary=True, where=where)
+    try:
+        yield made.snapshot
+    finally:
+        made.close()
+
+
+def log_end(session: Session) -> int:
+    """An LSN behind everything committed by now that the stream will reach without further writes.
+
+    The stream goes as far as the log is flushed. Commits that did not wait for that (synchronous_commit off)
+    are flushed within three wal_writer_delays; what is not after a second belongs to nobody's commit.
+    """
+    row = session.execute(
+        "select pg_current_wal_insert_lsn() - '0/0', current_setting('wal_block_size')"
+    ).fetchone()
+    inserted, page = (int(row[0]), int(row[1])) if row else (0, 8192)
+    if inserted % page <= 40:  # right behind a page's header: the last record ended at the page's border
+        inserted -= inserted % page
+    deadline = time.monotonic() + 1.0
+    while True:
+        row = session.execute("select pg_current_wal_flush_lsn() - '0/0'").fetchone()
+        flushed = int(row[0]) if row else 0
+        if flushed >= inserted or time.monotonic() > deadline:
+            return flushed
+        time.sleep(0.02)
+
+
+def drop(session: Session, slot: str, publication: str) -> None:
+    """Takes away slot and publication, where they are there."""
+    session.execute(
+        "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (slot,)
+    )
+    session.execute(f"DROP PUBLICATION IF EXISTS {quoted(publication)}")

@@ -1,0 +1,216 @@
+"""PostgreSQL 14 to 18 as a live source, by logical replication (pgoutput): the `LogSource` of that name.
+
+The parts: `pg_checks` (can it work), `pg_slot` (publication, slot, snapshots), `pg_stream` (messages ->
+records), `pg_catalog` and `pg_layout` (layouts), `pg_baseline` (tables as of a snapshot).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..change import Relation
+from ..wire.pgmessages import RelationMessage
+from . import pg_baseline, pg_catalog, pg_checks, pg_slot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
+from .pg_check_tables import Question
+from .pg_connect import Session, address, asking, connect, lsn_of, position_at
+from .pg_stream import Stream
+
+if TYPE_CHECKING:
+    from ..control.task import Task
+
+
+def from_task(task: Task) -> PostgresSource:
+    """The source of a task file."""
+    return PostgresSource(
+        task.source.url,
+        task.name,
+        types=task.types,
+        idle_advance_s=task.capture.idle_advance,
+    )
+
+
+class PostgresSource:
+    """A PostgreSQL database whose changes a task captures.
+
+    Args:
+        url: `postgresql://user@host:port/database`.
+        task: the task's name; publication and slot are called `tailrace_<task>`.
+        types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
+        idle_advance_s: how often an idle stream moves the slot forward, at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        task: str,
+        *,
+        types: Mapping[str, str] | None = None,
+        idle_advance_s: float = 10.0,
+    ) -> None:
+        self.url, self.task, self.types = url, task, dict(types or {})
+        self.slot = self.publication = pg_slot.name_of(task)
+        self.where = f"{address(url)}, task {task}"
+        self._side: Session | None = None
+        self._lock = threading.Lock()
+        self._fresh: pg_slot.SlotSnapshot | None = None
+        self._stream = Stream(
+            url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
+        )
+        self._probe: tuple[int, float] | None = None
+        self._caught_up = 0.0
+
+    def check(
+        self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
+    ) -> list[Finding]:
+        """Everything that would keep capture of these tables from working, each with its cure."""
+        with asking(self.where):
+            log_at = None if after is None else lsn_of(after)
+            server = address(self.url)
+            question = Question(self._session(), server, self.slot, self.publication, tables, log_at)
+            return pg_checks.check(question, stored)
+
+    def identity(self) -> dict[str, str]:
+        """`system_identifier`, `database` and `slot`: where the task's positions mean something."""
+        with asking(self.where):
+            return pg_checks.identity(self._session(), self.slot)
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+        with asking(self.where):
+            return pg_catalog.tables(self._session(), patterns, exclude)
+
+    def prepare(self, tables: Sequence[str]) -> bool:
+        """Publication and slot, made when they are not there; whether the slot is new.
+
+        A new slot has a snapshot: `snapshot()` gives it when it is the next call.
+        """
+        with asking(self.where):
+            pg_slot.publish(self._session(), self.publication, tables)
+            there = self._session().execute(
+                "select 1 from pg_replication_slots where slot_name = %s", (self.slot,)
+            )
+            if there.fetchone():
+                return False
+        self._drop_fresh()
+        self._fresh = pg_slot.SlotSnapshot(self.url, self.slot, where=self.where)
+        return True
+
+    @property
+    def slot_is_new(self) -> bool:
+        """Whether `prepare` made the slot, and nobody has taken its snapshot yet."""
+        return self._fresh is not None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """A snapshot all baseline readers can share, and where the stream goes on after it."""
+        if self._fresh is None:
+            with pg_slot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
+                yield snapshot
+            return
+        try:
+            yield self._fresh.snapshot
+        finally:
+            self._drop_fresh()
+
+    def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
+        """Begins reading after a position; PositionError when slot or log are gone."""
+        self._probe, self._caught_up = None, time.time()
+        self._stream.start(None if after is None else lsn_of(after), known)
+
+    def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
+        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        return self._stream.read(limit_bytes, wait_s)
+
+    def heartbeat(self) -> None:
+        """Keeps the connection alive when `read` is not called for more than some seconds."""
+        self._stream.heartbeat()
+
+    def acknowledge(self, position: bytes) -> None:
+        """Lets the server forget the log before a position: it is durable here."""
+        self._stream.acknowledge(lsn_of(position))
+
+    def lag(self) -> Lag:
+        """Bytes of log between the server's end and the acknowledged position; seconds since the newest
+        transaction read, or since we last had read everything, whichever is less. Needs a started stream."""
+        with asking(self.where):
+            row = self._session().execute("select pg_current_wal_flush_lsn() - '0/0'").fetchone()
+        end, now, seen = int(row[0]) if row else 0, time.time(), self._stream.seen
+        if seen >= end:
+            self._caught_up = now
+        elif self._probe and seen >= self._probe[0]:
+            self._caught_up = max(self._caught_up, self._probe[1])
+        self._probe = end, now
+        self._stream.ping()
+        since = max(self._caught_up, (self._stream.last_commit_us or 0) / 1e6)
+        return Lag(max(0, end - self._stream.flushed), 0.0 if seen >= end else max(0.0, now - since))
+
+    def relation(self, table: str) -> Relation:
+        """The layout a table has now, with the columns its publication sends."""
+        with asking(self.where):
+            return pg_catalog.relation(self._session(), table, self.publication, self.types)
+
+    def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+        """The table cut into pieces of about that many rows; none for a root without partitions."""
+        with asking(self.where):
+            return pg_baseline.parts(self._session(), relation, rows_per_part)
+
+    def read_part(
+        self, snapshot: Snapshot, relation: Relation, part: BaselinePart
+    ) -> Iterator[BaselineBatch]:
+        """The rows of one piece as of the snapshot (in another process: `pg_baseline.read_part`)."""
+        return pg_baseline.read_part(self.url, snapshot.name, relation, part)
+
+    def part_reader(self) -> pg_baseline.PartReader:
+        """`read_part` as a picklable function, for worker processes."""
+        return pg_baseline.PartReader(self.url)
+
+    def mark(self, text: str) -> bytes:
+        """Writes a logical message (prefix `tailrace`) in a transaction of its own; the position after it."""
+        with asking(self.where):
+            self._session().execute("select pg_logical_emit_message(true, 'tailrace', %s)", (text,))
+        return self.end_position()
+
+    def end_position(self) -> bytes:
+        """Where the server's log ends: all that was committed by now lies before it."""
+        with asking(self.where):
+            return position_at(pg_slot.log_end(self._session()))
+
+    def reached(self) -> bytes | None:
+        """The position before which everything has been read; None before anything is known."""
+        self._stream.ping()
+        return position_at(self._stream.seen) if self._stream.seen else None
+
+    def drop(self) -> None:
+        """Takes publication and slot away from the source: the task is over."""
+        self.close()
+        with asking(self.where):
+            pg_slot.drop(self._session(), self.slot, self.publication)
+        self.close()
+
+    def close(self) -> None:
+        """Gives up all connections; publication and slot stay."""
+        self._stream.close()
+        self._drop_fresh()
+        if self._side is not None:
+            self._side.close()
+            self._side = None
+
+    def _session(self) -> Session:
+        with self._lock:  # baselines ask from a thread of their own
+            if self._side is None or self._side.closed:
+                self._side = connect(self.url)
+            return self._side
+
+    def _drop_fresh(self) -> None:
+        if self._fresh is not None:
+            self._fresh.close()
+            self._fresh = None
+
+    def _announced(self, message: RelationMessage, previous: Relation | None) -> Relation:
+        with asking(self.where):
+            return pg_catalog.announced(self._session(), message, previous, self.types)

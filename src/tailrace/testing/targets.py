@@ -1,0 +1,330 @@
+"""The conformance suite for targets: subclass it, say how to make and read yours, run pytest.
+
+    class TestMine(TargetConformance):
+        @pytest.fixture
+        def target(self, spark, tmp_path): return MyTarget(...)
+        def rows(self, spark, target, table): return spark.read....load(...)
+
+`spark` is a fixture of yours: a session with Delta in it. `change_table` and `count` make change tables of
+literal images.
+"""
+
+# ruff: noqa: S101 - a test suite
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from .. import mask, sequence
+from ..apply.plan import SPECIAL, TableBatch
+from ..apply.targets.base import Outcome, Target
+from ..change import HEADERS, OPERATIONS, PREFIX, ChangeTable, Column, Relation
+from ..errors import ApplyError
+from ..laketypes import header_schema, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Image = tuple[int, str, Mapping[str, Any]]
+"""(change number, operation, values). Columns that values lack are absent in U, B and D, NULL in I."""
+
+ID = Column("id", 1, "integer", "int4", "int", key=True)
+V = Column("v", 2, "text", "text", "string")
+W = Column("Wide Word", 3, "numeric(12,2)", "numeric", "decimal(12,2)")
+RELATION = Relation(16384, "shop", "item", "d", (ID, V, W))
+KEYLESS = Relation(16385, "shop", "note", "f", (replace(ID, key=False), V))
+
+
+def change_table(spark: SparkSession, relation: Relation, rows: Sequence[Image]) -> ChangeTable:
+    """A change table with these images, in tailrace's own layout."""
+    names = [c.name for c in relation.columns]
+    headers = {name: [_header(name, names, row) for row in rows] for name in HEADERS}
+    schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
+    arrays = [pa.array(headers[n], schema.field(PREFIX + n).type) for n in HEADERS]
+    arrays += [_values(c, rows, schema) for c in relation.columns]
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    return ChangeTable(spark.createDataFrame(table), relation.key, names)
+
+
+def _values(column: Column, rows: Sequence[Image], schema: pa.Schema) -> pa.Array:
+    kind = schema.field(column.name).type
+    found = [row[2].get(column.name) for row in rows]
+    if pa.types.is_decimal(kind):
+        found = [None if v is None else Decimal(str(v)) for v in found]
+    return pa.array(found, kind)
+
+
+def _header(name: str, columns: Sequence[str], row: Image) -> object:
+    number, oper, values = row
+    if name == "column_mask":
+        there = [len(HEADERS) + i for i, c in enumerate(columns) if c in values]
+        return mask.encode(there) if oper in "UBD" and len(there) < len(columns) else None
+    known = {
+        "change_seq": sequence.make(2026010100000000, number),
+        "change_oper": oper,
+        "operation": OPERATIONS[oper],
+        "stream_position": f"{number:040X}",
+    }
+    return known.get(name)
+
+
+def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
+    """What occurs in these images, as a store counts it (keys: `SPECIAL`)."""
+    found = Counter(oper for _, oper, _ in rows)
+    befores = {number: values for number, oper, values in rows if oper == "B"}
+    for number, oper, values in rows:
+        if oper == "U":
+            old = befores.get(number, values)
+            found["key_changes"] += any(old.get(k) != values[k] for k in relation.key)
+            found["absent"] += any(c.name not in values for c in relation.columns)
+    return {k: found[k] for k in SPECIAL}
+
+
+def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upto: int = 0) -> TableBatch:
+    """A batch of these images, up to the last of them when not said otherwise."""
+    upto = upto or max(number for number, _, _ in rows)
+    return TableBatch(
+        relation.table, relation, change_table(spark, relation, rows), upto, count(relation, rows)
+    )
+
+
+class TargetConformance:
+    """What every target must do. Subclasses give the fixture `target` and the method `rows`."""
+
+    relation: Relation = RELATION
+    """Has columns id (key), v and one whose name needs quoting."""
+
+    @pytest.fixture
+    def target(self) -> Target:
+        """A fresh target."""
+        raise NotImplementedError("give a fixture `target`")
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        """The target table, read by other means than the target's own."""
+        raise NotImplementedError
+
+    def run(self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None) -> Outcome:
+        """Applies one batch of images."""
+        return target.apply(batch_of(spark, of or self.relation, rows))
+
+    def same(
+        self, spark: SparkSession, target: Target, *want: Sequence[Any], of: Relation | None = None
+    ) -> None:
+        """Asserts that the target holds exactly these rows, columns in the relation's order."""
+        relation = of or self.relation
+        df = self.rows(spark, target, relation.table)
+        names = [c.name for c in relation.columns]
+        assert sorted(df.columns) == sorted(names)
+        have = [tuple(_plain(r[n]) for n in names) for r in df.collect()]
+        assert sorted(have, key=repr) == sorted((tuple(r) for r in want), key=repr)
+
+    @pytest.fixture
+    def filled(self, spark: SparkSession, target: Target) -> Target:
+        """A target with the rows 1 a, 2 b, 3 c (change number 3)."""
+        self.run(spark, target, *[(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))])
+        return target
+
+    def test_insert_update_delete(self, spark: SparkSession, filled: Target) -> None:
+        done = self.run(
+            spark,
+            filled,
+            (4, "I", image(4, "d")),
+            (5, "U", image(1, "A")),
+            (6, "U", image(1, "AA")),
+            (7, "D", {"id": 2}),
+        )
+        self.same(spark, filled, (1, "AA", 1.5), (3, "c", 1.5), (4, "d", 1.5))
+        assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
+        assert filled.progress(self.relation.table) == 7
+
+    def test_no_deletes(self, spark: SparkSession, filled: Target) -> None:
+        done = self.run(spark, filled, (4, "I", image(4, None)), (5, "U", image(1, "A")))
+        self.same(spark, filled, (1, "A", 1.5), (2, "b", 1.5), (3, "c", 1.5), (4, None, 1.5))
+        assert (done.inserted, done.updated, done.deleted) == (1, 1, 0)
+
+    def test_replay_and_overlap(self, spark: SparkSession, filled: Target) -> None:
+        first = [(4, "U", image(1, "A")), (5, "D", {"id": 2})]
+        self.run(spark, filled, *first)
+        again = self.run(spark, filled, *first)
+        assert again.plan == "none"
+        # Rows at or below the reached number are passed over, even rows that now would do harm.
+        self.run(spark, filled, (3, "D", {"id": 3}), *first, (6, "U", image(3, "C")))
+        self.same(spark, filled, (1, "A", 1.5), (3, "C", 1.5))
+        assert filled.progress(self.relation.table) == 6
+
+    def test_same_rows_twice_and_out_of_order(self, spark: SparkSession, filled: Target) -> None:
+        rows = [
+            (9, "U", image(1, "last")),
+            (4, "D", {"id": 1}),
+            (5, "I", image(1, "first")),
+            (6, "D", {"id": 2}),
+        ]
+        self.run(spark, filled, *rows, *rows)
+        self.same(spark, filled, (1, "last", 1.5), (3, "c", 1.5))
+
+    def test_conflicts_are_upserts(self, spark: SparkSession, filled: Target) -> None:
+        self.run(spark, filled, (4, "I", image(1, "A")), (5, "U", image(7, "g")), (6, "D", {"id": 99}))
+        self.same(spark, filled, (1, "A", 1.5), (2, "b", 1.5), (3, "c", 1.5), (7, "g", 1.5))
+
+    def test_key_change_chain_and_swap(self, spark: SparkSession, filled: Target) -> None:
+        self.run(
+            spark,
+            filled,
+            *move(4, 3, image(9, "c")),
+            *move(5, 9, image(3, "cc")),
+            *move(6, 3, image(30, "cc")),
+        )
+        self.same(spark, filled, (1, "a", 1.5), (2, "b", 1.5), (30, "cc", 1.5))
+        self.run(
+            spark, filled, *move(7, 1, image(0, "a")), *move(8, 2, image(1, "b")), *move(9, 0, image(2, "a"))
+        )
+        self.same(spark, filled, (2, "a", 1.5), (1, "b", 1.5), (30, "cc", 1.5))
+
+    def test_delete_then_insert(self, spark: SparkSession, filled: Target) -> None:
+        self.run(
+            spark,
+            filled,
+            (4, "D", {"id": 1}),
+            (5, "I", image(1, "new")),
+            (6, "I", image(8, "x")),
+            (7, "D", {"id": 8}),
+        )
+        self.same(spark, filled, (1, "new", 1.5), (2, "b", 1.5), (3, "c", 1.5))
+
+    def test_truncate(self, spark: SparkSession, filled: Target) -> None:
+        done = self.run(
+            spark,
+            filled,
+            (4, "I", image(4, "d")),
+            (5, "T", {}),
+            (6, "I", image(6, "f")),
+            (7, "U", image(6, "F")),
+        )
+        self.same(spark, filled, (6, "F", 1.5))
+        assert done.plan == "replace_all"
+        self.run(spark, filled, (8, "T", {}))
+        self.same(spark, filled)
+        assert filled.progress(self.relation.table) == 8
+
+    def test_null_keys_are_refused(self, spark: SparkSession, filled: Target) -> None:
+        with pytest.raises(ApplyError, match="NULL in the row key") as caught:
+            self.run(spark, filled, (4, "U", image(1, "A")), (5, "I", image(None, "x")))
+        assert sequence.make(2026010100000000, 5) in str(caught.value)
+        assert self.relation.table in str(caught.value)
+        self.same(spark, filled, (1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5))
+
+    def test_empty_batch_moves_progress(self, spark: SparkSession, filled: Target) -> None:
+        changes = change_table(spark, self.relation, [])
+        filled.apply(TableBatch(self.relation.table, self.relation, changes, 8, count(self.relation, [])))
+        self.run(spark, filled, (9, "D", {"id": 77}))
+        self.same(spark, filled, (1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5))
+        assert filled.progress(self.relation.table) == 9
+
+    def test_absent_columns(self, spark: SparkSession, filled: Target) -> None:
+        rows = [
+            (4, "U", {"id": 1, "Wide Word": 2}),  # v from the target
+            (5, "U", {"id": 2, "v": "B"}),
+            (6, "U", {"id": 2, "Wide Word": 3}),  # v from the image before
+            (7, "D", {"id": 3}),
+            (8, "I", image(3, None)),
+            (9, "U", {"id": 3, "Wide Word": 4}),  # v is NULL since the insert
+        ]
+        self.run(spark, filled, *rows)
+        self.same(spark, filled, (1, "a", 2.0), (2, "B", 3.0), (3, None, 4.0))
+
+    def test_absent_columns_follow_key_changes(self, spark: SparkSession, filled: Target) -> None:
+        rows = [
+            *move(4, 1, {"id": 10, "Wide Word": 2}),  # v of 1, in the target
+            *move(5, 10, {"id": 11, "Wide Word": 3}),
+            *move(6, 2, {"id": 1, "Wide Word": 4}),  # v of 2 under the key that 1 had
+            (7, "U", {"id": 3, "v": "C"}),
+            *move(8, 3, {"id": 33, "Wide Word": 5}),  # v of the image before
+            (9, "U", {"id": 33, "Wide Word": 6}),
+        ]
+        self.run(spark, filled, *rows)
+        self.same(spark, filled, (11, "a", 3.0), (1, "b", 4.0), (33, "C", 6.0))
+
+    def test_column_added_renamed_widened_dropped(self, spark: SparkSession, filled: Target) -> None:
+        n = Column("n", 4, "integer", "int4", "int", missing="7")
+        added = self.relation.with_columns([*self.relation.columns, replace(V, name="w", attnum=5), n])
+        other = self.relation.with_columns(
+            [
+                replace(ID, type="bigint", kind="int8"),
+                replace(V, name="word"),
+                replace(n, type="string", kind="text"),
+            ]
+        )
+        for _ in range(2):
+            filled.alter(self.relation.table, self.relation, added)
+            self.same(
+                spark, filled, *[(k, v, 1.5, None, 7) for k, v in ((1, "a"), (2, "b"), (3, "c"))], of=added
+            )
+        for _ in range(2):
+            filled.alter(self.relation.table, added, other)
+            self.same(spark, filled, (1, "a", "7"), (2, "b", "7"), (3, "c", "7"), of=other)
+        assert filled.progress(self.relation.table) == 3
+        self.run(spark, filled, (4, "U", {"id": 1, "word": "A", "n": "x"}), (5, "D", {"id": 2}), of=other)
+        self.same(spark, filled, (1, "A", "x"), (3, "c", "7"), of=other)
+
+    def test_retype_is_refused(self, spark: SparkSession, filled: Target) -> None:
+        after = self.relation.with_columns(
+            [ID, replace(V, type="int", kind="int4", source_type="integer"), W]
+        )
+        with pytest.raises(ApplyError, match="new baseline"):
+            filled.alter(self.relation.table, self.relation, after)
+
+    def test_keyless_appends(self, spark: SparkSession, target: Target) -> None:
+        rows = [
+            (1, "I", {"id": 1, "v": "a"}),
+            (2, "I", {"id": 1, "v": "a"}),
+            (3, "I", {"id": None, "v": None}),
+        ]
+        for _ in range(2):
+            self.run(spark, target, *rows, of=KEYLESS)
+        self.same(spark, target, (1, "a"), (1, "a"), (None, None), of=KEYLESS)
+
+    def test_keyless_bags(self, spark: SparkSession, target: Target) -> None:
+        one, none = {"id": 1, "v": "a"}, {"id": None, "v": None}
+        rows = [(1, "I", one), (2, "I", one), (3, "I", one), (4, "I", none), (5, "I", none)]
+        self.run(spark, target, *rows, of=KEYLESS)
+        more = [
+            (6, "D", one),
+            (7, "B", none),
+            (7, "U", {"id": None, "v": "x"}),
+            (8, "D", {"id": 5, "v": "gone"}),
+        ]
+        for again in range(2):
+            done = self.run(spark, target, *more, of=KEYLESS)
+            if not again:
+                assert (done.inserted, done.deleted, done.missing) == (1, 2, 1)
+            self.same(spark, target, (1, "a"), (1, "a"), (None, None), (None, "x"), of=KEYLESS)
+        self.run(spark, target, (9, "T", {}), (10, "I", one), (11, "I", one), (12, "D", one), of=KEYLESS)
+        self.same(spark, target, (1, "a"), of=KEYLESS)
+
+    def test_maintenance_changes_no_row(self, spark: SparkSession, filled: Target) -> None:
+        self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
+        filled.maintain(self.relation.table, 2, 3600.0)
+        assert filled.progress(self.relation.table) == 5
+        self.run(spark, filled, (6, "I", image(6, "f")))
+        self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5), (6, "f", 1.5))
+
+
+def image(key: int | None, word: str | None) -> dict[str, Any]:
+    """A full image of `RELATION`."""
+    return {"id": key, "v": word, "Wide Word": 1.5}
+
+
+def move(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
+    """The two images of a key change."""
+    return [(number, "B", {"id": old}), (number, "U", new)]
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value

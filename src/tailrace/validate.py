@@ -1,0 +1,288 @@
+"""Source against target at one common position, while the source goes on changing.
+
+The source is read in an exported snapshot, whose position is known. The target's state at that position is
+its newest version not after it, overlaid with the stored changes in between (`query.state`). Both sides are
+compared by counts and checksums per bucket of keys; only buckets that differ are compared row by row.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import baseline, lake, log
+from .apply.applier import Segment, read_changes
+from .change import PREFIX, Relation
+from .control import ledger
+from .control.task import Task
+from .errors import ConfigError, PositionError
+from .query.state import state_at
+from .sources.base import LogSource, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CHANGE = "_change"
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """What validation found for one table.
+
+    Attributes:
+        equal: same columns, same rows.
+        source_rows, target_rows: counts at the common position.
+        buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
+        differing_rows: rows on one side only (a changed row counts once on each side).
+        samples: some of them: {"side": "source" | "target", column: text, ...}.
+        columns: a sentence when the columns differ.
+        overlaid: whether stored changes had to be laid over the target's version to reach the position.
+    """
+
+    table: str
+    equal: bool
+    source_rows: int
+    target_rows: int
+    buckets: int
+    differing_buckets: int
+    differing_rows: int = 0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    columns: str | None = None
+    overlaid: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of one validation, all at one source position (hex)."""
+
+    position: str
+    tables: list[TableResult]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every table is equal."""
+        return all(t.equal for t in self.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"position": self.position, "equal": self.equal, "tables": [asdict(t) for t in self.tables]}
+
+
+def validate(
+    task: Task,
+    spark: SparkSession,
+    source: LogSource,
+    *,
+    tables: Sequence[str] = (),
+    catch_up: Callable[[], None] | None = None,
+    timeout_s: float = 120.0,
+    buckets: int = 256,
+    samples: int = 10,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Compares source and target of a task, table by table.
+
+    `catch_up` is called once when no process of the task is running (it must store what the source has);
+    otherwise validation waits until the running task has stored up to the snapshot's position, at most
+    `timeout_s` seconds (PositionError). `progress` is told the table being compared.
+    """
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    wanted = list(tables) or sorted(baselines)
+    if missing := [t for t in wanted if t not in baselines]:
+        raise ConfigError(
+            f"no baseline of {', '.join(missing)} yet", where=task.name, hint=f"start `tailrace run` for {task.name}"
+        )
+    scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
+    try:
+        with source.snapshot() as snapshot:
+            source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
+            if catch_up is not None:
+                catch_up()
+            _wait_stored(task, snapshot, timeout_s)
+            results = []
+            with ProcessPoolExecutor(task.baseline.workers, mp_context=get_context("spawn")) as pool:
+                for table in wanted:
+                    progress(table)
+                    relation = source.relation(table)
+                    left = _source_rows(task, spark, source, snapshot, relation, scratch / table, pool)
+                    right, overlaid = _target_rows(task, spark, table, relation, snapshot)
+                    results.append(_compare(table, relation, left, right, overlaid, buckets, samples))
+        return Report(snapshot.position.hex().upper(), results)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
+    """Until everything before the snapshot's position is in the change tables."""
+    wanted = snapshot.position.hex().upper()
+    end = time.monotonic() + timeout_s
+    while True:
+        stored = ledger.read_stored(task.control_path("stored"))
+        if stored and stored[-1].position >= wanted:
+            return
+        if time.monotonic() > end:
+            raise PositionError(
+                f"the task has stored up to {stored[-1].position if stored else 'nothing'}, "
+                f"validation needs {wanted}",
+                where=task.name,
+                hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
+            )
+        time.sleep(0.2)
+
+
+def _source_rows(
+    task: Task,
+    spark: SparkSession,
+    source: LogSource,
+    snapshot: Snapshot,
+    relation: Relation,
+    scratch: Path,
+    pool: ProcessPoolExecutor,
+) -> DataFrame:
+    path = str(scratch)
+    parts = source.parts(relation, task.baseline.rows_per_part)
+    reader = source.part_reader()
+    loads = [
+        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, keep_bad=True) for part in parts
+    ]
+    files = [f"{path}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
+    return _read(spark, relation, files)
+
+
+def _read(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
+    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
+    if not files:
+        return spark.createDataFrame([], ddl)
+    return spark.read.schema(ddl).parquet(*files)
+
+
+def _target_rows(
+    task: Task, spark: SparkSession, table: str, relation: Relation, snapshot: Snapshot
+) -> tuple[DataFrame, bool]:
+    """The target's rows at the snapshot's position, and whether changes had to be laid over a version."""
+    from pyspark.sql import functions as F
+
+    limit = snapshot.position.hex().upper()
+    taken = ledger.read_baselines(task.control_path("baselines"))[table]
+    if taken.position > limit:
+        raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
+    applied = [
+        r
+        for r in ledger.read_applied(task.control_path("applied"))
+        if r["table"] == table and taken.position <= str(r["position"]) < limit
+    ]
+    version, number = taken.version, -1
+    if applied:
+        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
+    base = spark.read.format("delta").option("versionAsOf", version).load(task.target_path(table))
+    upto = ledger.read_stored(task.control_path("stored"))[-1].upto
+    history = [one for one in log.layouts(task.relations_path) if one.relation.table == table]
+    current = history[-1].relation if history else relation
+    span = Segment(number, upto, taken.position, current, current)
+    changes = read_changes(spark, task.changes_path(table), span) if lake.exists(task.changes_path(table)) else None
+    if changes is None:
+        return base, False
+    between = changes.df.where(F.col(PREFIX + "stream_position") < limit)
+    if between.isEmpty():
+        return base, False
+    return state_at(base, changes.with_df(between), current), True
+
+
+def _compare(
+    table: str,
+    relation: Relation,
+    left: DataFrame,
+    right: DataFrame,
+    overlaid: bool,
+    buckets: int,
+    samples: int,
+) -> TableResult:
+    began = time.monotonic()
+    shared = [c for c in left.columns if c in right.columns]
+    only_left = [c for c in left.columns if c not in shared]
+    only_right = [c for c in right.columns if c not in shared]
+    words = [f"only in the source: {', '.join(only_left)}"] if only_left else []
+    words += [f"only in the target: {', '.join(only_right)}"] if only_right else []
+    left, right = left.select(*map(_name, shared)), right.select(*map(_name, shared))
+    key = [k for k in relation.key if k in shared] or shared
+    sums = _sums(left, key, buckets).join(
+        _sums(right, key, buckets).withColumnsRenamed({"rows": "rows2", "sum": "sum2"}), "bucket", "full_outer"
+    )
+    # at most `buckets` rows, whatever the size of the table
+    found = sums.collect()
+    differing = [r["bucket"] for r in found if (r["rows"], r["sum"]) != (r["rows2"], r["sum2"])]
+    count, some = _rows_apart(left, right, key, buckets, differing, samples) if differing else (0, [])
+    return TableResult(
+        table,
+        not differing and not words,
+        sum(r["rows"] or 0 for r in found),
+        sum(r["rows2"] or 0 for r in found),
+        len(found),
+        len(differing),
+        count,
+        some,
+        "; ".join(words) or None,
+        overlaid,
+        round(time.monotonic() - began, 3),
+    )
+
+
+def _name(column: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(f"`{column.replace('`', '``')}`")
+
+
+def _bucket(key: Sequence[str], buckets: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.xxhash64(*map(_name, key)), F.lit(buckets)).cast("int")
+
+
+def _row_hash(columns: Sequence[str]) -> Column:
+    """A hash of a whole row that tells NULL from every value and does not let columns trade places."""
+    from pyspark.sql import functions as F
+
+    nulls = F.concat(*[F.when(_name(c).isNull(), "1").otherwise("0") for c in columns])
+    return F.xxhash64(*map(_name, columns), nulls)
+
+
+def _sums(rows: DataFrame, key: Sequence[str], buckets: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    hashed = _row_hash(rows.columns).cast("decimal(38,0)")
+    return rows.groupBy(_bucket(key, buckets).alias("bucket")).agg(
+        F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("sum")
+    )
+
+
+def _rows_apart(
+    left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int, differing: list[int], samples: int
+) -> tuple[int, list[dict[str, Any]]]:
+    """Rows of differing buckets that are on one side more often than on the other."""
+    from pyspark.sql import functions as F
+
+    near = _bucket(key, buckets).isin(differing)
+    both = (
+        left.where(near).withColumn(_CHANGE, F.lit(1)).unionByName(right.where(near).withColumn(_CHANGE, F.lit(-1)))
+    )
+    apart = both.groupBy(*map(_name, left.columns)).agg(F.sum(_CHANGE).alias(_CHANGE)).where(F.col(_CHANGE) != 0)
+    apart = apart.persist()
+    try:
+        total = apart.agg(F.sum(F.abs(F.col(_CHANGE)))).first()
+        shown = apart.orderBy(*map(_name, key)).limit(samples).collect()
+    finally:
+        apart.unpersist()
+    rows = [
+        {"side": "source" if r[_CHANGE] > 0 else "target", **{c: None if r[c] is None else str(r[c]) for c in left.columns}}
+        for r in shown
+    ]
+    return int(total[0] or 0) if total else 0, rows

@@ -1,0 +1,215 @@
+"""PostgreSQL's text of values -> typed Arrow arrays, a whole column at a time.
+
+The lake type decides how text is read, so a type given by hand works for any PostgreSQL type. Native casts
+read everything that is ordinary; only rows that they refuse are looked at more closely.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..laketypes import arrow_type
+from .pgoutput import flat
+from .pgtypes import lake_type, markdown
+
+__all__ = ["convert", "lake_type", "markdown"]
+
+
+def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray | None]:
+    """The values of a column as its lake type, and which of them are bad.
+
+    Args:
+        column_type: Spark SQL type text of the column in the lake.
+        kind: PostgreSQL base type name; only matters where one lake type reads several kinds of text.
+        text: PostgreSQL's text of the values; null stays null.
+
+    Returns:
+        The array of type `arrow_type(column_type)`, and a mask of the rows whose text that type cannot hold
+        (null in the array), or None when there is none. UnsupportedError for an unknown `column_type`.
+
+    >>> values, bad = convert("decimal(5,1)", "numeric", pa.array(["1.5", "NaN", None]))
+    >>> values.to_pylist(), bad.to_pylist()
+    ([Decimal('1.5'), None, None], [False, True, False])
+    """
+    target = arrow_type(column_type)
+    values = _PARSERS[target.id](kind, text, target)
+    if values.null_count == text.null_count:
+        return values, None
+    return values, pc.and_(pc.is_valid(text), pc.is_null(values))
+
+
+def _string(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    return text
+
+
+def _boolean(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    true = pc.equal(text, "t")
+    known = pc.or_(true, pc.equal(text, "f"))
+    return _null_where(true, pc.invert(known))
+
+
+def _plain(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    return _cast(text, target)
+
+
+def _float(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    values = _cast(text, target)
+    # The cast makes infinity of numbers that are too large.
+    return _null_where(values, pc.and_not(pc.is_inf(values), pc.ends_with(text, "nfinity")))
+
+
+def _decimal(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    """The cast wraps around silently when digits, brought to the scale, pass 38: such text is read exactly,
+    as is text with an exponent. PostgreSQL writes none for numeric."""
+    size = pc.binary_length(text)
+    odd = pc.greater(size, 38 - target.scale)
+    if pc.any(odd).as_py():
+        odd = pc.and_(odd, _too_many_digits(text, size, target.scale))
+    if kind != "numeric":
+        odd = pc.or_(odd, pc.match_substring(text, "e", ignore_case=True))
+    if not pc.any(odd).as_py():
+        return _number(text, target)
+    ordinary = _number(_null_where(text, odd), target)
+    exact = pa.array([_exactly(t, target) for t in text.filter(odd).to_pylist()], target)
+    return pc.replace_with_mask(ordinary, pc.fill_null(odd, False), exact)
+
+
+def _number(text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    try:
+        return text.cast(target)
+    except pa.ArrowInvalid:
+        return _cast(_null_where(text, pc.is_in(text, value_set=_NO_NUMBERS)), target)
+
+
+_NO_NUMBERS = pa.array(["NaN", "Infinity", "-Infinity"])
+
+
+def _too_many_digits(text: pa.StringArray, size: pa.Array, scale: int) -> pa.BooleanArray:
+    point = pc.find_substring(text, ".")
+    whole = pc.if_else(pc.less(point, 0), size, point)
+    fraction = pc.subtract(pc.subtract(size, whole), 1)
+    leading_zero = pc.match_substring_regex(text, "^-?0")
+    digits = pc.if_else(leading_zero, 0, whole)
+    return pc.greater(pc.add(digits, pc.max_element_wise(fraction, scale)), 38)
+
+
+def _exactly(text: str, target: pa.DataType) -> decimal.Decimal | None:
+    """The decimal, or None when it has not exactly a value of that precision and scale."""
+    exact = decimal.Context(prec=target.precision, traps=[decimal.InvalidOperation, decimal.Inexact])
+    try:
+        value = exact.quantize(decimal.Decimal(text), decimal.Decimal(1).scaleb(-target.scale))
+    except (decimal.InvalidOperation, decimal.Inexact):
+        return None
+    return value if value.is_finite() else None
+
+
+def _date(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    return _with_infinity(text, target, target, dt.date.min, dt.date.max)
+
+
+def _timestamp(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    zoned = kind == "timestamptz" or (kind not in ("timestamp", "date") and target.tz is not None)
+    read = pa.timestamp("us", "UTC" if zoned else None)
+    return _with_infinity(text, read, target, dt.datetime.min, dt.datetime.max)
+
+
+def _with_infinity(
+    text: pa.StringArray, read: pa.DataType, target: pa.DataType, low: dt.date, high: dt.date
+) -> pa.Array:
+    """Reads as one type, gives another of the same numbers; lake dates begin in year 1 and end in 9999."""
+    try:
+        return _from_year_1(text.cast(read), low).cast(target)
+    except pa.ArrowInvalid:
+        past, future = pc.equal(text, "-infinity"), pc.equal(text, "infinity")
+        strange = pc.or_(pc.or_(past, future), pc.ends_with(text, " BC"))
+        values = _from_year_1(_cast(_null_where(text, strange), read), low).cast(target)
+        values = pc.if_else(pc.fill_null(past, False), _moment(low, target), values)
+        return pc.if_else(pc.fill_null(future, False), _moment(high, target), values)
+
+
+def _moment(moment: dt.date, target: pa.DataType) -> pa.Scalar:
+    zone = getattr(target, "tz", None)
+    return pa.scalar(
+        moment.replace(tzinfo=dt.timezone.utc) if zone and isinstance(moment, dt.datetime) else moment, target
+    )
+
+
+def _from_year_1(values: pa.Array, low: dt.date) -> pa.Array:
+    return _null_where(values, pc.less(values, _moment(low, values.type)))
+
+
+def _binary(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    """Every byte is two characters, and so is the leading `\\x`: pairs are decoded at once, those dropped."""
+    well = pc.and_(pc.starts_with(text, "\\x"), pc.equal(pc.bit_wise_and(pc.binary_length(text), 1), 0))
+    valid = pc.and_(pc.is_valid(text), pc.fill_null(well, False)).to_numpy(zero_copy_only=False)
+    if not valid.all():
+        text = pc.if_else(pa.array(valid), text, "\\x")  # every row has its pair to drop
+    characters, starts, ends = flat(text.cast(pa.binary()))
+    if not len(text):
+        return pa.array([], target)
+    codes = _PAIRS[characters[starts[0] : ends[-1]].view("<u2")]
+    prefixes = (starts - starts[0]) // 2
+    codes[prefixes] = 0
+    if (wrong := codes > 0xFF).any():
+        valid[np.searchsorted(prefixes, np.flatnonzero(wrong), "right") - 1] = False
+        return _binary(kind, pc.if_else(pa.array(valid), text, pa.scalar(None, pa.string())), target)
+    kept = np.ones(len(codes), np.bool_)
+    kept[prefixes] = False
+    offsets = np.append(prefixes, len(codes)) - np.arange(len(text) + 1)
+    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    parts = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(codes.astype(np.uint8)[kept])]
+    return pa.Array.from_buffers(target, len(text), parts)
+
+
+def _pairs() -> npt.NDArray[np.uint16]:
+    """Two characters, as one little-endian number -> the byte they mean, 0xFFFF when not hexadecimal."""
+    digit = np.full(256, 0xFFFF, np.uint32)
+    for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
+        digit[np.frombuffer(characters, np.uint8)] = np.arange(16)
+    both = digit[:, None] | digit[None, :] << 4  # [second character, first character]
+    return np.where(both > 0xFF, 0xFFFF, both).astype(np.uint16).ravel()
+
+
+_PAIRS = _pairs()
+
+
+def _null_where(values: pa.Array, condition: pa.BooleanArray) -> pa.Array:
+    if not pc.any(condition).as_py():
+        return values
+    return pc.if_else(pc.fill_null(condition, False), pa.scalar(None, values.type), values)
+
+
+def _cast(text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    """The cast, with nulls for the rows that it refuses: found by halving, so cheap when they are few."""
+    try:
+        return text.cast(target)
+    except pa.ArrowInvalid:
+        if len(text) == 1:
+            return pa.nulls(1, target)
+        half = len(text) // 2
+        return pa.concat_arrays([_cast(text[:half], target), _cast(text[half:], target)])
+
+
+_Parser = Callable[[str, pa.StringArray, pa.DataType], pa.Array]
+_PARSERS: dict[int, _Parser] = {
+    pa.bool_().id: _boolean,
+    pa.int8().id: _plain,
+    pa.int16().id: _plain,
+    pa.int32().id: _plain,
+    pa.int64().id: _plain,
+    pa.float32().id: _float,
+    pa.float64().id: _float,
+    pa.decimal128(1).id: _decimal,
+    pa.string().id: _string,
+    pa.binary().id: _binary,
+    pa.date32().id: _date,
+    pa.timestamp("us").id: _timestamp,
+}
+"""How text becomes each Arrow type: (kind, text, type) -> values, null where the text cannot be held."""

@@ -1,0 +1,31 @@
+"""The Spark half with separate executor processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tailrace.control.task_file import load
+
+from .model import SCHEMA, TABLES, Writer, bag
+from .test_model import target_rows, write_task
+
+pytestmark = [pytest.mark.db, pytest.mark.slow]
+
+
+def test_a_task_runs_on_a_cluster_of_executor_processes(tmp_path: Path, database: str) -> None:
+    path = write_task(tmp_path, database)
+    path.write_text(path.read_text() + "\nspark: {spark.master: 'local-cluster[2,1,1024]'}\n")
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute(SCHEMA)
+    writer = Writer(database, 21)
+    for _ in range(2):
+        writer.transactions(25)
+        subprocess.run([sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=300)
+    task = load(path)
+    for table in TABLES:
+        assert bag(target_rows(task, table)) == bag(writer.rows(table)), table

@@ -1,0 +1,138 @@
+"""Whatever is interrupted, and wherever: start again, and the result is the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from tailrace import lake
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.control import ledger
+from tailrace.control.task import Task
+from tailrace.control.task_file import load
+from tailrace.errors import TailraceError
+
+from .model import SCHEMA, TABLES, Writer, bag, histories, replay
+from .test_model import drain, target_rows, write_task
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+
+class Crash(Exception):  # noqa: N818 - stands for a kill, which no code may catch
+    pass
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, bool], None]]:
+    """Makes the n-th durable write fail, before it happens or right after; (-1, ...) disarms."""
+    armed = {"at": -1, "after": False, "count": 0}
+
+    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            mine = armed["count"]
+            armed["count"] += 1
+            if mine == armed["at"] and not armed["after"]:
+                raise Crash
+            result = real(*args, **kwargs)
+            if mine == armed["at"]:
+                raise Crash
+            return result
+
+        return call
+
+    monkeypatch.setattr(lake, "commit", guarded(lake.commit))
+    monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
+
+    def arm(at: int, after: bool) -> None:
+        armed.update(at=at, after=after, count=0)
+
+    yield arm
+
+
+def check(task: Task, writer: Writer) -> None:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    for table in TABLES:
+        assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
+    for table, history in histories(task.relations_path):
+        start = target_rows(task, table, baselines[table].version)
+        assert bag(replay(task.changes_path(table), history, start)) == bag(writer.rows(table)), table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_crash_at_any_write_changes_nothing(
+    tmp_path: Path, database: str, spark: object, crash_at: Callable[[int, bool], None], after: bool
+) -> None:
+    task = load(write_task(tmp_path, database))
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute(SCHEMA)
+    writer = Writer(database, 11)
+    writer.transactions(20)
+    drain(task, spark)
+    crashes = 0
+    for point in range(12):
+        writer.transactions(8)
+        crash_at(point, after)
+        try:
+            drain(task, spark)
+        except (Crash, TailraceError):
+            crashes += 1
+    crash_at(-1, False)
+    drain(task, spark)
+    assert crashes >= 6
+    check(task, writer)
+
+
+@pytest.mark.slow
+def test_kill_9_of_capture_and_of_spark_at_random_moments(tmp_path: Path, database: str) -> None:
+    path = write_task(tmp_path, database)
+    task = load(path)
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute(SCHEMA)
+    writer = Writer(database, 12)
+    writer.transactions(20)
+    chance = random.Random(5)
+    for round_ in range(4):
+        running = subprocess.Popen([sys.executable, "-m", "tailrace", "run", str(path)], stdin=subprocess.DEVNULL)
+        end = time.monotonic() + 14 + chance.random() * 4
+        while time.monotonic() < end:
+            writer.transactions(3)
+            if chance.random() < 0.02:
+                kill(capture_of(running.pid))
+        family = psutil.Process(running.pid).children(recursive=True)
+        victim = running.pid if round_ % 2 == 0 else java_of(running.pid)
+        kill(victim)
+        if round_ % 2 == 0:
+            for one in family:  # what is left of a killed parent must end by itself
+                psutil.wait_procs([one], timeout=30)
+            assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        running.wait(60)
+        writer.transactions(5)
+    subprocess.run([sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=180)
+    check(task, writer)
+
+
+def capture_of(parent: int) -> int | None:
+    return next((p.pid for p in psutil.Process(parent).children() if "capture" in p.cmdline()), None)
+
+
+def java_of(parent: int) -> int | None:
+    return next(
+        (p.pid for p in psutil.Process(parent).children(recursive=True) if p.name() == "java"), parent
+    )
+
+
+def kill(pid: int | None) -> None:
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,202 @@
+"""Snapshots and baselines on a real server: every row once, in the snapshot or in the stream."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import ProcessPoolExecutor
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from tailrace.errors import SourceError
+from tailrace.laketypes import schema_of
+from tailrace.sources.base import BaselinePart, Snapshot
+from tailrace.sources.pg_baseline import PartReader
+from tailrace.sources.postgresql import PostgresSource
+
+from .reading import Make, addresses, read_all, table_of
+
+pytestmark = pytest.mark.db
+
+
+def baseline(source: PostgresSource, snapshot: Snapshot, table: str, rows_per_part: int = 100) -> pa.Table:
+    relation = source.relation(table)
+    batches = [
+        found.batch
+        for part in source.parts(relation, rows_per_part)
+        for found in source.read_part(snapshot, relation, part)
+    ]
+    return pa.Table.from_batches(batches, schema_of(relation.columns))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_no_gap_and_no_overlap_under_concurrent_writes(
+    db: psycopg.Connection, database: str, make: Make, fresh: bool
+) -> None:
+    db.execute("create table a (id int primary key)")
+    source = make()
+    if not fresh:
+        source.prepare(["public.a"])
+        source.start(None, [])
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(database, autocommit=True) as session:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                session.execute("insert into a values (%s)", (number,))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        while not db.execute("select 1 from a offset 50 limit 1").fetchone():
+            pass
+        if fresh:
+            assert source.prepare(["public.a"]) is True and source.slot_is_new
+        with source.snapshot() as snapshot:
+            while not db.execute("select 1 from a where id = (select max(id) from a)").fetchone():
+                pass
+            last = db.execute("select max(id) from a").fetchone()[0]  # type: ignore[index]
+            while not db.execute("select 1 from a where id > %s", (last + 50,)).fetchone():
+                pass
+            rows = baseline(source, snapshot, "public.a")["id"].to_pylist()
+        assert not source.slot_is_new
+    finally:
+        stop.set()
+        writer.join()
+    if fresh:
+        source.start(snapshot.position, [])
+    chunks = read_all(source)
+    later = [
+        int(data[12:])
+        for data, recid, address in zip(
+            table_of(chunks)["DATA"].to_pylist(), table_of(chunks)["RECID"].to_pylist(), addresses(chunks), strict=True
+        )
+        if recid == 1 and address >= snapshot.position
+    ]
+    total = db.execute("select max(id) from a").fetchone()[0]  # type: ignore[index]
+    assert len(rows) >= 50 and len(later) >= 50
+    assert rows + later == list(range(1, total + 1))
+
+
+def test_parts_cover_the_table_once(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key, v text)")
+    db.execute("insert into a select i, repeat('x', 200) from generate_series(1, 5000) i; delete from a where id % 7 = 0")
+    db.execute("analyze a")
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    parts = source.parts(relation, 500)
+    assert 7 <= len(parts) <= 13
+    assert [p.first for p in parts[1:]] == [p.last for p in parts[:-1]]
+    assert parts[0].first == 0 and parts[-1].last is None
+    with source.snapshot() as snapshot:
+        got = baseline(source, snapshot, "public.a", 500)["id"].to_pylist()
+    assert sorted(got) == [i for i in range(1, 5001) if i % 7]
+    db.execute("create table nothing (id int primary key)")
+    assert len(source.parts(source.relation("public.nothing"), 500)) == 1
+
+
+def test_partitions_are_read_leaf_by_leaf(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        """
+        create table p (id int primary key, v text) partition by range (id);
+        create table p1 partition of p for values from (0) to (10);
+        create table "P 2" (v text, junk int, id int not null);
+        alter table "P 2" drop junk; alter table p attach partition "P 2" for values from (10) to (100);
+        insert into p select i, 'v' || i from generate_series(8, 12) i
+        """
+    )
+    source = make()
+    source.prepare(["public.p"])
+    with source.snapshot() as snapshot:
+        rows = baseline(source, snapshot, "public.p").to_pylist()
+    assert sorted((r["id"], r["v"]) for r in rows) == [(i, f"v{i}") for i in range(8, 13)]
+
+
+def test_values_come_typed_and_bad_ones_are_told(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        """create table a (id int primary key, n numeric(5,1), d date, s text, b bytea, g int generated always as (id) stored)"""
+    )
+    db.execute(
+        """insert into a values (1, 1.5, '2026-01-02', '', '\\x00ff'), (2, 'NaN', 'infinity', E'a,"b"\\nc\\\\', null),
+        (3, null, '4000-01-01 BC', null, '\\x')"""
+    )
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    with source.snapshot() as snapshot:
+        (part,) = source.parts(relation, 1000)
+        ((batch, bad),) = list(source.read_part(snapshot, relation, part))
+    assert batch.schema == schema_of(relation.columns) and batch.schema.names == ["id", "n", "d", "s", "b"]
+    columns = batch.to_pydict()
+    assert [str(n) for n in columns["n"]] == ["1.5", "None", "None"]
+    assert [str(d) for d in columns["d"]] == ["2026-01-02", "9999-12-31", "None"]
+    assert columns["s"] == ["", 'a,"b"\nc\\', None]
+    assert columns["b"] == [b"\x00\xff", None, b""]
+    assert sorted(bad) == [(1, "n", "NaN"), (2, "d", "4000-01-01 BC")]
+
+
+def test_a_worker_process_reads_a_part(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key); insert into a values (1), (2)")
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    (part,) = source.parts(relation, 1000)
+    with source.snapshot() as snapshot, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        done = pool.submit(rows_of, source.part_reader(), snapshot, relation, part)
+        assert done.result() == [{"id": 1}, {"id": 2}]
+
+
+def rows_of(reader: PartReader, snapshot: Snapshot, relation: object, part: BaselinePart) -> list[dict[str, int]]:
+    return [row for batch, _ in reader(snapshot, relation, part) for row in batch.to_pylist()]  # type: ignore[arg-type]
+
+
+def test_large_tables_come_in_batches(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int, v text); insert into a select i, repeat('x', 1 << 20) from generate_series(1, 40) i")
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    with source.snapshot() as snapshot:
+        sizes = [
+            found.batch.num_rows
+            for part in source.parts(relation, 1_000_000)
+            for found in source.read_part(snapshot, relation, part)
+        ]
+    assert sizes == [16, 16, 8]
+
+
+def test_a_snapshot_that_has_ended(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    (part,) = source.parts(relation, 1000)
+    with source.snapshot():
+        pass
+    with source.snapshot() as snapshot:
+        slots = db.execute("select count(*) from pg_replication_slots where temporary").fetchone()
+        assert slots == (1,)
+    with pytest.raises(SourceError, match="snapshot") as error:
+        list(source.read_part(snapshot, relation, part))
+    assert "public.a" in (error.value.where or "")
+
+
+def test_rows_hidden_by_row_security_are_an_error(db: psycopg.Connection, database: str) -> None:
+    name = f"reader_{db.info.dbname}"
+    db.execute(
+        f"""create role {name} login replication; create table a (id int primary key); insert into a values (1);
+        alter table a enable row level security; grant select on a to {name}"""  # type: ignore[call-overload]
+    )
+    source = PostgresSource(database.replace("postgres@", f"{name}@"), "test")
+    try:
+        relation = source.relation("public.a")
+        (part,) = source.parts(relation, 1000)
+        with source.snapshot() as snapshot, pytest.raises(SourceError, match="row-level security"):
+            list(source.read_part(snapshot, relation, part))
+    finally:
+        source.close()
+        db.execute(f"drop owned by {name}; drop role {name}")  # type: ignore[call-overload]

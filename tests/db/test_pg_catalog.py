@@ -1,0 +1,212 @@
+"""Layouts on a real server: DDL in mid-stream, types, partitions, generated columns, lagging catalogs."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tailrace.change import Relation
+from tailrace.errors import ConfigError, SourceError
+
+from .reading import Make, layouts, read_all, table_of
+
+pytestmark = pytest.mark.db
+
+
+def columns(relation: Relation) -> list[tuple[str, int, str]]:
+    return [(c.name, c.attnum, c.type) for c in relation.columns]
+
+
+def test_ddl_in_mid_stream(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key, x int, v varchar(5))")
+    source = make()
+    source.prepare(["public.a"])
+    source.start(None, [source.relation("public.a")])
+    seen = []
+    for ddl in (
+        "select 1",
+        "alter table a add n numeric(10,2)",
+        "alter table a drop x",
+        "alter table a rename v to w",
+        "alter table a alter w type text, alter n type numeric(20,2)",
+        "alter table a add x text",
+    ):
+        db.execute(ddl)  # type: ignore[call-overload]
+        db.execute("insert into a (id) select coalesce(max(id), 0) + 1 from a")
+        seen += layouts(read_all(source))
+    assert [columns(r) for r in seen] == [
+        [("id", 1, "int"), ("x", 2, "int"), ("v", 3, "string"), ("n", 4, "decimal(10,2)")],
+        [("id", 1, "int"), ("v", 3, "string"), ("n", 4, "decimal(10,2)")],
+        [("id", 1, "int"), ("w", 3, "string"), ("n", 4, "decimal(10,2)")],
+        [("id", 1, "int"), ("w", 3, "string"), ("n", 4, "decimal(20,2)")],
+        [("id", 1, "int"), ("w", 3, "string"), ("n", 4, "decimal(20,2)"), ("x", 5, "string")],
+    ]
+    assert seen[-1] == source.relation("public.a")
+
+
+def test_a_stream_that_lags_behind_the_catalog(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key, x int, v text)")
+    source = make()
+    source.prepare(["public.a"])
+    known = source.relation("public.a")
+    for ddl in (
+        "alter table a rename v to w",
+        "alter table a drop x",
+        "alter table a rename w to v2",
+        "alter table a add x text",
+        "alter table a rename x to v",
+    ):
+        db.execute("insert into a (id) select coalesce(max(id), 0) + 1 from a")
+        db.execute(ddl)  # type: ignore[call-overload]
+    db.execute("insert into a (id) select coalesce(max(id), 0) + 1 from a")
+    source.start(None, [known])
+    assert [[(n, a) for n, a, _ in columns(r)] for r in layouts(read_all(source))] == [
+        [("id", 1), ("x", 2), ("w", 3)],
+        [("id", 1), ("w", 3)],
+        [("id", 1), ("v2", 3)],
+        [("id", 1), ("v2", 3), ("x", 4)],
+        [("id", 1), ("v2", 3), ("v", 4)],
+    ]
+
+
+def test_a_table_that_is_gone_when_its_changes_are_read(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key, v text)")
+    source = make()
+    source.prepare(["public.a"])
+    db.execute("insert into a values (1, 'x')")
+    db.execute("drop table a")
+    source.start(None, [])
+    assert [(r.table, columns(r), r.key) for r in layouts(read_all(source))] == [
+        ("public.a", [("id", 1, "int"), ("v", 2, "string")], ["id"])
+    ]
+    with pytest.raises(SourceError, match="no table public.a"):
+        source.relation("public.a")
+
+
+def test_values_of_rows_older_than_a_column(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    db.execute("insert into a values (1)")
+    source = make()
+    source.prepare(["public.a"])
+    source.start(None, [])
+    db.execute(
+        """alter table a add t text default 'x "y" {,} é\\', add e text default '', add i int[] default '{1,2}',
+        add p box default '((1,2),(0,0))', add z timestamptz default '2020-01-01 00:00+02', add n int"""
+    )
+    db.execute("insert into a values (2)")
+    (relation,) = layouts(read_all(source))
+    assert {c.name: c.missing for c in relation.columns} == {
+        "id": None,
+        "t": 'x "y" {,} é\\',
+        "e": "",
+        "i": "{1,2}",
+        "p": "(1,2),(0,0)",
+        "z": "2019-12-31 22:00:00+00",
+        "n": None,
+    }
+
+
+def test_types(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        """
+        create schema s; create type s.mood as enum ('sad', 'ok'); create type s.pair as (a int, b text);
+        create domain s.money as numeric(12,2); create domain s.price as s.money;
+        create domain s.tags as text[]; create type s.span as range (subtype = int4);
+        create table s.all (id int primary key, m s.mood, c s.pair, d s.price, t s.tags, r s.span,
+          mr int4multirange, a int[], f numeric, w numeric(50,2), c5 char(5), at timestamptz(3))
+        """
+    )
+    source = make(types={"s.all.f": "decimal(38,6)"})
+    source.prepare(["s.all"])
+    source.start(None, [])
+    db.execute("insert into s.all (id) values (1)")
+    (relation,) = layouts(read_all(source))
+    assert [(c.name, c.source_type, c.kind, c.type) for c in relation.columns] == [
+        ("id", "integer", "int4", "int"),
+        ("m", "s.mood", "enum", "string"),
+        ("c", "s.pair", "composite", "string"),
+        ("d", "s.price", "numeric", "decimal(12,2)"),
+        ("t", "s.tags", "array", "string"),
+        ("r", "s.span", "range", "string"),
+        ("mr", "int4multirange", "multirange", "string"),
+        ("a", "integer[]", "array", "string"),
+        ("f", "numeric", "numeric", "decimal(38,6)"),
+        ("w", "numeric(50,2)", "numeric", "string"),
+        ("c5", "character(5)", "bpchar", "string"),
+        ("at", "timestamp(3) with time zone", "timestamptz", "timestamp"),
+    ]
+    assert relation.column("w").note and not relation.column("f").note
+    assert relation == source.relation("s.all")
+
+
+def test_partitions_come_under_their_root(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        """
+        create table p (id int, day date, v text, primary key (id, day)) partition by range (day);
+        create table p1 partition of p for values from ('2026-01-01') to ('2026-02-01');
+        create table p2 (v text, junk int, id int not null, day date not null);
+        alter table p2 drop junk;
+        alter table p attach partition p2 for values from ('2026-02-01') to ('2026-03-01')
+        """
+    )
+    source = make()
+    assert source.tables(["public.*"]) == ["public.p"]
+    source.prepare(["public.p"])
+    source.start(None, [])
+    db.execute("insert into p values (1, '2026-01-05', 'a'), (2, '2026-02-05', 'b')")
+    db.execute("update p set day = '2026-02-06' where id = 1")
+    chunks = read_all(source)
+    (relation,) = layouts(chunks)
+    assert (relation.table, relation.key) == ("public.p", ["id", "day"])
+    assert columns(relation) == [("id", 1, "int"), ("day", 2, "date"), ("v", 3, "string")]
+    assert relation == source.relation("public.p")
+    assert set(table_of(chunks)["RELID"].to_pylist()) == {0, relation.relid}
+    assert table_of(chunks)["RECID"].to_pylist() == [7, 1, 1, 12, 7, 4, 1, 12]
+
+
+def test_generated_columns_follow_the_publication(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table g (id int primary key, a int, twice int generated always as (a * 2) stored, z text)")
+    source = make()
+    source.prepare(["public.g"])
+    source.start(None, [])
+    db.execute("insert into g (id, a) values (1, 2)")
+    (relation,) = layouts(read_all(source))
+    assert columns(relation) == [("id", 1, "int"), ("a", 2, "int"), ("z", 4, "string")]
+    assert relation == source.relation("public.g")
+    if db.info.server_version >= 180000:
+        db.execute("alter publication tailrace_test set (publish_generated_columns = stored)")
+        db.execute("insert into g (id, a) values (2, 2)")
+        (relation,) = layouts(read_all(source))
+        assert columns(relation)[2] == ("twice", 3, "int")
+        assert relation == source.relation("public.g")
+
+
+def test_column_lists_of_the_publication(db: psycopg.Connection, make: Make) -> None:
+    if db.info.server_version < 150000:
+        pytest.skip("column lists came with PostgreSQL 15")
+    db.execute("create table c (id int primary key, secret text, v text)")
+    db.execute("create publication tailrace_test for table c (id, v) with (publish_via_partition_root = true)")
+    source = make()
+    source.prepare(["public.c"])
+    source.start(None, [])
+    db.execute("insert into c values (1, 's', 'v')")
+    (relation,) = layouts(read_all(source))
+    assert columns(relation) == [("id", 1, "int"), ("v", 3, "string")]
+    assert relation == source.relation("public.c")
+
+
+def test_tables_by_pattern(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        """
+        create schema shop; create table shop.orders (id int); create table shop.lines (id int);
+        create table shop.orders_old (id int); create table public.x (id int); create view shop.v as select 1;
+        create unlogged table shop.fast (id int); create table shop."Odd Name" (id int)
+        """
+    )
+    source = make()
+    assert source.tables(["shop.*"]) == ["shop.Odd Name", "shop.lines", "shop.orders", "shop.orders_old"]
+    assert source.tables(["shop.orders*", "public.x"], exclude=["*_old"]) == ["public.x", "shop.orders"]
+    assert source.tables(["shop.v", "shop.fast"]) == ["shop.fast", "shop.v"]
+    with pytest.raises(ConfigError, match="no table shop.order") as error:
+        source.tables(["shop.order"])
+    assert "shop.orders" in (error.value.hint or "")

@@ -1,0 +1,65 @@
+"""Slices end where store batches end; segments end where a layout ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from tailrace.apply.applier import segments, slices
+from tailrace.change import Column, Relation
+from tailrace.control.ledger import Baseline, Stored
+from tailrace.log import Layout
+from tailrace.sequence import make
+
+pytestmark = pytest.mark.unit
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def stored(upto: int, rows: int) -> Stored:
+    return Stored(upto, make(0, upto), f"{upto:040X}", NOW, {"s.t": {"rows": rows}})
+
+
+def layout(name: str, number: int, lsn: int) -> Layout:
+    relation = Relation(1, "s", "t", "d", (Column(name, 1, "integer", "int4", "int", key=True),))
+    return Layout(relation, lsn.to_bytes(8, "big") + bytes(12) if lsn else b"", make(0, number) if number else "")
+
+
+def baseline(name: str, lsn: int) -> Baseline:
+    return Baseline("s.t", layout(name, 0, 0).relation, lsn.to_bytes(8, "big").hex().upper() + "0" * 24, 0, 1, NOW, 0)
+
+
+def facts(*args: object) -> list[tuple[int, int, str, str]]:
+    """(after, upto, layout before, layout)."""
+    return [(s.after, s.upto, s.before.key[0], s.relation.key[0]) for s in segments(*args)]  # type: ignore[arg-type]
+
+
+def test_slices_hold_whole_batches_up_to_the_limit() -> None:
+    pending = [stored(1, 5), stored(2, 5), stored(3, 1), stored(4, 50), stored(5, 1)]
+    assert [[b.upto for b in s] for s in slices(pending, 11)] == [[1, 2, 3], [4], [5]]
+
+
+def test_nothing_pending_is_no_slice() -> None:
+    assert slices([], 10) == []
+
+
+def test_one_layout_is_one_segment() -> None:
+    assert facts([layout("a", 0, 0)], baseline("a", 5), -1, 90) == [(-1, 90, "a", "a")]
+
+
+def test_a_layout_in_the_range_cuts_it() -> None:
+    history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 60, 70)]
+    assert facts(history, baseline("a", 5), 10, 90) == [
+        (10, 39, "a", "a"), (39, 59, "a", "b"), (59, 90, "b", "c"),
+    ]  # fmt: skip
+
+
+def test_layouts_already_applied_do_not_cut() -> None:
+    history = [layout("a", 0, 0), layout("b", 40, 50)]
+    assert facts(history, baseline("a", 5), 45, 90) == [(45, 90, "b", "b")]
+
+
+def test_a_baseline_has_the_layout_of_its_position_not_older_ones() -> None:
+    history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 80, 90)]
+    assert facts(history, baseline("b", 60), -1, 100) == [(-1, 79, "b", "b"), (79, 100, "b", "c")]

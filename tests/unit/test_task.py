@@ -1,0 +1,229 @@
+"""The task file: defaults, folders, every mistake with its line, and text that reads back."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from tailrace.control import live
+from tailrace.control.quantities import seconds, size
+from tailrace.control.task import Task, dump, file_name, load, read, reference
+from tailrace.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+HERE = Path("/work-folder")
+URL = "postgresql://me@db:5432/shop"
+SMALL = f"name: shop\nsource: {{url: '{URL}'}}\n"
+
+
+def task(text: str) -> Task:
+    found = read(text, HERE)
+    assert isinstance(found, Task), found
+    return found
+
+
+def mistakes(text: str) -> list[str]:
+    found = read(text, HERE)
+    assert isinstance(found, list)
+    return [str(one) for one in found]
+
+
+def test_the_smallest_file_has_sensible_defaults() -> None:
+    small = task(SMALL)
+    assert small.source.tables == ["public.*"]
+    assert (small.capture.commit_every, small.capture.commit_bytes) == (1.0, 64 << 20)
+    assert (small.target.local_limit, small.maintenance.keep_log) == (1 << 30, 3600.0)
+    assert small.on_bad_value == "stop" and small.spark == {}
+
+
+def test_paths_start_at_the_file() -> None:
+    small = task(SMALL + "home: ../tasks/shop\ntarget: {path: lake}\n")
+    assert small.log_path == "/tasks/shop/log"
+    assert small.changes_path("public.orders") == "/tasks/shop/changes/public.orders__ct"
+    assert small.target_path("public.orders") == "/work-folder/lake/public.orders"
+    assert small.control_path("stored") == "/tasks/shop/control/stored"
+    assert small.checkpoint_path("apply") == "/tasks/shop/checkpoints/apply"
+    assert task(SMALL).home == "/work-folder/shop"
+    assert task(SMALL).target.path == "/work-folder/target"
+
+
+def test_names_of_tables_become_folders_that_differ() -> None:
+    names = ["a.b", "a.B", "a.b c", "a.b~20~c", "a./etc", "a.b%20c", "a.é"]
+    folders = [file_name(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert not any(set(folder) & set("/% ") for folder in folders)
+
+
+def test_quantities_are_written_as_people_do() -> None:
+    found = task(SMALL + "capture: {commit_every: 500ms, commit_bytes: 1GiB}\nstore: {every: 2}\n")
+    assert (found.capture.commit_every, found.capture.commit_bytes, found.store.every) == (0.5, 1 << 30, 2.0)
+
+
+@pytest.mark.parametrize("bad", ["soon", "1x", "s", "", "-1s", True, None, "1 s 2"])
+def test_wrong_durations(bad: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds(bad)
+
+
+@pytest.mark.parametrize("bad", ["big", "1XB", "", True, None, "-1B", 1.5j])
+def test_wrong_sizes(bad: object) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        size(bad)
+
+
+def test_every_mistake_is_told_with_its_line() -> None:
+    text = """\
+nam: shop
+home: s3://bucket/x
+source:
+  url: postgesql://me@h/db
+  table: [a.b]
+  tables:
+    - orders
+capture:
+  commit_every: soon
+  comit_bytes: 64MiB
+  workers: 3
+baseline: {workers: 0}
+store: 5
+on_bad_value: ignore
+types:
+  a.b: string
+spark: {spark.x: true, spark.y: 5}
+"""
+    found = mistakes(text)
+    expected = {
+        "line 1: name is missing": "",
+        "line 1: unknown setting 'nam'": "did you mean 'name'?",
+        "line 2: home: 's3://bucket/x' is not a folder": "mount it",
+        "line 4: source.url: no source reads ": "did you mean postgresql://?",
+        "line 5: unknown setting 'source.table'": "did you mean 'tables'?",
+        "line 7: source.tables: 'orders' names no schema": "public.orders",
+        "line 9: capture.commit_every: 'soon' is not a duration": "500ms",
+        "line 10: unknown setting 'capture.comit_bytes'": "did you mean 'commit_bytes'?",
+        "line 11: unknown setting 'capture.workers'": "it belongs under baseline",
+        "line 12: baseline.workers: must be greater": "equal to 1",
+        "line 13: store is a section": "",
+        "line 14: on_bad_value: must be 'stop' or 'quarantine'": "",
+        "line 16: types: 'a.b' names no column": "",
+    }
+    assert len(found) == len(expected), found
+    for line, (begin, more) in zip(found, expected.items(), strict=True):
+        assert line.startswith(begin) and more in line
+
+
+def test_text_that_yaml_reads_as_something_else() -> None:
+    assert mistakes(SMALL.replace("shop\n", "2024\n")) == ["line 1: name: 2024 is not text: put it in quotes"]
+
+
+def test_broken_yaml_and_keys_that_stand_twice() -> None:
+    assert mistakes("name: [shop\nsource: x") == ["line 2: not YAML: expected ',' or ']', but got ':'"]
+    assert mistakes(SMALL + "name: again\n") == ["line 3: 'name' stands on line 1 already"]
+    assert mistakes("") == ["line 1: a task file is a mapping: name, source, target, ..."]
+    assert mistakes("- name: shop") == ["line 1: a task file is a mapping: name, source, target, ..."]
+
+
+def test_an_empty_section_has_its_defaults() -> None:
+    assert task(SMALL + "capture:\n  # commit_every: 5s\ntarget:\n") == task(SMALL)
+
+
+def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SMALL.replace("me@", "me:${SHOP_PASSWORD}@")
+    assert mistakes(text) == ["line 2: source.url: the environment has no variable SHOP_PASSWORD"]
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    assert task(text).source.url == "postgresql://me:s3cret@db:5432/shop"
+    assert "s3cret" not in repr(task(text))
+
+
+def test_mistakes_never_show_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    assert "s3cret" not in str(
+        mistakes(SMALL.replace("postgresql", "oracle").replace("me@", "me:${SHOP_PASSWORD}@"))
+    )
+
+
+def test_load_tells_file_and_count(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\nsorce: {}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert "2 mistakes:\n  line 1: source is missing\n  line 2: unknown setting 'sorce'" in caught.value.what
+    assert caught.value.where == str(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+    file.write_text(SMALL)
+    assert load(file).home == str(tmp_path.resolve() / "shop")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "capture: {commit_every: 100ms, commit_bytes: 1500}\nbaseline: {enabled: false}\n",
+        "home: /elsewhere/x\ntarget: {path: ../lake}\n",
+        "types: {a.b.c: 'decimal(12,2)'}\nspark: {spark.master: 'local[2]'}",
+        "on_bad_value: quarantine\nmaintenance: {every: 0s, keep_log: 90s, small_files: 4}\n",
+    ],
+)
+def test_a_task_written_as_text_is_read_back_the_same(more: str) -> None:
+    once = task(SMALL + more)
+    assert task(dump(once)) == once
+
+
+def test_a_dumped_task_explains_its_settings_and_shows_defaults() -> None:
+    text = dump(task(SMALL.replace("url", "tables: ['a.b', 'c.*'], url")))
+    assert "\nhome: shop\n" in text and "  path: target\n" in text
+    assert "  tables:\n    - a.b\n    - c.*\n" in text
+    assert "  # How often what was read is committed to LOG.\n  # commit_every: 1s\n" in text
+
+
+def test_a_password_is_written_only_when_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    address = URL.replace("me@", "me:${SHOP_PASSWORD}@")
+    hidden = dump(task(SMALL.replace(URL, address)), url=address)
+    assert (
+        f"\n  url: {address}\n" in hidden and "s3cret" not in hidden and "There is a password" not in hidden
+    )
+    assert "There is a password" in dump(task(SMALL.replace("me@", "me:s3cret@")))
+
+
+def test_every_setting_is_documented_and_the_page_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "task-file.md"
+    assert page.read_text() == reference(), "run `make docs`"
+    assert "|  |\n" not in reference()
+
+
+def test_live_state_is_replaced_whole(tmp_path: Path) -> None:
+    assert live.read(tmp_path / "run", "capture") is None
+    live.write(tmp_path / "run", "capture", {"state": "running", "lag_bytes": 5})
+    live.write(tmp_path / "run", "capture", {"state": "stopped"})
+    state = live.read(tmp_path / "run", "capture")
+    assert state is not None and state.pop("at") and state == {"state": "stopped"}
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["capture.json"]
+
+
+def _hold(folder: str, ready: object, done: object) -> None:
+    with live.lock(folder, "capture"):
+        ready.set()  # type: ignore[attr-defined]
+        done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_one_process_a_half_of_a_task(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ready, done = spawn.Event(), spawn.Event()
+    assert not live.locked(tmp_path, "capture")
+    other = spawn.Process(target=_hold, args=(str(tmp_path), ready, done))
+    other.start()
+    assert ready.wait(30)
+    assert live.locked(tmp_path, "capture") and not live.locked(tmp_path, "pipeline")
+    with pytest.raises(ConfigError, match=f"as process {other.pid}"), live.lock(tmp_path, "capture"):
+        pass
+    other.kill()  # the lock goes with its process, however it ends
+    other.join()
+    assert not live.locked(tmp_path, "capture")
+    with live.lock(tmp_path, "capture"):
+        assert live.locked(tmp_path, "capture")
+    assert not live.locked(tmp_path, "capture")
