@@ -11,9 +11,9 @@ import peer
 import tasks
 from load import Backlog, Sizes
 from measure import Finished, Row, say
-
 from tailrace import lake
 from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.sources.pg_slot import name_of
 
 LIMIT_MB = 1536
 
@@ -65,7 +65,7 @@ def captured(file: Path, backlog: Backlog) -> Captured:
     task = tasks.load(file)
     before = _changes(task.log_path)
     say(f"tailrace captures {backlog.changes:,} changes of {backlog.name}")
-    with tasks.StreamStart(task.source.url, task.slot_name) as start:
+    with tasks.StreamStart(task.source.url, name_of(task.name)) as start:
         done = tasks.capture(file)
     found = _changes(task.log_path) - before
     if found != backlog.changes:
@@ -107,7 +107,7 @@ def one_transaction(running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> li
     say(f"writing one transaction of {sizes.one_transaction:,} rows")
     backlog = Backlog("one transaction", tables, load.one_transaction(session, sizes.one_transaction))
     done = captured(file, backlog)
-    load.drop_slot(session, tasks.load(file).slot_name)
+    load.drop_slot(session, name_of(tasks.load(file).name))
     session.close()
     mb = done.process.peak_mb
     what = f"one transaction of {sizes.one_transaction:,} rows"

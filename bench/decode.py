@@ -10,14 +10,14 @@ import statistics
 import sys
 import time
 
-import measure
 import numpy as np
-import peer
 import pyarrow as pa
+
+import measure
+import peer
 import tasks
 from capture import Bulk
 from measure import HERE, Row, say
-
 from tailrace import lake, log
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.store import images
@@ -34,9 +34,8 @@ def rows(bulk: Bulk) -> list[Row]:
     command = [sys.executable, HERE / "decode.py", task.log_path, task.relations_path]
     done = measure.run(command, log=bulk.folder / "decode.log", core=0)
     rate = json.loads(done.output)["rate"]
-    return [
-        Row("decode of LOG records, one core", rate, "rows/s", peer.NAME, bulk.theirs.rate, done.peak_mb, goal=10)
-    ]
+    theirs = bulk.theirs.rate
+    return [Row("decode of LOG records, one core", rate, "rows/s", peer.NAME, theirs, done.peak_mb, goal=10)]
 
 
 def main(log_path: str, relations_path: str) -> None:

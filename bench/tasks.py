@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import measure
 import psycopg
 import yaml
 
+import measure
 from tailrace.control.task import Task, load
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from .change import Relation
 from .control.ledger import Baseline, write_baseline
 from .errors import ValueRangeError
 from .laketypes import schema_of
-from .sources.base import BaselinePart, LogSource, PartReader, Snapshot
+from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from .store.task import QUARANTINE_SCHEMA
 
 TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
@@ -74,7 +75,17 @@ def run(
             if stopped():
                 break
             done.append(
-                _table(source, snapshot, table, pool, target(table), quarantine, rows_per_part, keep_bad, progress)
+                _table(
+                    source,
+                    snapshot,
+                    table,
+                    pool,
+                    target(table),
+                    quarantine,
+                    rows_per_part,
+                    keep_bad,
+                    progress,
+                )
             )
             write_baseline(record, done[-1])
     return done
@@ -123,7 +134,12 @@ def _table(
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
     if bad:
         rows = [
-            {"table": relation.table, "column": column, "value": text, "reason": _reason(relation, column, text)}
+            {
+                "table": relation.table,
+                "column": column,
+                "value": text,
+                "reason": _reason(relation, column, text),
+            }
             for column, text in bad
         ]
         lake.append(quarantine, pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
@@ -131,6 +147,9 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
 
 def _reason(relation: Relation, column: str, text: str) -> str:
     return f"{text!r} does not fit {relation.table}.{column} (lake type {relation.column(column).type})"
+
+
+PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
 
 def load_part(
@@ -142,8 +161,8 @@ def load_part(
     """
     out = lake.Part(path, schema_of(relation.columns), name="baseline")
     found: list[tuple[str, str]] = []
-    for batch, bad, texts in reader(snapshot, relation, part):
-        found += _bad_values(relation, bad, texts) if bad else []
+    for batch, bad in reader(snapshot, relation, part):
+        found += [(one.column, one.text) for one in bad]
         if found and not keep_bad:
             column, text = found[0]
             out.discard()
@@ -155,13 +174,3 @@ def load_part(
             )
         out.write(batch)
     return Loaded(out.close(), out.rows, found)
-
-
-def _bad_values(
-    relation: Relation, bad: Mapping[str, pa.BooleanArray], texts: Callable[[], list[pa.StringArray]]
-) -> list[tuple[str, str]]:
-    names = [c.name for c in relation.columns]
-    columns = texts()
-    return [
-        (name, text) for name, mask in bad.items() for text in columns[names.index(name)].filter(mask).to_pylist()
-    ]

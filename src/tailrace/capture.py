@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import baseline, lake, log
+from . import baseline, lake, log, sequence
 from .control import ledger, live
 from .control.task import Task
 from .errors import ConnectionLostError, SourceError, TailraceError
@@ -138,7 +138,7 @@ class Capture:
                 known = log.latest(log.layouts(task.relations_path))
                 log.record_layouts(
                     task.relations_path,
-                    [log.Layout(r, b"", "") for r in relations if r.relid not in known],
+                    [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
                 )
                 ready.set()
                 if tables:

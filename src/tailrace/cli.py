@@ -29,7 +29,9 @@ app = typer.Typer(
 )
 out, err = Console(), Console(stderr=True)
 
-TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")]
+TaskFile = Annotated[
+    Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -56,7 +58,9 @@ def _options(
     ] = False,
 ) -> None:
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
     logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
@@ -113,7 +117,9 @@ def capture(
 @app.command()
 def pipeline(
     task: TaskFile,
-    once: Annotated[bool, typer.Option("--once", help="Store and apply what is in LOG now, then stop.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Store and apply what is in LOG now, then stop.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
@@ -135,7 +141,9 @@ def pipeline(
 @app.command()
 def init(
     url: Annotated[str, typer.Argument(help="postgresql://user@host:port/database")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the task file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the task file.")
+    ] = None,
     tables: Annotated[
         list[str] | None, typer.Option("--table", "-t", help="Table or pattern (schema.*); may be repeated.")
     ] = None,
@@ -171,8 +179,12 @@ def status(task: TaskFile, as_json: Json = False) -> None:
 @app.command()
 def validate(
     task: TaskFile,
-    tables: Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")] = 120.0,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")
+    ] = 120.0,
     samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
     as_json: Json = False,
 ) -> None:

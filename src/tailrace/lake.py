@@ -8,6 +8,7 @@ each app id has a version that only grows, and a commit that would not move it f
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import Field, Schema
-from deltalake.table import TableFeatures
+from deltalake import TableFeatures
 from deltalake.transaction import AddAction
 
 from .filestats import stats_json
@@ -29,6 +30,7 @@ from .filestats import stats_json
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
 _RETRIES = 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,15 @@ class Part:
         """Drops the file without a trace."""
         self._writer.close()
         self._fs.delete_file(self._full)
+
+
+def file_name(table: str) -> str:
+    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
+
+    >>> file_name("public.orders"), file_name('sales.Größe 1/2')
+    ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')
+    """
+    return _UNSAFE.sub(lambda found: f"~{ord(found[0]):x}~", table)
 
 
 def exists(table: str) -> bool:

@@ -13,7 +13,7 @@ import time
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from . import lake
 from .apply.targets.base import Target
@@ -68,7 +68,9 @@ def trim_log(log: str, upto: int, *, older_than_s: float) -> int:
     ]
     if not old:
         return 0
-    removes = [RemoveAction(a["path"], True, int(now_ms), a["size_bytes"], {}) for a in old]
+    removes: list[AddAction | RemoveAction] = [
+        RemoveAction(a["path"], True, int(now_ms), a["size_bytes"], {}) for a in old
+    ]
     delta.create_write_transaction(
         removes,
         mode="append",

@@ -30,7 +30,7 @@ from .store.writer import Store, StorePaths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger("tailrace.pipeline")
 STATE_EVERY_S = 1.0
@@ -138,7 +138,9 @@ class Pipeline:
 
     def _tell(self, state: str) -> None:
         live.write(
-            self._task.run_path, "pipeline", {"state": state, "applied": self._applier.recorded} | self._seen.as_dict()
+            self._task.run_path,
+            "pipeline",
+            {"state": state, "applied": self._applier.recorded} | self._seen.as_dict(),
         )
 
 
@@ -194,7 +196,7 @@ def target_of(task: Task, spark: SparkSession) -> DeltaTarget:
     """The task's target."""
     return DeltaTarget(
         spark,
-        task.target_path,
+        task.target.path,
         app_id=f"tailrace/{task.name}",
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,

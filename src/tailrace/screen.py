@@ -49,7 +49,9 @@ def _caption(found: Status) -> Text:
         words.append(f"{name} {(one or {}).get('state', 'never ran') if running else 'is not running'}")
     if found.capture and found.capture.get("running"):
         lag, rate = found.capture, found.capture.get("rate") or 0
-        words.append(f"{rate:,.0f} records/s, lag {lag.get('lag_bytes') or 0:,} bytes, {lag.get('lag_seconds') or 0:.1f} s")
+        words.append(
+            f"{rate:,.0f} records/s, lag {lag.get('lag_bytes') or 0:,} bytes, {lag.get('lag_seconds') or 0:.1f} s"
+        )
         if found.capture.get("message"):
             words.append(str(found.capture["message"]))
     return Text("; ".join(words))
@@ -72,7 +74,9 @@ def _baselines(task: Task) -> Progress | Text:
     }
     if not running:
         return Text("")
-    bars = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rows]}"))
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rows]}")
+    )
     for name, one in running.items():
         total, done = one.get("parts") or None, one.get("parts_done") or 0
         bars.add_task(f"baseline {name}", total=total, completed=done, rows=f"{one.get('rows', 0):,} rows")
@@ -82,7 +86,13 @@ def _baselines(task: Task) -> Progress | Text:
 def report(found: Report) -> Group:
     """The result of a validation: a line a table, then the first differing rows."""
     shown = Table(title=f"validated at {found.position[:16]}", title_justify="left")
-    for name, right in (("table", False), ("source rows", True), ("target rows", True), ("equal", False), ("differs", False)):
+    for name, right in (
+        ("table", False),
+        ("source rows", True),
+        ("target rows", True),
+        ("equal", False),
+        ("differs", False),
+    ):
         shown.add_column(name, justify="right" if right else "left")
     parts: list[Table | Text] = [shown]
     for t in found.tables:

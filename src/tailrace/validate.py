@@ -98,7 +98,9 @@ def validate(
     wanted = list(tables) or sorted(baselines)
     if missing := [t for t in wanted if t not in baselines]:
         raise ConfigError(
-            f"no baseline of {', '.join(missing)} yet", where=task.name, hint=f"start `tailrace run` for {task.name}"
+            f"no baseline of {', '.join(missing)} yet",
+            where=task.name,
+            hint=f"start `tailrace run` for {task.name}",
         )
     scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
     try:
@@ -151,7 +153,8 @@ def _source_rows(
     parts = source.parts(relation, task.baseline.rows_per_part)
     reader = source.part_reader()
     loads = [
-        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, keep_bad=True) for part in parts
+        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, keep_bad=True)
+        for part in parts
     ]
     files = [f"{path}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
     return _read(spark, relation, files)
@@ -187,7 +190,9 @@ def _target_rows(
     history = [one for one in log.layouts(task.relations_path) if one.relation.table == table]
     current = history[-1].relation if history else relation
     span = Segment(number, upto, taken.position, current, current)
-    changes = read_changes(spark, task.changes_path(table), span) if lake.exists(task.changes_path(table)) else None
+    changes = (
+        read_changes(spark, task.changes_path(table), span) if lake.exists(task.changes_path(table)) else None
+    )
     if changes is None:
         return base, False
     between = changes.df.where(F.col(PREFIX + "stream_position") < limit)
@@ -214,7 +219,9 @@ def _compare(
     left, right = left.select(*map(_name, shared)), right.select(*map(_name, shared))
     key = [k for k in relation.key if k in shared] or shared
     sums = _sums(left, key, buckets).join(
-        _sums(right, key, buckets).withColumnsRenamed({"rows": "rows2", "sum": "sum2"}), "bucket", "full_outer"
+        _sums(right, key, buckets).withColumnsRenamed({"rows": "rows2", "sum": "sum2"}),
+        "bucket",
+        "full_outer",
     )
     # at most `buckets` rows, whatever the size of the table
     found = sums.collect()
@@ -272,9 +279,13 @@ def _rows_apart(
 
     near = _bucket(key, buckets).isin(differing)
     both = (
-        left.where(near).withColumn(_CHANGE, F.lit(1)).unionByName(right.where(near).withColumn(_CHANGE, F.lit(-1)))
+        left.where(near)
+        .withColumn(_CHANGE, F.lit(1))
+        .unionByName(right.where(near).withColumn(_CHANGE, F.lit(-1)))
     )
-    apart = both.groupBy(*map(_name, left.columns)).agg(F.sum(_CHANGE).alias(_CHANGE)).where(F.col(_CHANGE) != 0)
+    apart = (
+        both.groupBy(*map(_name, left.columns)).agg(F.sum(_CHANGE).alias(_CHANGE)).where(F.col(_CHANGE) != 0)
+    )
     apart = apart.persist()
     try:
         total = apart.agg(F.sum(F.abs(F.col(_CHANGE)))).first()
@@ -282,7 +293,10 @@ def _rows_apart(
     finally:
         apart.unpersist()
     rows = [
-        {"side": "source" if r[_CHANGE] > 0 else "target", **{c: None if r[c] is None else str(r[c]) for c in left.columns}}
+        {
+            "side": "source" if r[_CHANGE] > 0 else "target",
+            **{c: None if r[c] is None else str(r[c]) for c in left.columns},
+        }
         for r in shown
     ]
     return int(total[0] or 0) if total else 0, rows

@@ -46,7 +46,8 @@ def database(pg: EmbeddedPostgres) -> Iterator[str]:
             (name,),
         )
         admin.execute(
-            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", (name,)
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s",
+            (name,),
         )
         admin.execute(f"drop database {name} with (force)")  # type: ignore[call-overload]
 

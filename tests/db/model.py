@@ -82,7 +82,11 @@ class Writer:
             case 3 | 4:
                 self._do("update m.keyed set name=%s where id=%s", self._word(), self._id())
             case 5:
-                self._do("update m.keyed set big=%s where id < %s", self.random.choice("de") * LONG, self._id() // 4)
+                self._do(
+                    "update m.keyed set big=%s where id < %s",
+                    self.random.choice("de") * LONG,
+                    self._id() // 4,
+                )
             case 6 | 7:
                 self._do("update m.keyed set id=%s where id=%s", self._id(), self._id())
             case 8:
@@ -123,7 +127,9 @@ class Writer:
                 for _ in range(self.random.randrange(1, 3)):
                     self._do("insert into m.bag values (%s,%s)", self.random.randrange(4), self._word())
             case 2:
-                self._do("update m.bag set a=%s where a=%s", self.random.randrange(4), self.random.randrange(4))
+                self._do(
+                    "update m.bag set a=%s where a=%s", self.random.randrange(4), self.random.randrange(4)
+                )
             case _:
                 self._do("delete from m.bag where ctid in (select ctid from m.bag limit 1)")
 
@@ -131,7 +137,12 @@ class Writer:
         day = f"2026-0{self.random.choice([1, 2])}-1{self.random.randrange(3)}"
         match self.random.randrange(4):
             case 0 | 1:
-                self._do("insert into m.part values (%s,%s,%s) on conflict do nothing", self._id() // 4, day, self._word())
+                self._do(
+                    "insert into m.part values (%s,%s,%s) on conflict do nothing",
+                    self._id() // 4,
+                    day,
+                    self._word(),
+                )
             case 2:  # moves between partitions
                 self._do("update m.part set day=%s where id=%s", day, self._id() // 4)
             case _:
@@ -160,10 +171,14 @@ class Writer:
         match self.columns % 5:
             case 1:
                 self._do(f"alter table m.keyed add column c{self.columns} int default {self.columns}")
-                self._do("insert into m.keyed (id, name) values (1000, 'added') on conflict (id) do update set name='again'")
+                self._do(
+                    "insert into m.keyed (id, name) values (1000, 'added') on conflict (id) do update set name='again'"
+                )
             case 2:
                 self._do("alter table m.whole alter w type bigint")
-                self._do("insert into m.whole (id, w) values (1000, 5000000000) on conflict (id) do update set w=6000000000")
+                self._do(
+                    "insert into m.whole (id, w) values (1000, 5000000000) on conflict (id) do update set w=6000000000"
+                )
             case 3:
                 self._do(f"alter table m.keyed rename c{self.columns - 2} to r{self.columns}")
                 self._do(f"update m.keyed set r{self.columns}=77 where id=1000")
@@ -236,7 +251,9 @@ def _relayout(old: Relation, new: Relation, state: list[Row]) -> Relation:
     by_attnum = {c.attnum: c.name for c in old.columns}
     for row in state:
         values = {
-            c.name: row[by_attnum[c.attnum]] if c.attnum in by_attnum else (int(c.missing) if c.missing else None)
+            c.name: row[by_attnum[c.attnum]]
+            if c.attnum in by_attnum
+            else (int(c.missing) if c.missing else None)
             for c in new.columns
         }
         row.clear()

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.control.task_file import load
+from tailrace.control.task import load
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import target_rows, write_task
@@ -25,7 +25,9 @@ def test_a_task_runs_on_a_cluster_of_executor_processes(tmp_path: Path, database
     writer = Writer(database, 21)
     for _ in range(2):
         writer.transactions(25)
-        subprocess.run([sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=300)
+        subprocess.run(
+            [sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=300
+        )
     task = load(path)
     for table in TABLES:
         assert bag(target_rows(task, table)) == bag(writer.rows(table)), table

@@ -20,7 +20,7 @@ from tailrace import lake
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.control import ledger
 from tailrace.control.task import Task
-from tailrace.control.task_file import load
+from tailrace.control.task import load
 from tailrace.errors import TailraceError
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
@@ -104,7 +104,9 @@ def test_kill_9_of_capture_and_of_spark_at_random_moments(tmp_path: Path, databa
     writer.transactions(20)
     chance = random.Random(5)
     for round_ in range(4):
-        running = subprocess.Popen([sys.executable, "-m", "tailrace", "run", str(path)], stdin=subprocess.DEVNULL)
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tailrace", "run", str(path)], stdin=subprocess.DEVNULL
+        )
         end = time.monotonic() + 14 + chance.random() * 4
         while time.monotonic() < end:
             writer.transactions(3)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.control.task_file import load
+from tailrace.control.task import load
 
 from .test_model import drain
 
@@ -92,7 +92,9 @@ def same(got: Any, want: Any) -> bool:
     return bool(got == want) and type(got) is type(want)
 
 
-def test_every_type_means_the_same_from_baseline_and_from_stream(tmp_path: Path, database: str, spark: object) -> None:
+def test_every_type_means_the_same_from_baseline_and_from_stream(
+    tmp_path: Path, database: str, spark: object
+) -> None:
     path = tmp_path / "types.yaml"
     path.write_text(
         f"name: types\nhome: home\nsource: {{url: '{database}', tables: ['f.*']}}\ntarget: {{path: lake}}\n"

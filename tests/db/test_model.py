@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from tailrace.capture import Capture
 from tailrace.control import ledger
 from tailrace.control.task import Task
-from tailrace.control.task_file import load
+from tailrace.control.task import load
 from tailrace.pipeline import Pipeline
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
@@ -41,12 +41,16 @@ def drain(task: Task, spark: object) -> None:
 
 
 def target_rows(task: Task, table: str, version: int | None = None) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = DeltaTable(task.target_path(table), version=version).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, object]] = (
+        DeltaTable(task.target_path(table), version=version).to_pyarrow_table().to_pylist()
+    )
     return rows
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_targets_and_change_tables_follow_any_history(tmp_path: Path, database: str, spark: object, seed: int) -> None:
+def test_targets_and_change_tables_follow_any_history(
+    tmp_path: Path, database: str, spark: object, seed: int
+) -> None:
     limit = ", local_limit: 1B" if seed == 3 else ""  # every third run through the distributed plans
     task = load(write_task(tmp_path, database, target=limit))
     with psycopg.connect(database, autocommit=True) as session:

@@ -71,9 +71,12 @@ def test_no_gap_and_no_overlap_under_concurrent_writes(
         source.start(snapshot.position, [])
     chunks = read_all(source)
     later = [
-        int(data[12:])
+        int(data[13:])
         for data, recid, address in zip(
-            table_of(chunks)["DATA"].to_pylist(), table_of(chunks)["RECID"].to_pylist(), addresses(chunks), strict=True
+            table_of(chunks)["DATA"].to_pylist(),
+            table_of(chunks)["RECID"].to_pylist(),
+            addresses(chunks),
+            strict=True,
         )
         if recid == 1 and address >= snapshot.position
     ]
@@ -84,7 +87,9 @@ def test_no_gap_and_no_overlap_under_concurrent_writes(
 
 def test_parts_cover_the_table_once(db: psycopg.Connection, make: Make) -> None:
     db.execute("create table a (id int primary key, v text)")
-    db.execute("insert into a select i, repeat('x', 200) from generate_series(1, 5000) i; delete from a where id % 7 = 0")
+    db.execute(
+        "insert into a select i, repeat('x', 200) from generate_series(1, 5000) i; delete from a where id % 7 = 0"
+    )
     db.execute("analyze a")
     source = make()
     source.prepare(["public.a"])
@@ -151,12 +156,16 @@ def test_a_worker_process_reads_a_part(db: psycopg.Connection, make: Make) -> No
         assert done.result() == [{"id": 1}, {"id": 2}]
 
 
-def rows_of(reader: PartReader, snapshot: Snapshot, relation: object, part: BaselinePart) -> list[dict[str, int]]:
+def rows_of(
+    reader: PartReader, snapshot: Snapshot, relation: object, part: BaselinePart
+) -> list[dict[str, int]]:
     return [row for batch, _ in reader(snapshot, relation, part) for row in batch.to_pylist()]  # type: ignore[arg-type]
 
 
 def test_large_tables_come_in_batches(db: psycopg.Connection, make: Make) -> None:
-    db.execute("create table a (id int, v text); insert into a select i, repeat('x', 1 << 20) from generate_series(1, 40) i")
+    db.execute(
+        "create table a (id int, v text); insert into a select i, repeat('x', 1 << 20) from generate_series(1, 40) i"
+    )
     source = make()
     source.prepare(["public.a"])
     relation = source.relation("public.a")

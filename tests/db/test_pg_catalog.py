@@ -165,7 +165,9 @@ def test_partitions_come_under_their_root(db: psycopg.Connection, make: Make) ->
 
 
 def test_generated_columns_follow_the_publication(db: psycopg.Connection, make: Make) -> None:
-    db.execute("create table g (id int primary key, a int, twice int generated always as (a * 2) stored, z text)")
+    db.execute(
+        "create table g (id int primary key, a int, twice int generated always as (a * 2) stored, z text)"
+    )
     source = make()
     source.prepare(["public.g"])
     source.start(None, [])
@@ -185,7 +187,9 @@ def test_column_lists_of_the_publication(db: psycopg.Connection, make: Make) -> 
     if db.info.server_version < 150000:
         pytest.skip("column lists came with PostgreSQL 15")
     db.execute("create table c (id int primary key, secret text, v text)")
-    db.execute("create publication tailrace_test for table c (id, v) with (publish_via_partition_root = true)")
+    db.execute(
+        "create publication tailrace_test for table c (id, v) with (publish_via_partition_root = true)"
+    )
     source = make()
     source.prepare(["public.c"])
     source.start(None, [])

@@ -25,13 +25,35 @@ def test_a_transaction_is_begin_rows_commit(db: psycopg.Connection, make: Make) 
     db.execute("update a set v = 'z' where id = 1")
     db.execute("delete from a where id = 2")
     chunks = read_all(source)
-    assert shape(chunks) == [(7, 0), (1, 1), (1, 2), (12, 3), (7, 0), (3, 1), (12, 2), (7, 0), (4, 1), (12, 2)]
+    assert shape(chunks) == [
+        (7, 0),
+        (1, 1),
+        (1, 2),
+        (12, 3),
+        (7, 0),
+        (3, 1),
+        (12, 2),
+        (7, 0),
+        (4, 1),
+        (12, 2),
+    ]
     table = table_of(chunks)
     relid = db.execute("select 'a'::regclass::oid::int").fetchone()[0]  # type: ignore[index]
     assert table["RELID"].to_pylist() == [0, relid, relid, 0, 0, relid, 0, 0, relid, 0]
     assert table["FLAGS"].unique().to_pylist() == [1]
     assert table["DATA"][1].as_py() == b"I" + relid.to_bytes(4, "big") + b"N\0\x02t\0\0\0\x011t\0\0\0\x01x"
-    assert [c[:1] for c in table["DATA"].to_pylist()] == [b"B", b"I", b"I", b"C", b"B", b"U", b"C", b"B", b"D", b"C"]
+    assert [c[:1] for c in table["DATA"].to_pylist()] == [
+        b"B",
+        b"I",
+        b"I",
+        b"C",
+        b"B",
+        b"U",
+        b"C",
+        b"B",
+        b"D",
+        b"C",
+    ]
     assert addresses(chunks) == sorted(addresses(chunks))
     assert chunks[-1].complete == chunks[-1].records.num_rows
     assert chunks[-1].position is not None and chunks[-1].position > addresses(chunks)[-1]
@@ -49,7 +71,9 @@ def test_transactions_span_chunks(db: psycopg.Connection, make: Make, limit: int
     source.start(None, [])
     for base in range(3):
         with db.transaction():
-            db.execute("insert into a select i + %s, repeat('x', 900) from generate_series(1, 150) i", (base * 1000,))
+            db.execute(
+                "insert into a select i + %s, repeat('x', 900) from generate_series(1, 150) i", (base * 1000,)
+            )
             db.execute("insert into b values (%s)", (base,))
             db.execute("insert into a select i + 500 + %s, 'y' from generate_series(1, 50) i", (base * 1000,))
     chunks = read_all(source, limit)
@@ -158,7 +182,9 @@ def test_acknowledging_moves_the_slot_and_idling_too(db: psycopg.Connection, mak
     assert first[-1].position is not None
 
     def confirmed() -> int:
-        row = db.execute("select confirmed_flush_lsn::text from pg_replication_slots where slot_name = 'tailrace_test'")
+        row = db.execute(
+            "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = 'tailrace_test'"
+        )
         return lsn(row.fetchone()[0])  # type: ignore[index]
 
     source.acknowledge(first[-1].position)
@@ -226,13 +252,17 @@ def test_errors_say_what_to_do(db: psycopg.Connection, make: Make) -> None:
     source = make()
     with pytest.raises(PositionError, match="does not exist") as missing:
         source.start(None, [])
-    assert "new baseline" in (missing.value.hint or "") and "slot tailrace_test" in (missing.value.where or "")
+    assert "new baseline" in (missing.value.hint or "") and "slot tailrace_test" in (
+        missing.value.where or ""
+    )
     source.prepare(["public.a"])
     source.start(None, [])
     with pytest.raises(SourceError, match="is active for PID") as active:
         make().start(None, [])
     assert "pg_terminate_backend" in (active.value.hint or "")
-    db.execute("select pg_terminate_backend(active_pid, 5000) from pg_replication_slots where slot_name = 'tailrace_test'")
+    db.execute(
+        "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots where slot_name = 'tailrace_test'"
+    )
     with pytest.raises(SourceError):
         for _ in range(20):
             source.read(1 << 20, 0.1)
@@ -254,9 +284,13 @@ def test_old_images_by_replica_identity(db: psycopg.Connection, make: Make) -> N
     source = make()
     source.prepare(["public.d", "public.i", "public.f", "public.n"])
     source.start(None, [])
-    db.execute("insert into d values (1, 1, 'a'); insert into i values (1, 1, 'a'); insert into f values (1, 'a')")
+    db.execute(
+        "insert into d values (1, 1, 'a'); insert into i values (1, 1, 'a'); insert into f values (1, 'a')"
+    )
     db.execute("alter table n replica identity nothing; insert into n values (1, 'a')")
-    db.execute("update d set v = 'b'; update d set id = 2; update i set id = 2; update i set u = 2; update f set v = 'b'")
+    db.execute(
+        "update d set v = 'b'; update d set id = 2; update i set id = 2; update i set u = 2; update f set v = 'b'"
+    )
     chunks = read_all(source)
     found = {r.name: (r.identity, r.key) for r in layouts(chunks)}
     assert found == {"d": ("d", ["id"]), "i": ("i", ["u"]), "f": ("f", ["id"]), "n": ("n", ["id"])}

@@ -23,11 +23,15 @@ def stored(upto: int, rows: int) -> Stored:
 
 def layout(name: str, number: int, lsn: int) -> Layout:
     relation = Relation(1, "s", "t", "d", (Column(name, 1, "integer", "int4", "int", key=True),))
-    return Layout(relation, lsn.to_bytes(8, "big") + bytes(12) if lsn else b"", make(0, number) if number else "")
+    return Layout(
+        relation, lsn.to_bytes(8, "big") + bytes(12) if lsn else b"", make(0, number)
+    )
 
 
 def baseline(name: str, lsn: int) -> Baseline:
-    return Baseline("s.t", layout(name, 0, 0).relation, lsn.to_bytes(8, "big").hex().upper() + "0" * 24, 0, 1, NOW, 0)
+    return Baseline(
+        "s.t", layout(name, 0, 0).relation, lsn.to_bytes(8, "big").hex().upper() + "0" * 24, 0, 1, NOW, 0
+    )
 
 
 def facts(*args: object) -> list[tuple[int, int, str, str]]:

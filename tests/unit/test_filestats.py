@@ -36,14 +36,27 @@ ROWS: dict[str, pa.Array] = {
 def stats(folder: Path) -> dict[str, Any]:
     lake.append(str(folder), pa.table(ROWS))
     commit = (folder / "_delta_log" / f"{1:020d}.json").read_text()
-    found: dict[str, Any] = json.loads(next(json.loads(c)["add"]["stats"] for c in commit.splitlines() if '"add"' in c))
+    found: dict[str, Any] = json.loads(
+        next(json.loads(c)["add"]["stats"] for c in commit.splitlines() if '"add"' in c)
+    )
     return found
 
 
 def test_statistics_are_what_delta_writes(tmp_path: Path) -> None:
     found = stats(tmp_path / "t")
     assert found["numRecords"] == 2
-    assert found["nullCount"] == {"i": 1, "s": 0, "d": 0, "z": 0, "t": 0, "day": 0, "f": 0, "b": 1, "flag": 1, "nothing": 2}
+    assert found["nullCount"] == {
+        "i": 1,
+        "s": 0,
+        "d": 0,
+        "z": 0,
+        "t": 0,
+        "day": 0,
+        "f": 0,
+        "b": 1,
+        "flag": 1,
+        "nothing": 2,
+    }
     assert found["minValues"]["z"] == "0001-01-01T00:00:00.000000Z"
     assert found["maxValues"]["t"] == "9999-12-31T00:00:00.000000"
     assert found["minValues"]["s"] == "a" * 64 and found["maxValues"]["day"] == "9999-12-31"

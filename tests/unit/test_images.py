@@ -58,9 +58,7 @@ def facts(relation: Relation, *messages: bytes) -> list[tuple[object, ...]]:
 
 
 def test_insert_sets_every_data_bit_even_for_nulls() -> None:
-    assert facts(KEYED, insert(7, [1, None, "2.50"])) == [
-        ("I", [ID, NAME, PRICE], None, 1, None, "2.50")
-    ]
+    assert facts(KEYED, insert(7, [1, None, "2.50"])) == [("I", [ID, NAME, PRICE], None, 1, None, "2.50")]
 
 
 def test_update_without_old_image_marks_what_was_sent_but_not_the_key() -> None:
@@ -144,11 +142,16 @@ def test_columns_the_layout_does_not_have_are_null() -> None:
 
 def test_truncate_rows_have_headers_only() -> None:
     rows = images.truncates(records(insert(7, [1, "a", "1"])), SCHEMA).to_pylist()
-    assert [(r["header__change_oper"], r["header__operation"], r["header__change_mask"], r["id"]) for r in rows] == [
-        ("T", "TRUNCATE", b"", None)
-    ]
+    assert [
+        (r["header__change_oper"], r["header__operation"], r["header__change_mask"], r["id"]) for r in rows
+    ] == [("T", "TRUNCATE", b"", None)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 300])
 def test_any_number_of_records(count: int) -> None:
-    assert images.decode(records(*[insert(7, [k, "x", None]) for k in range(count)]), KEYED, SCHEMA).rows.num_rows == count
+    assert (
+        images.decode(
+            records(*[insert(7, [k, "x", None]) for k in range(count)]), KEYED, SCHEMA
+        ).rows.num_rows
+        == count
+    )

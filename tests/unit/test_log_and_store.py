@@ -23,11 +23,22 @@ ITEM = Relation(
     7, "shop", "item", "d",
     (Column("id", 1, "integer", "int4", "int", key=True), Column("n", 2, "numeric(5,1)", "numeric", "decimal(5,1)")),
 )  # fmt: skip
-KIND = {b"I": log.INSERT, b"U": log.UPDATE, b"D": log.DELETE, b"B": log.BEGIN, b"C": log.COMMIT, b"T": log.DDL}
+KIND = {
+    b"I": log.INSERT,
+    b"U": log.UPDATE,
+    b"D": log.DELETE,
+    b"B": log.BEGIN,
+    b"C": log.COMMIT,
+    b"T": log.DDL,
+}
 
 
 def chunk(
-    lsn: int, *messages: bytes, at: int = 1_700_000_000_000_000, complete: int | None = None, first: bool = True
+    lsn: int,
+    *messages: bytes,
+    at: int = 1_700_000_000_000_000,
+    complete: int | None = None,
+    first: bool = True,
 ) -> Chunk:
     """One transaction committed at `lsn` (messages without B and C when it goes on elsewhere)."""
     n = len(messages)
@@ -38,7 +49,12 @@ def chunk(
             pa.array([lsn] * n, pa.int64()),
             pa.array([0 if m[:1] in b"BC" else 7 for m in messages], pa.int64()),
             pa.array([1] * n, pa.int32()),
-            pa.array([lsn.to_bytes(8, "big") + (k + (not first) * 100).to_bytes(8, "big") + bytes(4) for k in range(n)]),
+            pa.array(
+                [
+                    lsn.to_bytes(8, "big") + (k + (not first) * 100).to_bytes(8, "big") + bytes(4)
+                    for k in range(n)
+                ]
+            ),
             pa.array(list(messages), pa.binary()),
             pa.array([at] * n, pa.timestamp("us", "UTC")),
         ],
@@ -74,7 +90,9 @@ def test_time_never_runs_backwards(tmp_path: Path) -> None:
     assert [seq[:16] for _, seq in rows(tmp_path)] == ["2023111422132000"] * 4
 
 
-def test_an_unfinished_transaction_is_not_visible_and_is_numbered_the_same_when_it_comes_again(tmp_path: Path) -> None:
+def test_an_unfinished_transaction_is_not_visible_and_is_numbered_the_same_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
     w = writer(tmp_path)
     w.add(chunk(100, b"B", insert(7, [1, "1"]), b"C", b"B", insert(7, [2, "2"]), complete=3))
     assert w.commit() is not None
@@ -157,9 +175,16 @@ def test_a_bad_value_stops_the_store_and_says_where(tmp_path: Path) -> None:
     w = writer(tmp_path)
     w.add(chunk(100, b"B", insert(7, [1, "NaN"]), b"C"))
     w.commit()
-    with pytest.raises(ValueRangeError, match=r"'NaN' does not fit shop.item.n .*\n.*change_seq 2023.*02\n.*quarantine"):
+    with pytest.raises(
+        ValueRangeError, match=r"'NaN' does not fit shop.item.n .*\n.*change_seq 2023.*02\n.*quarantine"
+    ):
         store(tmp_path)
-    assert [kind for kind, _ in store(tmp_path, keep_bad=True)] == ["changes", "commit", "quarantine", "tracking"]
+    assert [kind for kind, _ in store(tmp_path, keep_bad=True)] == [
+        "changes",
+        "commit",
+        "quarantine",
+        "tracking",
+    ]
 
 
 def test_changes_of_an_unknown_relation_stop_the_store(tmp_path: Path) -> None:
@@ -177,7 +202,9 @@ def test_a_widened_column_is_widened_and_a_retyped_one_is_kept_aside(tmp_path: P
     w.commit()
     store(tmp_path)
     path = str(tmp_path / "item__ct")
-    wide = ITEM.with_columns([Column("id", 1, "bigint", "int8", "bigint", key=True), Column("n", 2, "text", "text", "string")])
+    wide = ITEM.with_columns(
+        [Column("id", 1, "bigint", "int8", "bigint", key=True), Column("n", 2, "text", "text", "string")]
+    )
     schema = tables.ensure(path, wide, 50)
     assert schema.names[8:] == ["id", "n__until_50", "n"]
     assert schema.field("id").type == pa.int64()

@@ -21,7 +21,9 @@ TYPES = {
 }
 
 
-def message(*columns: tuple[str, int], identity: str = "d", key: tuple[str, ...] = ("id",)) -> RelationMessage:
+def message(
+    *columns: tuple[str, int], identity: str = "d", key: tuple[str, ...] = ("id",)
+) -> RelationMessage:
     typmod = {NUM: 786438}
     cols = tuple(RelationColumn(int(n in key), n, t, typmod.get(t, -1)) for n, t in columns)
     return RelationMessage(7, "s", "t", identity, cols)
@@ -53,7 +55,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("columns", "now", "earlier", "want"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("columns", "now", "earlier", "want"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_column_numbers(
     columns: list[tuple[str, int]],
     now: list[tuple[int, str, int]],

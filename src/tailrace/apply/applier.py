@@ -189,7 +189,14 @@ class Applier:
             out = self._target.apply(batch)
             done.append(
                 AppliedTable(
-                    table, out.version, out.inserted, out.updated, out.deleted, out.missing, out.plan, out.seconds
+                    table,
+                    out.version,
+                    out.inserted,
+                    out.updated,
+                    out.deleted,
+                    out.missing,
+                    out.plan,
+                    out.seconds,
                 )
             )
         self._progress[table] = upto

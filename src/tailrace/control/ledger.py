@@ -10,6 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -129,7 +130,7 @@ def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: 
     lake.append(path, pa.Table.from_pylist(rows, APPLIED_SCHEMA), progress={app: upto.upto} if app else {})
 
 
-def read_applied(path: str, after: int = -1) -> list[dict[str, object]]:
+def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
     """Rows of the applied table later than a change number, oldest first."""
     rows = _read(path, ds.field("upto") > after)
     return sorted(rows, key=lambda r: (r["upto"], r["table"] or ""))
@@ -161,8 +162,8 @@ def read_baselines(path: str) -> dict[str, Baseline]:
     return found
 
 
-def _read(path: str, where: ds.Expression | None = None) -> list[dict[str, object]]:
+def _read(path: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
     if not lake.exists(path):
         return []
-    rows: list[dict[str, object]] = DeltaTable(path).to_pyarrow_dataset().to_table(filter=where).to_pylist()
+    rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_dataset().to_table(filter=where).to_pylist()
     return rows

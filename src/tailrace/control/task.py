@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from ..lake import file_name
 from ..errors import ConfigError
 from . import task_text, yaml_lines
 from .settings import (
@@ -31,8 +32,6 @@ from .task_text import dump
 from .yaml_lines import Mistake
 
 __all__ = ["Mistake", "Task", "dump", "file_name", "load", "read", "reference"]
-
-_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Task(Settings):
@@ -126,15 +125,6 @@ SECTIONS: dict[str, type[Settings]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
 }
 """Key of a section -> its model."""
-
-
-def file_name(table: str) -> str:
-    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
-
-    >>> file_name("public.orders"), file_name('sales.Größe 1/2')
-    ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')
-    """
-    return _SAFE.sub(lambda found: f"~{ord(found[0]):x}~", table)
 
 
 def load(path: str | Path) -> Task:

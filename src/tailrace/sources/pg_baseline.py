@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,7 +66,7 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
     Raises:
         SourceError: the snapshot has ended, a privilege is missing, the table was dropped.
     """
-    with connect(url) as session:
+    with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
         for statement in (

@@ -131,7 +131,7 @@ def _changed(
         by_key = np.where(key[None, :], differs & has_old[:, None], new.present)
         bits[updates] = np.where(full[:, None], differs & new.present, by_key)[updates]
     bits[kind == ord("D")] = key
-    return bits
+    return np.asarray(bits, np.bool_)
 
 
 def _differ(left: pa.Array, right: pa.Array) -> Bools:

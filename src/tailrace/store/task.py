@@ -176,9 +176,7 @@ class _Storing:
         if not len(keep):
             return
         if self.tracking is None:
-            self.tracking = lake.Part(
-                self.plan.tracking, tracking.SCHEMA, name="tracking"
-            )
+            self.tracking = lake.Part(self.plan.tracking, tracking.SCHEMA, name="tracking")
         self.tracking.write(rows.take(pa.array(keep)))
 
     def results(self) -> list[dict[str, object]]:

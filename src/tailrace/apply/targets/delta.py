@@ -66,7 +66,7 @@ class DeltaTarget:
 
     def path(self, table: str) -> str:
         """The Delta table's path."""
-        return f"{self._root}/{table}"
+        return f"{self._root}/{lake.file_name(table)}"
 
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""

@@ -1,0 +1,2 @@
+"""placeholder"""
+def rows(folder, quick): return []

@@ -1,0 +1,111 @@
+"""Capture to change tables, and the whole way to the targets, against Debezium's capture alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from deltalake import DeltaTable
+
+import load
+import measure
+import peer
+import tasks
+from capture import Bulk, captured
+from load import Backlog, Sizes
+from measure import HERE, Finished, Row, say
+from tailrace.control.task import Task
+from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.sources.pg_slot import name_of
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What the Spark half did: seconds its session took to start, seconds of the work, its process."""
+
+    start: float
+    work: float
+    process: Finished
+
+
+def drain(file: Path, what: str) -> Drained:
+    """Stores (`store`), or stores and applies (`all`), what is in LOG."""
+    say(f"{file.stem}: {'store' if what == 'store' else 'store and apply'}")
+    command = [sys.executable, HERE / "drain.py", file, what]
+    done = measure.run(command, log=file.with_suffix(".drain.log"))
+    found = json.loads(done.output.strip().splitlines()[-1])
+    return Drained(found["start"], found["work"], done)
+
+
+def store(bulk: Bulk) -> list[Row]:
+    """The bench `store`: capture, then store; the start of the Spark session is not counted."""
+    ours, theirs, n = bulk.ours, bulk.theirs, bulk.backlog.changes
+    done = drain(ours.file, "store")
+    rate, mb = n / (n / ours.rate + done.work), done.process.peak_mb
+    return [
+        Row("capture to change tables", rate, "changes/s", peer.NAME, theirs.rate, mb),
+        Row("store alone", n / done.work, "changes/s", peak_rss_mb=mb),
+    ]
+
+
+def way(running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> list[Row]:
+    """The bench `way`: capture, store, apply, with targets that have their baseline already."""
+    session = load.database(running, "way")
+    say(f"filling tables of {sizes.accounts:,} and {sizes.orders:,} rows")
+    tables = load.small_tables(session, sizes)
+    url = running.tcp_url("way")
+    file = tasks.write(folder, "way", url, tables)
+    task = tasks.load(file)
+    say("baseline (not counted)")
+    baseline = tasks.capture(file)
+    load.slot_for_peer(session, tables, peer.SLOT)
+    say(f"writing {sizes.transactions:,} transactions of four changes")
+    backlog = Backlog("small", tables, load.small(url, sizes))
+    ours = captured(file, backlog)
+    done = drain(file, "all")
+    _equal(session, task, tables)
+    theirs = peer.capture(backlog, url, peer.SLOT, folder)
+    load.drop_slot(session, peer.SLOT)
+    load.drop_slot(session, name_of(task.name))
+    session.close()
+    n, peak = backlog.changes, max(done.process.peak_mb, ours.process.peak_mb)
+    seconds = n / ours.rate + done.work
+    started = n / ours.rate_with_start + done.start + done.work
+    rows = sizes.accounts + sizes.orders
+    return [
+        Row("whole way to the targets", n / seconds, "changes/s", peer.NAME, theirs.rate, peak, goal=0.5),
+        Row(
+            "whole way to the targets, start of all processes included",
+            n / started, "changes/s", peer.NAME, theirs.rate_with_start, peak,
+        ),
+        Row(
+            "capture to LOG, transactions of four changes",
+            ours.rate, "changes/s", peer.NAME, theirs.rate, ours.process.peak_mb,
+        ),
+        Row("store and apply alone", n / done.work, "changes/s", peak_rss_mb=done.process.peak_mb),
+        Row("peak memory of the Spark half", done.process.peak_mb, "MB", peer.NAME, theirs.peak_mb, peak),
+        Row(
+            "baseline of both tables, start of the process included",
+            rows / baseline.seconds, "rows/s", peak_rss_mb=baseline.peak_mb,
+        ),
+    ]  # fmt: skip
+
+
+def _equal(session: psycopg.Connection[object], task: Task, tables: Sequence[str]) -> None:
+    """A fast wrong answer is no answer: rows and sums of both sides must be the same."""
+    for table, column in zip(tables, ("balance", "amount"), strict=True):
+        row = session.execute(f"select count(*), sum(id), sum({column}) from {table}").fetchone()
+        there = DeltaTable(task.target_path(table)).to_pyarrow_table(columns=["id", column])
+        here = (there.num_rows, _sum(there, "id"), _sum(there, column))
+        if row is None or tuple(row) != here:
+            raise RuntimeError(f"{table}: the source has {row}, the target {here}")
+
+
+def _sum(rows: object, column: str) -> object:
+    import pyarrow.compute as pc
+
+    return pc.sum(rows[column]).as_py()  # type: ignore[index]
