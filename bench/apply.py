@@ -1,2 +1,213 @@
-"""placeholder"""
-def rows(folder, quick): return []
+"""Apply alone: `DeltaTarget.apply` against a hand-written foreachBatch MERGE, same session, same batches.
+
+Run by `rows` as a process of its own: `apply.py FOLDER [--quick]` prints JSON. A batch is a change table in a
+parquet file: 45 % inserts of new keys, 10 % deletes, the rest updates of random rows (some twice). The
+targets of both sides get every batch in turn and must be equal at the end; medians count, the first batch
+does not.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import measure
+from measure import HERE, Row, say
+from tailrace.apply.plan import TableBatch
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.change import ChangeTable, Column, Relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PEER = "hand-written MERGE (row_number, DeltaTable.merge)"
+TABLE = "bench.line"
+RELATION = Relation(
+    1, "bench", "line", "d",
+    (
+        Column("id", 1, "bigint", "int8", "bigint", key=True),
+        Column("name", 2, "text", "text", "string"),
+        Column("amount", 3, "numeric(12,2)", "numeric", "decimal(12,2)"),
+        Column("at", 4, "timestamp with time zone", "timestamptz", "timestamp"),
+        Column("note", 5, "text", "text", "string"),
+    ),
+)  # fmt: skip
+NAMES = [c.name for c in RELATION.columns]
+Apply = Callable[[ChangeTable, int, dict[str, int]], str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: so many changes into a table of so many rows, `batches` times after a first one.
+
+    `limit` is the size below which tables are merged in one task: 0 forces the distributed plans.
+    """
+
+    name: str
+    changes: int
+    rows: int
+    batches: int
+    goal: float
+    deletes: bool = True
+    limit: int = 1 << 30
+
+
+def cases(quick: bool) -> list[Case]:
+    """The comparisons, at full or small size."""
+    large, many = (2_000_000, 200_000) if not quick else (100_000, 10_000)
+    small, few = (100_000, 1_000) if not quick else (10_000, 200)
+    return [
+        Case(f"apply of {many:,} changes into {large:,} rows", many, large, 4, 3),
+        Case(f"apply of {few:,} changes into {small:,} rows", few, small, 7, 5),
+        Case(f"the same {many:,}, distributed, no deletes", many, large, 3, 1.5, deletes=False, limit=0),
+        Case(f"the same {many:,}, distributed, with deletes", many, large, 3, 1, limit=0),
+    ]
+
+
+def rows(folder: Path, *, quick: bool) -> list[Row]:
+    """The bench `apply`."""
+    say("apply, against a hand-written MERGE")
+    command = [sys.executable, HERE / "apply.py", folder / "apply", *(["--quick"] if quick else [])]
+    done = measure.run(command, log=folder / "apply.log", pass_on=True)
+    found = json.loads(done.output.strip().splitlines()[-1])
+    return [
+        Row(f"{f['name']} ({f['plan']})", f["ours"], "s", PEER, f["theirs"], done.peak_mb, goal=f["goal"])
+        for f in found
+    ]
+
+
+class Side:
+    """One side of a case: its Delta table, how it applies a batch, the seconds of each."""
+
+    def __init__(self, path: str, apply: Apply) -> None:
+        self.path, self.apply = path, apply
+        self.seconds: list[float] = []
+        self.plan = ""
+
+    def take(self, changes: ChangeTable, upto: int, counts: dict[str, int]) -> None:
+        """Applies a batch and keeps the time it took."""
+        began = time.perf_counter()
+        self.plan = self.apply(changes, upto, counts)
+        self.seconds.append(time.perf_counter() - began)
+
+
+def by_hand(spark: SparkSession, path: str) -> Side:
+    """What one writes into foreachBatch: newest change of each key, then MERGE."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
+        newest = Window.partitionBy("id").orderBy(F.desc("header__change_seq"))
+        last = changes.df.withColumn("n", F.row_number().over(newest)).where("n = 1")
+        values = {name: f"s.{name}" for name in NAMES}
+        (
+            DeltaTable.forPath(spark, path).alias("t")
+            .merge(last.alias("s"), "t.id = s.id")
+            .whenMatchedDelete("s.header__change_oper = 'D'")
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert("s.header__change_oper <> 'D'", values=values)
+            .execute()
+        )  # fmt: skip
+        return "merge"
+
+    return Side(path, apply)
+
+
+def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
+    """The target as the pipeline uses it."""
+    target = DeltaTarget(spark, root, app_id="bench", local_limit_bytes=limit)
+
+    def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
+        return target.apply(TableBatch(TABLE, RELATION, changes, upto, counts)).plan
+
+    return Side(target.path(TABLE), apply)
+
+
+def fill(spark: SparkSession, case: Case, paths: Sequence[str]) -> None:
+    """The rows that are there before: ids from 0."""
+    source = spark.range(case.rows).selectExpr(
+        "id", "'name ' || id name", "cast(id * 1.25 as decimal(12,2)) amount", "timestamp'2026-01-01' at",
+        "md5(cast(id as string)) note",
+    )  # fmt: skip
+    for path in paths:
+        source.write.format("delta").save(path)
+
+
+def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[ChangeTable, int, dict[str, int]]:
+    """Batch `number` (from 0): changes, the change number it reaches, counts of its operations.
+
+    Every tenth id is there to be deleted, each by one batch; updates take random ids among the others.
+    """
+    n, first = case.changes, number * case.changes
+    seq = f"'2026112100000000' || lpad(cast({first} + id + 1 as string), 19, '0')"
+    deletes = n // 10 if case.deletes else 0
+    inserts = n * 45 // 100
+    new, gone = case.rows + number * inserts, number * deletes
+    # 20 changes in a row: 9 inserts (ids 0-2, 4-8 and 19), 2 deletes (3, 13), 9 updates.
+    kind = (
+        f"case when id % 20 in (3, 13) and {deletes} > 0 then 'D' "
+        "when id % 20 in (0, 1, 2, 4, 5, 6, 7, 8, 19) then 'I' else 'U' end"
+    )
+    key = f"""case oper
+        when 'D' then 10 * (({gone} + (id div 10)) * 7919 % {case.rows // 10}) + 7
+        when 'I' then {new} + row
+        else cast(rand({number + 1}) * {case.rows // 10} as bigint) * 10 + id % 7 end"""
+    place = "(id div 20) * 9 + least(8, if(id % 20 < 3, id % 20, id % 20 - 1))"
+    df = (
+        spark.range(n)
+        .selectExpr("id", f"{kind} oper", f"{place} row", f"{seq} seq")
+        .selectExpr("id n", "oper", "seq", f"{key} id")
+    )
+    data = ["'name x' || n", "cast(n as decimal(12,2))", "timestamp'2026-01-02'", "md5(cast(n as string))"]
+    values = [f"if(oper = 'D', null, {v}) {c}" for v, c in zip(data, NAMES[1:], strict=True)]
+    df.selectExpr("seq header__change_seq", "oper header__change_oper", "id", *values).write.parquet(path)
+    made = spark.read.parquet(path)
+    found = {r[0]: r[1] for r in made.groupBy("header__change_oper").count().collect()}
+    counts = {k: found.get(k, 0) for k in "IUDT"} | {"key_changes": 0, "absent": 0}
+    return ChangeTable(made, ["id"], NAMES), first + n, counts
+
+
+def compare(spark: SparkSession, case: Case, folder: Path) -> dict[str, object]:
+    """Runs one case; RuntimeError when the targets differ in the end."""
+    theirs = by_hand(spark, str(folder / "by-hand"))
+    ours = by_tailrace(spark, str(folder / "by-tailrace"), case.limit)
+    say(f"{case.name}: filling")
+    fill(spark, case, [theirs.path, ours.path])
+    for number in range(case.batches + 1):
+        made = batch(spark, case, number, str(folder / f"batch-{number}"))
+        for side in (theirs, ours) if number % 2 else (ours, theirs):
+            side.take(*made)
+        say(f"{case.name}: {ours.seconds[-1]:.2f} s ({ours.plan}), by hand {theirs.seconds[-1]:.2f} s")
+    _equal(
+        spark.read.format("delta").load(ours.path), spark.read.format("delta").load(theirs.path), case.name
+    )
+    medians = [statistics.median(side.seconds[1:]) for side in (ours, theirs)]
+    return {"name": case.name, "plan": ours.plan, "ours": medians[0], "theirs": medians[1], "goal": case.goal}
+
+
+def _equal(left: DataFrame, right: DataFrame, name: str) -> None:
+    one, other = left.select(*NAMES), right.select(*NAMES)
+    if one.exceptAll(other).limit(1).count() or other.exceptAll(one).limit(1).count():
+        raise RuntimeError(f"{name}: the targets differ")
+
+
+def main(folder: str, *flags: str) -> None:
+    """Runs every case in one session."""
+    from tailrace.spark import session
+
+    spark = session("bench apply")
+    todo = cases("--quick" in flags)
+    found = [compare(spark, case, Path(folder) / str(k)) for k, case in enumerate(todo)]
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -105,7 +105,7 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
         "balance numeric(14,2) not null, changed timestamptz not null, filler text not null)"
     )
     session.execute(
-        "insert into bench.account select i, i % 100, 0, now(), repeat(md5(i::text), 2) "
+        "insert into bench.account select i, i %% 100, 0, now(), repeat(md5(i::text), 2) "
         "from generate_series(1, %s::int) i",
         (sizes.accounts,),
     )
@@ -114,7 +114,7 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
         "amount numeric(12,2) not null, state text not null, placed timestamptz not null, note text)"
     )
     session.execute(
-        "insert into bench.orders select i, i % %s::int, i * 0.25, 'new', now(), md5(i::text) "
+        "insert into bench.orders select i, i %% %s::int, i * 0.25, 'new', now(), md5(i::text) "
         "from generate_series(1, %s::bigint) i",
         (sizes.accounts, sizes.orders),
     )
@@ -186,4 +186,3 @@ def drop_slot(session: psycopg.Connection[Any], name: str) -> None:
         "where slot_name = %s and not active",
         (name,),
     )
-

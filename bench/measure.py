@@ -76,10 +76,12 @@ def run(
     stdin: str = "",
     env: dict[str, str] | None = None,
     core: int | None = None,
+    pass_on: bool = False,
 ) -> Finished:
     """Runs a command to its end, watching its memory; what it says on standard error goes to `log`.
 
-    `core` pins it to one processor. RuntimeError, with the end of the log, when it fails.
+    `core` pins it to one processor; with `pass_on` its standard error is ours (it tells its own progress).
+    RuntimeError, with the end of the log, when it fails.
     """
     began, clock = time.time(), time.monotonic()
     words = [str(c) for c in command]
@@ -87,7 +89,8 @@ def run(
         words = [sys.executable, "-c", _PINNED, str(core), *words]
     with log.open("ab") as err:
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=None if pass_on else err,
             env={**os.environ, **(env or {})}, text=True,
         )  # fmt: skip
         watch = _Watch(process.pid)

@@ -1,4 +1,4 @@
-"""Baselines: a table's rows as of one exported snapshot, read in parallel parts, committed to its target at once.
+"""Baselines: a table's rows as of one exported snapshot, read in parallel, committed to its target at once.
 
 Worker processes read parts (their own connections, all in the same snapshot) and stream them to parquet
 files in the target's folder; one commit makes the whole table appear, then the `baselines` record says from

@@ -206,9 +206,8 @@ class Capture:
 
     def _new_tables(self, source: LogSource) -> None:
         """Tables added to the task file while it runs: published, then read by a baseline of their own."""
-        assert self._reload is not None
         try:
-            self._task = self._reload()
+            self._task = self._reload() if self._reload else self._task
             tables = source.tables(self._task.source.tables, self._task.source.exclude)
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
@@ -233,7 +232,7 @@ class Capture:
 
 
 def report(findings: Sequence[Finding]) -> None:
-    """Raises SourceError when a check found something capture cannot run with; it lists every such finding."""
+    """Raises SourceError when a check found what capture cannot run with; it lists every such finding."""
     errors = [f for f in findings if f.level == "error"]
     if errors:
         raise SourceError(

@@ -23,10 +23,10 @@ class TailraceError(Exception):
         where: source, table, position: whatever narrows it down.
         hint: what the reader should do now (a command, an SQL statement, a setting).
 
-    >>> print(TailraceError("slot 'shop' is missing", where="postgresql://db/shop", hint="run `tailrace run shop.yaml`"))
+    >>> print(TailraceError("slot 'shop' is missing", where="postgresql://db", hint="take a new baseline"))
     slot 'shop' is missing
-      where: postgresql://db/shop
-      hint: run `tailrace run shop.yaml`
+      where: postgresql://db
+      hint: take a new baseline
     """
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -63,7 +63,7 @@ class PositionError(SourceError):
 
 
 class ConnectionLostError(SourceError):
-    """The source went away in the middle; trying again is safe, nothing was acknowledged that is not in LOG."""
+    """The source went away; trying again is safe: nothing was acknowledged that is not in LOG."""
 
 
 class FormatError(TailraceError):
@@ -85,8 +85,8 @@ class UnsupportedError(TailraceError):
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
     """What a Spark job or query died of. An error of ours that a task raised is found again in Spark's text.
 
-    >>> text = "PythonException: ... tailrace.errors.FormatError: odd\\n  where: LOG\\n  hint: look\\n\\n\\tat org.x"
-    >>> print(from_spark(RuntimeError(text.replace("\\\\n", chr(10))), where="store"))
+    >>> text = "... tailrace.errors.FormatError: odd\\n  where: LOG\\n  hint: look\\n\\n at org.x"
+    >>> print(from_spark(RuntimeError(text), where="store"))
     odd
       where: LOG
       hint: look

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 LONGEST = 64
-"""Longer texts are cut, the largest one with a last character above all others (as Delta's own writers do)."""
+"""Longer texts are cut, the largest one with a last character above all others, as Delta's writers do."""
 
 _DECIMAL = "\x01decimal:"
 _AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')

@@ -19,10 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import Field, Schema
-from deltalake import TableFeatures
 from deltalake.transaction import AddAction
 
 from .filestats import stats_json
@@ -170,9 +169,11 @@ def commit(
         if overwrite and schema is not None:
             _need_features(delta, schema)
         delta.create_write_transaction(
-            list(adds), mode="overwrite" if overwrite else "append",
-            schema=schema if overwrite and schema is not None else delta.schema(), commit_properties=properties,
-        )  # fmt: skip
+            list(adds),
+            mode="overwrite" if overwrite else "append",
+            schema=schema if overwrite and schema is not None else delta.schema(),
+            commit_properties=properties,
+        )
         return int(DeltaTable(table).version())
 
     return _retried(once)

@@ -13,6 +13,8 @@ import datetime as dt
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -57,6 +59,7 @@ class Pipeline:
         )
         self._maintenance = Maintenance(task, self._target)
         self._seen = _Seen()
+        self._failed: TailraceError | None = None
 
     def drain(self) -> None:
         """Stores and applies everything that is in LOG now, then returns."""
@@ -119,18 +122,30 @@ class Pipeline:
 
     def _finish(self, query: StreamingQuery) -> None:
         """Waits for a query's end and raises what ended it, if anything did."""
-        query.awaitTermination()
-        if (error := query.exception()) is not None:
-            raise from_spark(error, where=f"{query.name}, see {self._task.run_path}")
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            # Our own function's error, as it was; Spark hands it on as text.
+            raise self._failed or from_spark(error, where=f"{query.name}") from error
 
     def _store_batch(self, records: DataFrame, batch_id: int) -> None:
-        if (stored := self._store.batch(records)) is not None:
-            self._applier.add(stored)
-            self._seen.stored(stored)
+        with self._failing():
+            if (stored := self._store.batch(records)) is not None:
+                self._applier.add(stored)
+                self._seen.stored(stored)
 
     def _apply_batch(self, tracked: DataFrame, batch_id: int) -> None:
-        # What to apply follows from positions, not from these rows: they only say that there is something.
-        self._note(self._applier.catch_up(self.stop))
+        with self._failing():
+            # What to apply follows from positions; these rows only say that something is there.
+            self._note(self._applier.catch_up(self.stop))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._failed = from_spark(error, where=self._task.name)
+            raise
 
     def _note(self, done: list[AppliedTable]) -> None:
         for one in done:
@@ -222,8 +237,3 @@ def apply_paths(task: Task) -> ApplyPaths:
         task.control_path("baselines"),
         task.changes_path,
     )
-
-
-def failure(error: BaseException) -> TailraceError:
-    """Any failure of the Spark half as a tailrace error."""
-    return error if isinstance(error, TailraceError) else from_spark(error, where="pipeline")

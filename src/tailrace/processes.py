@@ -44,15 +44,14 @@ class CaptureChild:
         command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--child"]
         self._began = time.monotonic()
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._process = subprocess.Popen(
                 command + (["--once"] if self._once else []), stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
     def watch(self, stop: threading.Event) -> None:
         """Returns when the child is done (`once`) or `stop` is set; TailraceError when it cannot go on."""
         while True:
-            assert self._process is not None
-            code = self._process.poll()
+            code = self._process.poll() if self._process else None
             if code is None:
                 if stop.wait(0.1):
                     self.end()

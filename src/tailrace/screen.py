@@ -48,10 +48,8 @@ def _caption(found: Status) -> Text:
         running = one is not None and one.get("running")
         words.append(f"{name} {(one or {}).get('state', 'never ran') if running else 'is not running'}")
     if found.capture and found.capture.get("running"):
-        lag, rate = found.capture, found.capture.get("rate") or 0
-        words.append(
-            f"{rate:,.0f} records/s, lag {lag.get('lag_bytes') or 0:,} bytes, {lag.get('lag_seconds') or 0:.1f} s"
-        )
+        rate, behind, seconds = (found.capture.get(k) or 0 for k in ("rate", "lag_bytes", "lag_seconds"))
+        words.append(f"{rate:,.0f} records/s, lag {behind:,} bytes, {seconds:.1f} s")
         if found.capture.get("message"):
             words.append(str(found.capture["message"]))
     return Text("; ".join(words))

@@ -1,4 +1,4 @@
-"""What a task is doing, read from its files: no JVM, no connection to the source, works while it runs or not."""
+"""What a task is doing, read from its files: no JVM, no connection to the source, running or not."""
 
 from __future__ import annotations
 

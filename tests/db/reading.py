@@ -40,7 +40,7 @@ def shape(chunks: list[Chunk]) -> list[tuple[int, int]]:
 
 
 def addresses(chunks: list[Chunk]) -> list[bytes]:
-    return table_of(chunks)["LOGADDR"].to_pylist()  # type: ignore[no-any-return]
+    return table_of(chunks)["LOGADDR"].to_pylist()
 
 
 def layouts(chunks: list[Chunk]) -> list[Relation]:

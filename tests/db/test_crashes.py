@@ -19,8 +19,7 @@ import pytest
 from tailrace import lake
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.control import ledger
-from tailrace.control.task import Task
-from tailrace.control.task import load
+from tailrace.control.task import Task, load
 from tailrace.errors import TailraceError
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay

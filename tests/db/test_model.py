@@ -10,8 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.capture import Capture
 from tailrace.control import ledger
-from tailrace.control.task import Task
-from tailrace.control.task import load
+from tailrace.control.task import Task, load
 from tailrace.pipeline import Pipeline
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay

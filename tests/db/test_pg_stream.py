@@ -38,7 +38,7 @@ def test_a_transaction_is_begin_rows_commit(db: psycopg.Connection, make: Make) 
         (12, 2),
     ]
     table = table_of(chunks)
-    relid = db.execute("select 'a'::regclass::oid::int").fetchone()[0]  # type: ignore[index]
+    relid = db.execute("select 'a'::regclass::oid::int").fetchone()[0]
     assert table["RELID"].to_pylist() == [0, relid, relid, 0, 0, relid, 0, 0, relid, 0]
     assert table["FLAGS"].unique().to_pylist() == [1]
     assert table["DATA"][1].as_py() == b"I" + relid.to_bytes(4, "big") + b"N\0\x02t\0\0\0\x011t\0\0\0\x01x"
@@ -59,7 +59,7 @@ def test_a_transaction_is_begin_rows_commit(db: psycopg.Connection, make: Make) 
     assert chunks[-1].position is not None and chunks[-1].position > addresses(chunks)[-1]
     xids = table["TRXID"].to_pylist()
     assert len(set(xids)) == 3 and table["STMTTRXID"].to_pylist() == xids
-    now = db.execute("select now()").fetchone()[0]  # type: ignore[index]
+    now = db.execute("select now()").fetchone()[0]
     assert all(abs((t - now).total_seconds()) < 60 for t in table["COMMIT_TIME"].to_pylist())
 
 
@@ -168,7 +168,7 @@ def test_start_after_a_position_leaves_out_what_is_done(db: psycopg.Connection, 
     source.start(first[-1].position, known)
     second = read_all(source)
     assert shape(second) == [(7, 0), (1, 1), (12, 2)]
-    assert addresses(second)[0] >= first[-1].position  # type: ignore[operator]
+    assert addresses(second)[0] >= first[-1].position
     assert layouts(second) == []
 
 
@@ -185,7 +185,7 @@ def test_acknowledging_moves_the_slot_and_idling_too(db: psycopg.Connection, mak
         row = db.execute(
             "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = 'tailrace_test'"
         )
-        return lsn(row.fetchone()[0])  # type: ignore[index]
+        return lsn(row.fetchone()[0])
 
     source.acknowledge(first[-1].position)
     wait_for(lambda: confirmed() == lsn_of(first[-1].position or b""))
@@ -233,7 +233,7 @@ def test_lag_counts_what_is_not_acknowledged(db: psycopg.Connection, make: Make)
 def test_a_short_wal_sender_timeout_is_survived(db: psycopg.Connection, make: Make) -> None:
     db.execute("create table a (id int primary key)")
     name = db.info.dbname
-    db.execute(f"alter database {name} set wal_sender_timeout = '600ms'")  # type: ignore[call-overload]
+    db.execute(f"alter database {name} set wal_sender_timeout = '600ms'")
     source = make()
     source.prepare(["public.a"])
     source.start(None, [])
@@ -261,7 +261,8 @@ def test_errors_say_what_to_do(db: psycopg.Connection, make: Make) -> None:
         make().start(None, [])
     assert "pg_terminate_backend" in (active.value.hint or "")
     db.execute(
-        "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots where slot_name = 'tailrace_test'"
+        "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots"
+        " where slot_name = 'tailrace_test'"
     )
     with pytest.raises(SourceError):
         for _ in range(20):
@@ -269,6 +270,20 @@ def test_errors_say_what_to_do(db: psycopg.Connection, make: Make) -> None:
     source.start(None, [])
     db.execute("insert into a values (1)")
     assert shape(read_all(source)) == [(7, 0), (1, 1), (12, 2)]
+
+
+def test_a_publication_dropped_in_mid_stream_stops_the_stream(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    source = make(idle_advance_s=0.0)
+    source.prepare(["public.a"])
+    source.start(None, [])
+    db.execute("drop publication tailrace_test")
+    db.execute("insert into a values (1)")
+    with pytest.raises(PositionError, match="publication") as error:
+        for _ in range(50):
+            source.reached()
+            source.read(1 << 20, 0.1)
+    assert "new baseline" in (error.value.hint or "")
 
 
 def test_old_images_by_replica_identity(db: psycopg.Connection, make: Make) -> None:
@@ -289,7 +304,8 @@ def test_old_images_by_replica_identity(db: psycopg.Connection, make: Make) -> N
     )
     db.execute("alter table n replica identity nothing; insert into n values (1, 'a')")
     db.execute(
-        "update d set v = 'b'; update d set id = 2; update i set id = 2; update i set u = 2; update f set v = 'b'"
+        "update d set v = 'b'; update d set id = 2; update i set id = 2;"
+        "update i set u = 2; update f set v = 'b'"
     )
     chunks = read_all(source)
     found = {r.name: (r.identity, r.key) for r in layouts(chunks)}

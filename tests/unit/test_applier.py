@@ -23,9 +23,7 @@ def stored(upto: int, rows: int) -> Stored:
 
 def layout(name: str, number: int, lsn: int) -> Layout:
     relation = Relation(1, "s", "t", "d", (Column(name, 1, "integer", "int4", "int", key=True),))
-    return Layout(
-        relation, lsn.to_bytes(8, "big") + bytes(12) if lsn else b"", make(0, number)
-    )
+    return Layout(relation, lsn.to_bytes(8, "big") + bytes(12) if lsn else b"", make(0, number))
 
 
 def baseline(name: str, lsn: int) -> Baseline:

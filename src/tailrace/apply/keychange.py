@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MOVED_IN, MOVED_OUT = "M", "X"
 _STRETCH, _LAST, _FROM, _KEY = "header__stretch", "header__last", "header__from", "header__key"
-_ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,8 @@ def fold_partial(made: Images, key_changes: bool, target: DataFrame | None) -> F
     names = _Names(made.key, [c for c in made.columns if c not in made.key])
     df = _with_moves(made) if key_changes else made.df.where(col(OPER) != BEFORE)
     rows = _carry(df, made, names)
+    # Read twice, and the windows are the dear part.
+    rows = rows.localCheckpoint(eager=False) if key_changes else rows
     final = rows.where(col(_LAST) == 1)
     if key_changes:
         final = _resolve(rows, final, names, target)
@@ -114,11 +115,10 @@ def _resolve(rows: DataFrame, final: DataFrame, names: _Names, target: DataFrame
 
     begin = F.when(col(_STRETCH) == 0, _key_struct(names.key)).alias(_KEY)
     moves = rows.where(col(OPER) == MOVED_OUT).select(col(SEQ), col(_FROM), begin, *map(col, names.all_held))
-    moves = moves.localCheckpoint()
-    for _ in range(_ROUNDS):
-        if moves.where(col(_FROM).isNotNull()).isEmpty():
-            break
-        moves = _step(moves, moves, names, [col(SEQ, "m")]).localCheckpoint()
+    # Not eager: the job that counts open pointers is the one that fills the checkpoint.
+    moves = moves.localCheckpoint(eager=False)
+    while _open(moves):
+        moves = _step(moves, moves, names, [col(SEQ, "m")]).localCheckpoint(eager=False)
     own = [col(c, "m") for c in (OPER, _STRETCH, *names.key)]
     started = final.withColumn(_KEY, F.lit(None).cast(moves.schema[_KEY].dataType))
     found = _step(started, moves, names, own)
@@ -134,6 +134,14 @@ def _resolve(rows: DataFrame, final: DataFrame, names: _Names, target: DataFrame
         for i, n in enumerate(names.rest)
     ]
     return joined.select(*[col(c) for c in (OPER, _STRETCH, *names.key)], *filled)
+
+
+def _open(moves: DataFrame) -> bool:
+    """Whether a move still points to another; its old end is the target's row or nothing when it does not."""
+    from pyspark.sql import functions as F
+
+    found = moves.agg(F.count(_FROM)).first()
+    return bool(found and found[0])
 
 
 def _step(rows: DataFrame, moves: DataFrame, names: _Names, own: list[Column]) -> DataFrame:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from ..lake import file_name
 from ..errors import ConfigError
+from ..lake import file_name
 from . import task_text, yaml_lines
 from .settings import (
     ApplySettings,

@@ -81,6 +81,8 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
         task_file = folder / "demo.yaml"
         made = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
         show.step(f"task file {task_file} written for {len(made.tables)} tables")
+        for one in made.findings:
+            show.act(f"{one.level}: {one.what} ({one.where})")
         task = load(task_file)
         played = Played(str(folder), str(task_file), task.target.path, task.changes_path("shop.customer"))
         with _running(task_file) as running:
@@ -93,7 +95,7 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
                 report = validate_task(
                     task_file, task, (), timeout_s=PATIENCE_S, samples=3, progress=show.about
                 )
-        show.step("all tables compared at one position; task and PostgreSQL stopped")
+    show.step("all tables are compared at one position; task and PostgreSQL are stopped")
     played.position, played.tables = report.position, _lines(task, report, took)
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
     played.next = place.hints(folder, task_file, task.target_path("shop.customer"))

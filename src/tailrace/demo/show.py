@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.markup import escape
-from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.status import Status
 from rich.table import Table
@@ -44,12 +43,12 @@ class Show:
     def step(self, words: str) -> None:
         """A line: what has just happened."""
         self.steps.append((self.seconds, words))
-        self._console.print(f"[bold green]{self.seconds:6.1f} s[/]  {escape(words)}")
+        self._console.print(f"[bold green]{self.seconds:6.1f} s[/]  {escape(words)}", soft_wrap=True)
 
     def act(self, words: str) -> None:
         """A smaller line: what the writer has just done to the source."""
         self.steps.append((self.seconds, words))
-        self._console.print(f"[dim]{self.seconds:6.1f} s    {escape(words)}[/]")
+        self._console.print(f"[dim]{self.seconds:6.1f} s    {escape(words)}[/]", soft_wrap=True)
 
     @contextmanager
     def doing(self, words: str) -> Iterator[None]:
@@ -101,13 +100,16 @@ class Show:
         self._console.print()
         self._console.print(_life(played.life))
         self._console.print()
-        self._console.print(_next(played))
+        self._console.print(f"Everything is in {escape(played.folder)}. Try next:", soft_wrap=True)
+        for command in played.next:
+            self._console.print(f"  {escape(command)}", soft_wrap=True)
 
 
 def _tables(played: Played) -> Group:
-    shown = Table(title=f"source and target at position {played.position[:16]}", title_justify="left")
-    for name in ("table", "source rows", "target rows", "equal", "changes stored", "changes/s"):
-        shown.add_column(name, justify="left" if name in ("table", "equal") else "right")
+    title = f"rows of source and target at position {int(played.position[:16], 16):X}"
+    shown = Table(title=title, title_justify="left")
+    for name in ("table", "source", "target", "equal", "changes stored", "changes/s"):
+        shown.add_column(name, no_wrap=True, justify="left" if name in ("table", "equal") else "right")
     for t in played.tables:
         equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
         counts = (f"{n:,}" for n in (t.source_rows, t.target_rows))
@@ -123,32 +125,27 @@ def _tables(played: Played) -> Group:
 
 def _life(events: list[Event]) -> Table:
     shown = Table(title="one customer's life, from its change table", title_justify="left", show_lines=True)
-    for name in ("change", "operation", "committed (UTC)", "transaction", "before", "after"):
+    for name in ("change", "before", "after"):
         shown.add_column(name, overflow="fold")
     for e in events:
-        both = e.before is not None and e.after is not None
-        names = e.changed if both else None
-        shown.add_row(
-            f"{e.number}",
-            e.operation,
-            f"{e.time:%H:%M:%S.%f}"[:-3],
-            str(e.transaction),
-            _image(e.before, names),
-            _image(e.after, names),
+        head = (
+            f"[bold]{e.operation}[/] (change {e.number})",
+            f"{e.time:%H:%M:%S.%f} UTC",
+            f"transaction {e.transaction}",
+            f"position {int(e.position[:16], 16):X}/{int(e.position[16:32], 16)}",
+            f"mask: {escape(', '.join(e.changed)) or 'nothing'}",
         )
+        # An update's images are shown where they differ, an insert's as far as its columns existed then.
+        names = e.changed if e.oper in ("U", "I") else None
+        shown.add_row("\n".join(head), _image(e.before, names), _image(e.after, names))
     return shown
 
 
 def _image(image: dict[str, Any] | None, names: list[str] | None) -> str:
-    """An image's values; only those of the changed columns when both images are there."""
+    """An image's values, those of some columns when they are named."""
     if image is None:
         return "-"
     if names == []:
-        return "(nothing changed)"
+        return "(the same)"
     pairs = ((k, v) for k, v in image.items() if names is None or k in names)
     return "\n".join(f"{escape(k)} = {'NULL' if v is None else escape(str(v))}" for k, v in pairs)
-
-
-def _next(played: Played) -> Panel:
-    lines = [f"Everything is in {played.folder}; PostgreSQL is stopped. Try next:", ""]
-    return Panel(Text("\n".join(lines + played.next)), title="next", title_align="left")

@@ -137,13 +137,15 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
 
 def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:
     """Names of the columns a publication sends of a table; None when it says nothing (PostgreSQL 14 has no
-    column lists, or the publication has no such table)."""
+    column lists, or the publication has no such table). Before PostgreSQL 18 generated columns are named but
+    never sent."""
     if publication is None or session.info.server_version < 150000:
         return None
     schema, name = table.split(".", 1)
     row = session.execute(
-        "select attnames::text[] from pg_publication_tables"
-        " where pubname = %s and schemaname = %s and tablename = %s",
-        (publication, schema, name),
+        "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
+        " and attrelid = to_regclass(%s) and current_setting('server_version_num')::int < 180000)"
+        " from pg_publication_tables where pubname = %s and schemaname = %s and tablename = %s",
+        (quoted_table(table), publication, schema, name),
     ).fetchone()
-    return None if row is None else set(row[0])
+    return None if row is None else set(row[0]) - set(row[1])

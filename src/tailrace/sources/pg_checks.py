@@ -110,6 +110,12 @@ def _publication(q: Question) -> Iterator[Finding]:
         (q.publication,),
     ).fetchone()
     if row is None:
+        if q.after is not None and q.value("select 1 from pg_replication_slots where slot_name = %s", q.slot):
+            yield error(
+                "the publication is gone: changes made without it cannot be read",
+                f"{q.server}, publication {q.publication}",
+                f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline",
+            )
         return
     via_root, everything, _ = row
     where = f"{q.server}, publication {q.publication}"
@@ -149,7 +155,7 @@ def _publication(q: Question) -> Iterator[Finding]:
 def _slot(q: Question) -> Iterator[Finding]:
     slot = q.value(_SLOT, q.slot)
     where = f"{q.server}, slot {q.slot}"
-    anew = f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline (`tailrace reload`)"
+    anew = f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline"
     if slot is None:
         if q.after is not None:
             yield error("the slot is gone: changes since are lost", where, "run a new baseline")

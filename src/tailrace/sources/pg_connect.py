@@ -34,7 +34,7 @@ _HINTS = {
     "FROM pg_replication_slots",
     "55000": "the server gave up the slot's log (max_slot_wal_keep_size, invalidation): drop the slot, "
     "run a new baseline",
-    "42501": "grant the role what it lacks: `tailrace check` prints the statements",
+    "42501": "grant the role what it lacks; the checks at the start name the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
 }

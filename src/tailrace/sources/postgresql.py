@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..change import Relation
+from ..errors import PositionError
 from ..wire.pgmessages import RelationMessage
 from . import pg_baseline, pg_catalog, pg_checks, pg_slot
 from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
@@ -124,7 +125,10 @@ class PostgresSource:
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
-        return self._stream.read(limit_bytes, wait_s)
+        chunk = self._stream.read(limit_bytes, wait_s)
+        if chunk is not None and not chunk.records.num_rows:
+            self._still_published()  # PostgreSQL 18 sends nothing, silently, when the publication was dropped
+        return chunk
 
     def heartbeat(self) -> None:
         """Keeps the connection alive when `read` is not called for more than some seconds."""
@@ -199,6 +203,15 @@ class PostgresSource:
         if self._side is not None:
             self._side.close()
             self._side = None
+
+    def _still_published(self) -> None:
+        with asking(self.where):
+            if pg_slot.published(self._session(), self.publication) is None:
+                raise PositionError(
+                    "the publication is gone: changes made without it cannot be read",
+                    where=f"{self.where}, publication {self.publication}",
+                    hint=f"SELECT pg_drop_replication_slot('{self.slot}'), then run a new baseline",
+                )
 
     def _session(self) -> Session:
         with self._lock:  # baselines ask from a thread of their own

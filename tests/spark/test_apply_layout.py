@@ -1,0 +1,153 @@
+"""Layout changes that names alone do not tell, values in new types, and names that need care."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace import lake
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.change import Column, Relation
+from tailrace.errors import ApplyError
+from tailrace.testing.targets import Image, batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ID = Column("id", 1, "integer", "int4", "int", key=True)
+A = Column("a", 2, "integer", "int4", "int")
+B = Column("b", 3, "integer", "int4", "int")
+
+
+def relation(*columns: Column) -> Relation:
+    return Relation(1, "s", "t", "d", columns)
+
+
+def target_of(spark: SparkSession, tmp_path: Path, start: Relation, *rows: Image) -> DeltaTarget:
+    target = DeltaTarget(spark, str(tmp_path), app_id="x")
+    target.apply(batch_of(spark, start, rows))
+    return target
+
+
+def held(spark: SparkSession, target: DeltaTarget, *names: str) -> list[tuple[Any, ...]]:
+    df = spark.read.format("delta").load(target.path("s.t"))
+    assert sorted(df.columns) == sorted(names)
+    return sorted(tuple(r[n] for n in names) for r in df.collect())
+
+
+def test_exchanged_names_are_exchanged_once(spark: SparkSession, tmp_path: Path) -> None:
+    start = relation(ID, A, B)
+    after = relation(ID, replace(A, name="b"), replace(B, name="a"))
+    target = target_of(spark, tmp_path, start, (1, "I", {"id": 1, "a": 10, "b": 20}))
+    for _ in range(2):
+        target.alter("s.t", start, after)
+        assert held(spark, target, "id", "a", "b") == [(1, 20, 10)]
+    target.alter("s.t", after, start)
+    assert held(spark, target, "id", "a", "b") == [(1, 10, 20)]
+    assert target.progress("s.t") == 1
+
+
+def test_a_column_made_again_is_a_new_one(spark: SparkSession, tmp_path: Path) -> None:
+    start, after = relation(ID, A), relation(ID, replace(A, attnum=9, missing="5"))
+    target = target_of(spark, tmp_path, start, (1, "I", {"id": 1, "a": 10}))
+    for _ in range(2):
+        target.alter("s.t", start, after)
+        assert held(spark, target, "id", "a") == [(1, 5)]
+
+
+def test_a_nullable_column_costs_no_rewrite(spark: SparkSession, tmp_path: Path) -> None:
+    start, after = relation(ID), relation(ID, A)
+    target = target_of(spark, tmp_path, start, (1, "I", {"id": 1}))
+    files = target.size("s.t")
+    target.alter("s.t", start, after)
+    assert target.size("s.t") == files
+    version = lake.version(target.path("s.t"))
+    target.alter("s.t", start, after)
+    assert lake.version(target.path("s.t")) == version
+    assert held(spark, target, "id", "a") == [(1, None)]
+
+
+UTC = dt.timezone.utc
+TYPES: list[tuple[str, str, Any, str]] = [
+    ("timestamptz", "timestamp", dt.datetime(2026, 1, 2, 3, 4, 5, 60000, UTC), "2026-01-02 03:04:05.06+00"),
+    ("timestamp", "timestamp_ntz", dt.datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05"),
+    ("numeric", "decimal(12,2)", Decimal("-1.50"), "-1.50"),
+    ("bool", "boolean", True, "true"),
+    ("date", "date", dt.date(2026, 1, 2), "2026-01-02"),
+    ("bytea", "binary", b"\x00\xff", "\\x00ff"),
+    ("int8", "bigint", -(2**62), str(-(2**62))),
+]
+
+
+def test_values_as_text_and_missing_values(spark: SparkSession, tmp_path: Path) -> None:
+    """What a column's values become when it becomes text, and the `missing` constant of every type."""
+    typed = [Column(kind, 10 + i, kind, kind, lake_type) for i, (kind, lake_type, _, _) in enumerate(TYPES)]
+    start = relation(ID, *typed)
+    row = {"id": 1} | {kind: value for kind, _, value, _ in TYPES}
+    target = target_of(spark, tmp_path, start, (1, "I", row))
+    texts = [replace(c, type="string", kind="text", source_type="text") for c in typed]
+    fresh = [
+        replace(c, name="new_" + c.name, attnum=c.attnum + 50, missing=text)
+        for c, (_, _, _, text) in zip(typed, TYPES, strict=True)
+    ]
+    target.alter("s.t", start, relation(ID, *texts, *fresh))
+    df = spark.read.format("delta").load(target.path("s.t"))
+    df = df.withColumn("new_timestamptz", df["new_timestamptz"].cast("timestamp_ntz"))
+    found = df.collect()[0].asDict()
+    for kind, _, value, text in TYPES:
+        assert found[kind] == text
+        plain = value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+        assert found["new_" + kind] == plain
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("float8/double", "text/string"), ("text/string", "int4/int"), ("json/string", "jsonb/string"),
+     ("int8/bigint", "int4/int"), ("timestamp/timestamp_ntz", "timestamptz/timestamp")],
+)  # fmt: skip
+def test_unfaithful_retypes_are_refused(spark: SparkSession, tmp_path: Path, old: str, new: str) -> None:
+    def column(text: str) -> Column:
+        kind, lake_type = text.split("/")
+        return Column("x", 2, kind, kind, lake_type)
+
+    target = target_of(spark, tmp_path, relation(ID, column(old)), (1, "I", {"id": 1}))
+    with pytest.raises(ApplyError, match="take a new baseline"):
+        target.alter("s.t", relation(ID, column(old)), relation(ID, column(new)))
+
+
+AWKWARD = [
+    Column('Say "Id"', 1, "bytea", "bytea", "binary", key=True),
+    Column("select", 2, "timestamp", "timestamp", "timestamp_ntz", key=True),
+    Column("x.y`z", 3, "float8", "float8", "double", key=True),
+    Column("Mixed Case; (odd)", 4, "text", "text", "string"),
+    Column("größe", 5, "numeric", "numeric", "decimal(38,10)"),
+]
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 0], ids=["task_local", "distributed"])
+def test_names_and_keys_of_any_kind(spark: SparkSession, tmp_path: Path, limit: int) -> None:
+    names = [c.name for c in AWKWARD]
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 123456)
+
+    def row(key: bytes, number: float, word: str) -> dict[str, Any]:
+        return dict(zip(names, (key, at, number, word, Decimal("1.5")), strict=True))
+
+    target = DeltaTarget(spark, str(tmp_path), app_id="x", local_limit_bytes=limit)
+    of = relation(*AWKWARD)
+    nan = float("nan")
+    target.apply(
+        batch_of(spark, of, [(1, "I", row(b"\x00", nan, "a")), (2, "I", row(b"\x00\xff", -0.0, "b"))])
+    )
+    target.apply(
+        batch_of(spark, of, [(3, "U", row(b"\x00", nan, "A")), (4, "U", row(b"\x00\xff", 0.0, "B"))])
+    )
+    target.apply(batch_of(spark, of, [(5, "I", row(b"", 1.0, "c")), (6, "D", row(b"\x00", nan, "A"))]))
+    found = spark.read.format("delta").load(target.path("s.t")).collect()
+    assert sorted((bytes(r[0]), r[3]) for r in found) == [(b"", "c"), (b"\x00\xff", "B")]
