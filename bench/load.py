@@ -126,22 +126,22 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
 # Deletes take every 20th order in turn and updates leave those alone, so each statement changes one row and
 # the number of changes is known without counting. Two sessions never want the same new or deleted order.
 _WORK = """
-create procedure bench.work(transactions int, accounts int, orders bigint, mine int) language plpgsql as $$
+create procedure bench.work(transactions int, account_rows int, order_rows bigint, mine int) language plpgsql as $$
 declare gone int := 0;
 begin
   for i in 0 .. transactions - 1 loop
     update bench.account set balance = balance + i % 1000 - 500, changed = now()
-      where id = 1 + floor(random() * accounts)::int;
+      where id = 1 + floor(random() * account_rows)::int;
     update bench.orders set amount = amount + 1, state = 'paid'
-      where id = floor(random() * (orders / 20))::bigint * 20 + 1 + floor(random() * 19)::int;
+      where id = floor(random() * (order_rows / 20))::bigint * 20 + 1 + floor(random() * 19)::int;
     insert into bench.orders values
-      (orders + 2 * i + mine + 1, 1 + i % accounts, i * 0.5, 'new', now(), md5(i::text));
+      (order_rows + 2 * i + mine + 1, 1 + i % account_rows, i * 0.5, 'new', now(), md5(i::text));
     if i % 2 = 0 then
       delete from bench.orders where id = 20 * (2 * gone + mine + 1);
       gone := gone + 1;
     else
       update bench.account set balance = balance - 1, changed = now()
-        where id = 1 + floor(random() * accounts)::int;
+        where id = 1 + floor(random() * account_rows)::int;
     end if;
     commit;
   end loop;

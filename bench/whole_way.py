@@ -22,6 +22,8 @@ from tailrace.control.task import Task
 from tailrace.sources.embedded import EmbeddedPostgres
 from tailrace.sources.pg_slot import name_of
 
+SLOT = peer.SLOT + "_way"  # slots belong to the server, not to a database
+
 
 @dataclass(frozen=True)
 class Drained:
@@ -62,14 +64,14 @@ def way(running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> list[Row]:
     task = tasks.load(file)
     say("baseline (not counted)")
     baseline = tasks.capture(file)
-    load.slot_for_peer(session, tables, peer.SLOT)
+    load.slot_for_peer(session, tables, SLOT)
     say(f"writing {sizes.transactions:,} transactions of four changes")
     backlog = Backlog("small", tables, load.small(url, sizes))
     ours = captured(file, backlog)
     done = drain(file, "all")
     _equal(session, task, tables)
-    theirs = peer.capture(backlog, url, peer.SLOT, folder)
-    load.drop_slot(session, peer.SLOT)
+    theirs = peer.capture(backlog, url, SLOT, folder)
+    load.drop_slot(session, SLOT)
     load.drop_slot(session, name_of(task.name))
     session.close()
     n, peak = backlog.changes, max(done.process.peak_mb, ours.process.peak_mb)

@@ -13,7 +13,8 @@ import pytest
 from tailrace import setup
 from tailrace.control import live
 from tailrace.control.task import Task, load
-from tailrace.demo import place
+from tailrace.demo import demo, place
+from tailrace.demo.play import Played, TableLine
 from tailrace.errors import ConfigError
 from tailrace.sources import open_source, opener
 from tailrace.sources.base import Finding
@@ -157,3 +158,16 @@ def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "new" / "demo").iterdir()] == [place.MARK]
     with pytest.raises(ConfigError, match="no demo was played"):
         place.server_of(tmp_path)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_demo_with_one_table_apart_says_so_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    lines = [TableLine("s.a", 2, 2, True, 5, 1.5), TableLine("s.b", 2, 1, False, 7, 2.0, "1 rows")]
+    played = Played("demo", "demo/demo.yaml", "demo/target", "demo/ct", tables=lines, position="0" * 40)
+    monkeypatch.setattr("tailrace.demo.play.play", lambda *args, **more: played)
+    assert not demo(tmp_path, seconds=1, scale=1, as_json=as_json)
+    said = capsys.readouterr().out
+    assert ('"equal": false' if as_json else "s.b differs: 1 rows") in said
+    assert as_json or "every target is equal" not in said

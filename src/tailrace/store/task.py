@@ -90,11 +90,11 @@ class _Storing:
             mine = changes & (relids == relid)
             for (start, layout), end in _ranges(table):
                 rows = np.flatnonzero(mine & (numbers >= start) & (numbers < end))
+                again = bool((numbers[rows] <= table.after).any())
                 for part in (rows[kinds[rows] != log.DDL], rows[kinds[rows] == log.DDL]):
                     if len(part):
-                        tracked.append(
-                            (part, self.store(batch.take(pa.array(part)), int(relid), table, layout))
-                        )
+                        mine_now = batch.take(pa.array(part))
+                        tracked.append((part, self.store(mine_now, int(relid), table, layout, again)))
         self.track(tracked, numbers)
 
     def note_commit(
@@ -116,30 +116,36 @@ class _Storing:
             }
 
     def store(
-        self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: Relation
+        self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: Relation, again: bool
     ) -> pa.RecordBatch:
-        """Writes change-table rows of the records the table does not have yet; gives their tracking rows."""
-        new = records.filter(pa.array(tracking.numbers(records["CHANGE_SEQ"]) > table.after))
+        """Writes change-table rows of the records the table does not have yet; gives their tracking rows.
+
+        What is counted is the whole batch, also rows that an interrupted attempt has written already
+        (`again`: there may be some): apply goes by the counts.
+        """
         counts = self.counts.setdefault(relid, dict.fromkeys((*images.COUNTS, "rows"), 0))
         field_maps = None
         if records["RECID"][0].as_py() == log.DDL:
-            rows = images.truncates(new, table.schema)
-            counts["T"] += new.num_rows
+            rows = images.truncates(records, table.schema)
+            counts["T"] += rows.num_rows
         else:
             decoded = images.decode(records, layout, table.schema)
-            field_maps = decoded.field_maps
-            rows = decoded.rows
-            if new.num_rows < records.num_rows:
-                rows = rows.filter(pa.array(tracking.numbers(rows[SEQ]) > table.after))
+            field_maps, rows = decoded.field_maps, decoded.rows
             for k, v in decoded.counts.items():
                 counts[k] += v
             self.keep(decoded.bad, records, table)
         counts["rows"] += rows.num_rows
-        if rows.num_rows:
-            if relid not in self.parts:
-                self.parts[relid] = lake.Part(table.path, table.schema, name="changes")
-            self.parts[relid].write(rows)
+        self.write(rows, relid, table, again)
         return tracking.rows(records, field_maps, table.table)
+
+    def write(self, rows: pa.RecordBatch, relid: int, table: TablePlan, again: bool) -> None:
+        if again:
+            rows = rows.filter(pa.array(tracking.numbers(rows[SEQ]) > table.after))
+        if not rows.num_rows:
+            return
+        if relid not in self.parts:
+            self.parts[relid] = lake.Part(table.path, table.schema, name="changes")
+        self.parts[relid].write(rows)
 
     def keep(self, bad: list[images.BadValue], records: pa.RecordBatch, table: TablePlan) -> None:
         for one in bad:
@@ -181,8 +187,9 @@ class _Storing:
 
     def results(self) -> list[dict[str, object]]:
         found: list[dict[str, object]] = []
-        for relid, part in self.parts.items():
-            found.append(_result("changes", part.close(), relid, self.counts[relid]))
+        for relid, counts in self.counts.items():
+            added = self.parts[relid].close() if relid in self.parts else None
+            found.append(_result("changes", added, relid, counts))
         if self.tracking is not None:
             found.append(_result("tracking", self.tracking.close()))
         if self.bad:

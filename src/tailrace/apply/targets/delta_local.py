@@ -21,7 +21,7 @@ from ..fold import KEPT, OP
 from .base import Outcome
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 RESULT = "inserted bigint, updated bigint, deleted bigint, missing bigint, version bigint, file string"
 _NAMES = ("inserted", "updated", "deleted", "missing", "version", "file")
@@ -131,9 +131,27 @@ class PartTask:
         )
 
 
+@dataclass(frozen=True)
+class _Named:
+    """Gives a task's batches their column names; on the way they have plain ones, because `mapInArrow` looks
+    columns up by name and stumbles over dots and back quotes."""
+
+    task: MergeTask | PartTask
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(b.rename_columns(list(self.names)) for b in batches)
+
+
+def _run(df: DataFrame, task: MergeTask | PartTask) -> list[Row]:
+    """Runs a task on every partition; collects one row of results each."""
+    plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
+    return plain.mapInArrow(_Named(task, tuple(df.columns)), RESULT).collect()
+
+
 def merge_local(df: DataFrame, task: MergeTask) -> Outcome:
     """Runs the merge of folded rows as one Spark job of one task."""
-    found = df.coalesce(1).mapInArrow(task, RESULT).collect()  # one row
+    found = _run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
         version = lake.commit(task.path, [], progress={task.app_id: task.upto})
         return Outcome(version=lake.version(task.path) if version is None else version, plan="task_local")
@@ -143,7 +161,7 @@ def merge_local(df: DataFrame, task: MergeTask) -> Outcome:
 
 def write_parts(df: DataFrame, task: PartTask) -> tuple[list[lake.AddedFile], Outcome]:
     """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
-    found = df.mapInArrow(task, RESULT).collect()  # one row a task
+    found = _run(df, task)
     total = {n: sum(r[n] for r in found) for n in ("inserted", "deleted", "missing")}
     return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], Outcome(**total)
 
