@@ -24,6 +24,7 @@ from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import ChangeTable, Column, Relation
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 PEER = "hand-written MERGE (row_number, DeltaTable.merge)"
@@ -106,7 +107,7 @@ def by_hand(spark: SparkSession, path: str) -> Side:
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
         newest = Window.partitionBy("id").orderBy(F.desc("header__change_seq"))
         last = changes.df.withColumn("n", F.row_number().over(newest)).where("n = 1")
-        values = {name: f"s.{name}" for name in NAMES}
+        values: dict[str, str | SparkColumn] = {name: f"s.{name}" for name in NAMES}
         (
             DeltaTable.forPath(spark, path).alias("t")
             .merge(last.alias("s"), "t.id = s.id")

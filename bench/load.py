@@ -119,6 +119,7 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
         (sizes.accounts, sizes.orders),
     )
     session.execute(_WORK)
+    session.execute("analyze")
     session.execute("checkpoint")
     return ("bench.account", "bench.orders")
 
@@ -127,21 +128,21 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
 # the number of changes is known without counting. Two sessions never want the same new or deleted order.
 _WORK = """
 create procedure bench.work(transactions int, account_rows int, order_rows bigint, mine int) language plpgsql as $$
-declare gone int := 0;
+declare gone int := 0; one int; another int; old bigint;
 begin
   for i in 0 .. transactions - 1 loop
-    update bench.account set balance = balance + i % 1000 - 500, changed = now()
-      where id = 1 + floor(random() * account_rows)::int;
-    update bench.orders set amount = amount + 1, state = 'paid'
-      where id = floor(random() * (order_rows / 20))::bigint * 20 + 1 + floor(random() * 19)::int;
+    one := 1 + floor(random() * account_rows);
+    another := 1 + floor(random() * account_rows);
+    old := floor(random() * (order_rows / 20))::bigint * 20 + 1 + floor(random() * 19)::int;
+    update bench.account set balance = balance + i % 1000 - 500, changed = now() where id = one;
+    update bench.orders set amount = amount + 1, state = 'paid' where id = old;
     insert into bench.orders values
       (order_rows + 2 * i + mine + 1, 1 + i % account_rows, i * 0.5, 'new', now(), md5(i::text));
     if i % 2 = 0 then
       delete from bench.orders where id = 20 * (2 * gone + mine + 1);
       gone := gone + 1;
     else
-      update bench.account set balance = balance - 1, changed = now()
-        where id = 1 + floor(random() * account_rows)::int;
+      update bench.account set balance = balance - 1, changed = now() where id = another;
     end if;
     commit;
   end loop;

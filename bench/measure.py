@@ -70,7 +70,7 @@ def say(text: str) -> None:
 
 
 def run(
-    command: Sequence[str | Path],
+    command: Sequence[object],
     *,
     log: Path,
     stdin: str = "",
@@ -102,6 +102,9 @@ def run(
         finally:
             watch.stop()
     seconds = time.monotonic() - clock
+    if watch.total:
+        kinds = ", ".join(f"{kind} {mb:,.0f} MB" for kind, mb in watch.megabytes().items())
+        say(f"  took {seconds:.1f} s; peak memory {watch.total / 2**20:,.0f} MB ({kinds})")
     if process.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
         what = f"{' '.join(words[-4:])} ended with {process.returncode}"
@@ -134,7 +137,7 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._over.wait(SAMPLE_S):
-            found = [_memory(pid) for pid in tree(self._pid)]
+            found = [m for m in map(_memory, tree(self._pid)) if m[1]]
             self.total = max(self.total, sum(now for _, now, _ in found))
             for kind, _, peak in found:
                 self.peaks[kind] = max(self.peaks.get(kind, 0), peak)
@@ -149,11 +152,11 @@ def tree(pid: int) -> list[int]:
     while todo:
         one = todo.pop()
         found.append(one)
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
-            try:
-                todo += [int(child) for child in task.read_text().split()]
-            except OSError:
-                continue  # it ended while we looked
+        try:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                todo += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue  # it ended while we looked
     return found
 
 

@@ -92,7 +92,7 @@ def main() -> int:
 
 def _all(benches: Benches, only: list[str]) -> Iterator[Row]:
     for name in only:
-        say(f"bench {name}")
+        say(f"bench {name} (load average {report.load_average():.2f})")
         bench: Callable[[], list[Row]] = getattr(benches, name)
         yield from bench()
 

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 import load
@@ -97,7 +100,7 @@ def way(running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> list[Row]:
     ]  # fmt: skip
 
 
-def _equal(session: psycopg.Connection[object], task: Task, tables: Sequence[str]) -> None:
+def _equal(session: psycopg.Connection[Any], task: Task, tables: Sequence[str]) -> None:
     """A fast wrong answer is no answer: rows and sums of both sides must be the same."""
     for table, column in zip(tables, ("balance", "amount"), strict=True):
         row = session.execute(f"select count(*), sum(id), sum({column}) from {table}").fetchone()
@@ -107,7 +110,5 @@ def _equal(session: psycopg.Connection[object], task: Task, tables: Sequence[str
             raise RuntimeError(f"{table}: the source has {row}, the target {here}")
 
 
-def _sum(rows: object, column: str) -> object:
-    import pyarrow.compute as pc
-
-    return pc.sum(rows[column]).as_py()  # type: ignore[index]
+def _sum(rows: pa.Table, column: str) -> object:
+    return pc.sum(rows[column]).as_py()

@@ -92,7 +92,7 @@ def run(
 def capture(
     task: TaskFile,
     once: Annotated[bool, typer.Option("--once", help="Stop at what is in the source's log now.")] = False,
-    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process is gone.")] = None,
     as_json: Json = False,
 ) -> None:
     """Capture a source's changes into LOG (no Spark, no JVM)."""
@@ -103,14 +103,14 @@ def capture(
 
     stop = threading.Event()
     stop_on_signals(stop)
-    if child:
-        _stop_with_parent(stop)
+    if parent is not None:
+        _stop_with_parent(stop, parent)
     wanted = load(task)
     Capture(wanted, once=once, stop=stop, reload=lambda: load(task)).run()
     state = live.read(wanted.run_path, "capture") or {}
     if as_json:
         _print_json(state)
-    elif not child:
+    elif parent is None:
         out.print(f"captured {state.get('records', 0):,} log records up to {state.get('position')}")
 
 
@@ -219,9 +219,8 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
-def _stop_with_parent(stop: threading.Event) -> None:
-    parent = os.getppid()
-
+def _stop_with_parent(stop: threading.Event, parent: int) -> None:
+    # The number comes from the parent itself: asked for here, it may be too late already.
     def watch() -> None:
         while os.getppid() == parent:
             if stop.wait(0.5):

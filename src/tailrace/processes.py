@@ -7,6 +7,7 @@ that was killed is started again: what it had not committed is captured again, t
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -41,7 +42,7 @@ class CaptureChild:
     def start(self) -> None:
         """Starts the process; its words go to `<home>/run/capture.log`."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--child"]
+        command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
         self._began = time.monotonic()
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,32 +107,48 @@ def test_kill_9_of_capture_and_of_spark_at_random_moments(tmp_path: Path, databa
         running = subprocess.Popen(
             [sys.executable, "-m", "tailrace", "run", str(path)], stdin=subprocess.DEVNULL
         )
-        end = time.monotonic() + 14 + chance.random() * 4
-        while time.monotonic() < end:
+        began = time.monotonic()
+        deaths = sorted(began + 2 + chance.random() * 12 for _ in range(2))
+        while time.monotonic() < began + 15:
             writer.transactions(3)
-            if chance.random() < 0.02:
+            time.sleep(0.05)
+            if deaths and time.monotonic() > deaths[0]:
+                deaths.pop(0)
                 kill(capture_of(running.pid))
         family = psutil.Process(running.pid).children(recursive=True)
         victim = running.pid if round_ % 2 == 0 else java_of(running.pid)
         kill(victim)
         if round_ % 2 == 0:
-            for one in family:  # what is left of a killed parent must end by itself
-                psutil.wait_procs([one], timeout=30)
-            assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+            # what is left of a killed parent must end by itself
+            psutil.wait_procs(family, timeout=30)
+            assert not [p for p in family if alive(p)]
         running.wait(60)
         writer.transactions(5)
     subprocess.run([sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=180)
     check(task, writer)
 
 
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def find(parent: int, is_it: Callable[[psutil.Process], bool]) -> int | None:
+    for process in psutil.Process(parent).children(recursive=True):
+        with suppress(psutil.Error):
+            if is_it(process):
+                return process.pid
+    return None
+
+
 def capture_of(parent: int) -> int | None:
-    return next((p.pid for p in psutil.Process(parent).children() if "capture" in p.cmdline()), None)
+    return find(parent, lambda p: p.ppid() == parent and "capture" in p.cmdline())
 
 
 def java_of(parent: int) -> int | None:
-    return next(
-        (p.pid for p in psutil.Process(parent).children(recursive=True) if p.name() == "java"), parent
-    )
+    return find(parent, lambda p: p.name() == "java")
 
 
 def kill(pid: int | None) -> None:

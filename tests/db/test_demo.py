@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -17,8 +20,15 @@ SHOP = ["Mixed Case", "customer", "document", "event", "orders", "product", "rea
 BENCH = ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"]
 
 
-def test_the_demo_proves_its_targets_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "demo"
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not below tmp_path: every pytest session that starts closes that folder to the server's own user."""
+    made = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+    yield made / "demo"
+    shutil.rmtree(made)
+
+
+def test_the_demo_proves_its_targets_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     equal = demo(folder, seconds=3, scale=1, as_json=True)
     said = json.loads(capsys.readouterr().out)
     tables = {t["table"]: t for t in said["tables"]}

@@ -17,7 +17,7 @@ from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import Column, Relation
 from tailrace.query.state import state_at
-from tailrace.testing.targets import Image, batch_of, change_table, count
+from tailrace.testing.images import Image, batch_of, change_table, count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

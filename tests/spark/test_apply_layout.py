@@ -14,7 +14,7 @@ from tailrace import lake
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import Column, Relation
 from tailrace.errors import ApplyError
-from tailrace.testing.targets import Image, batch_of
+from tailrace.testing.images import Image, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def test_values_as_text_and_missing_values(spark: SparkSession, tmp_path: Path) 
     target = target_of(spark, tmp_path, start, (1, "I", row))
     texts = [replace(c, type="string", kind="text", source_type="text") for c in typed]
     fresh = [
-        replace(c, name="new_" + c.name, attnum=c.attnum + 50, missing=text)
+        replace(c, name="new_" + c.name, attnum=c.attnum + 50, missing="t" if text == "true" else text)
         for c, (_, _, _, text) in zip(typed, TYPES, strict=True)
     ]
     target.alter("s.t", start, relation(ID, *texts, *fresh))

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.apply.fold import KEPT, OP, fold, images, refused
 from tailrace.apply.plan import UNKNOWN
-from tailrace.testing.targets import RELATION, Image, change_table, count, image, move
+from tailrace.testing.images import RELATION, Image, change_table, count, image, move
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -108,7 +108,7 @@ class Show:
 def _tables(played: Played) -> Group:
     title = f"rows of source and target at position {int(played.position[:16], 16):X}"
     shown = Table(title=title, title_justify="left")
-    for name in ("table", "source", "target", "equal", "changes stored", "changes/s"):
+    for name in ("table", "source", "target", "equal", "changes", "changes/s"):
         shown.add_column(name, no_wrap=True, justify="left" if name in ("table", "equal") else "right")
     for t in played.tables:
         equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
@@ -119,7 +119,7 @@ def _tables(played: Played) -> Group:
     shown.add_row("", "", "", "", f"{changes:,}", f"{rate:,.0f}")
     words = [Text(f"{t.table} differs: {t.differs}", "red") for t in played.tables if not t.equal]
     verdict = Text("every target is equal to its source, row by row (checksums)", "bold green")
-    note = Text("changes/s: from the first write until the last change was applied, writers included", "dim")
+    note = Text("changes: stored and applied; per second from the first write to the last apply", "dim")
     return Group(shown, *(words or [verdict]), note)
 
 

@@ -58,9 +58,10 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> 
     if _fits(table, have, before, after):
         return
     new = [c for c in after.columns if c.attnum not in old]
-    same = all(c.name in have and have[c.name] == arrow_type(c.type) for c in after.columns if c not in new)
-    fresh = all(c.missing is None and c.name not in have for c in new)
-    if same and fresh and len(have) + len(new) == len(after.columns):
+    stays = [c for c in after.columns if c.attnum in old]
+    same = {c.name: arrow_type(c.type) for c in stays} == have
+    renamed = any(old[c.attnum].name != c.name for c in stays)
+    if same and not renamed and all(c.missing is None and c.name not in have for c in new):
         lake.add_columns(path, list(schema_of(new)))
         return
     _rewrite(spark, path, table, before, after)

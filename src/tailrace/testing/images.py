@@ -1,0 +1,91 @@
+"""Change tables of literal images, for tests of whatever reads change tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from .. import mask, sequence
+from ..apply.plan import SPECIAL, TableBatch
+from ..change import HEADERS, OPERATIONS, PREFIX, ChangeTable, Column, Relation
+from ..laketypes import header_schema, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Image = tuple[int, str, Mapping[str, Any]]
+"""(change number, operation, values). Columns that values lack are absent in U, B and D, NULL in I."""
+
+ID = Column("id", 1, "integer", "int4", "int", key=True)
+V = Column("v", 2, "text", "text", "string")
+W = Column("Wide Word", 3, "numeric(12,2)", "numeric", "decimal(12,2)")
+RELATION = Relation(16384, "shop", "item", "d", (ID, V, W))
+KEYLESS = Relation(16385, "shop", "note", "f", (replace(ID, key=False), V))
+
+
+def change_table(spark: SparkSession, relation: Relation, rows: Sequence[Image]) -> ChangeTable:
+    """A change table with these images, in tailrace's own layout."""
+    names = [c.name for c in relation.columns]
+    headers = {name: [_header(name, names, row) for row in rows] for name in HEADERS}
+    schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
+    arrays = [pa.array(headers[n], schema.field(PREFIX + n).type) for n in HEADERS]
+    arrays += [_values(c, rows, schema) for c in relation.columns]
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    return ChangeTable(spark.createDataFrame(table), relation.key, names)
+
+
+def _values(column: Column, rows: Sequence[Image], schema: pa.Schema) -> pa.Array:
+    kind = schema.field(column.name).type
+    found = [row[2].get(column.name) for row in rows]
+    if pa.types.is_decimal(kind):
+        found = [None if v is None else Decimal(str(v)) for v in found]
+    return pa.array(found, kind)
+
+
+def _header(name: str, columns: Sequence[str], row: Image) -> object:
+    number, oper, values = row
+    if name == "column_mask":
+        there = [len(HEADERS) + i for i, c in enumerate(columns) if c in values]
+        return mask.encode(there) if oper in "UBD" and len(there) < len(columns) else None
+    known = {
+        "change_seq": sequence.make(2026010100000000, number),
+        "change_oper": oper,
+        "operation": OPERATIONS[oper],
+        "stream_position": f"{number:040X}",
+    }
+    return known.get(name)
+
+
+def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
+    """What occurs in these images, as a store counts it (keys: `SPECIAL`)."""
+    found = Counter(oper for _, oper, _ in rows)
+    befores = {number: values for number, oper, values in rows if oper == "B"}
+    for number, oper, values in rows:
+        if oper == "U":
+            old = befores.get(number, values)
+            found["key_changes"] += any(old.get(k) != values[k] for k in relation.key)
+            found["absent"] += any(c.name not in values for c in relation.columns)
+    return {k: found[k] for k in SPECIAL}
+
+
+def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upto: int = 0) -> TableBatch:
+    """A batch of these images, up to the last of them when not said otherwise."""
+    upto = upto or max(number for number, _, _ in rows)
+    return TableBatch(
+        relation.table, relation, change_table(spark, relation, rows), upto, count(relation, rows)
+    )
+
+
+def image(key: int | None, word: str | None) -> dict[str, Any]:
+    """A full image of `RELATION`."""
+    return {"id": key, "v": word, "Wide Word": 1.5}
+
+
+def move(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
+    """The two images of a key change."""
+    return [(number, "B", {"id": old}), (number, "U", new)]
