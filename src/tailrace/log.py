@@ -106,6 +106,16 @@ def layouts(relations: str) -> list[Layout]:
     return sorted(found, key=lambda one: (one.from_seq, one.from_position))
 
 
+def history(relations: str) -> dict[str, list[Layout]]:
+    """The relation history by table, each in order. A relation keeps the name it was first seen under."""
+    names: dict[int, str] = {}
+    found: dict[str, list[Layout]] = {}
+    for one in layouts(relations):
+        name = names.setdefault(one.relation.relid, one.relation.table)
+        found.setdefault(name, []).append(one)
+    return found
+
+
 def latest(history: Sequence[Layout]) -> dict[int, Relation]:
     """The newest layout of each relation id."""
     return {one.relation.relid: one.relation for one in history}

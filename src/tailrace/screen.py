@@ -27,7 +27,7 @@ def table(found: Status) -> Table:
         ("table", False), ("state", False), ("baseline rows", True), ("stored", True), ("inserted", True),
         ("updated", True), ("deleted", True), ("behind", True), ("position", False),
     ):  # fmt: skip
-        shown.add_column(name, justify="right" if right else "left", overflow="fold")
+        shown.add_column(name, justify="right" if right else "left", no_wrap=True)
     for t in found.tables:
         rows = "" if t.baseline_rows is None else f"{t.baseline_rows:,}"
         counts = (f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind))

@@ -11,14 +11,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import baseline, lake, log
-from .apply.applier import Segment, read_changes
+from .apply.applier import read_changes, segments
+from .apply.plan import SPECIAL
+from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .control import ledger
 from .control.task import Task
@@ -109,14 +111,20 @@ def validate(
             if catch_up is not None:
                 catch_up()
             _wait_stored(task, snapshot, timeout_s)
-            results = []
-            with ProcessPoolExecutor(task.baseline.workers, mp_context=get_context("spawn")) as pool:
-                for table in wanted:
+            with (
+                ProcessPoolExecutor(task.baseline.workers, mp_context=get_context("spawn")) as readers,
+                ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side,
+            ):
+
+                def one(table: str) -> TableResult:
                     progress(table)
                     relation = source.relation(table)
-                    left = _source_rows(task, spark, source, snapshot, relation, scratch / table, pool)
-                    right, overlaid = _target_rows(task, spark, table, relation, snapshot)
-                    results.append(_compare(table, relation, left, right, overlaid, buckets, samples))
+                    folder = scratch / lake.file_name(table)
+                    left = _source_rows(task, spark, source, snapshot, relation, folder, readers)
+                    right, overlaid = _target_rows(task, spark, table, snapshot)
+                    return _compare(table, relation, left, right, overlaid, buckets, samples)
+
+                results = list(side_by_side.map(one, wanted))
         return Report(snapshot.position.hex().upper(), results)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -167,9 +175,7 @@ def _read(spark: SparkSession, relation: Relation, files: list[str]) -> DataFram
     return spark.read.schema(ddl).parquet(*files)
 
 
-def _target_rows(
-    task: Task, spark: SparkSession, table: str, relation: Relation, snapshot: Snapshot
-) -> tuple[DataFrame, bool]:
+def _target_rows(task: Task, spark: SparkSession, table: str, snapshot: Snapshot) -> tuple[DataFrame, bool]:
     """The target's rows at the snapshot's position, and whether changes had to be laid over a version."""
     from pyspark.sql import functions as F
 
@@ -186,19 +192,23 @@ def _target_rows(
     if applied:
         version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
     base = spark.read.format("delta").option("versionAsOf", version).load(task.target_path(table))
-    upto = ledger.read_stored(task.control_path("stored"))[-1].upto
-    history = [one for one in log.layouts(task.relations_path) if one.relation.table == table]
-    current = history[-1].relation if history else relation
-    span = Segment(number, upto, taken.position, current, current)
-    changes = (
-        read_changes(spark, task.changes_path(table), span) if lake.exists(task.changes_path(table)) else None
-    )
-    if changes is None:
-        return base, False
-    between = changes.df.where(F.col(PREFIX + "stream_position") < limit)
-    if between.isEmpty():
-        return base, False
-    return state_at(base, changes.with_df(between), current), True
+    stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
+    upto = stored[-1].upto if stored else number
+    counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
+    history = [
+        one
+        for one in log.history(task.relations_path).get(table, [])
+        if one.from_position.hex().upper() < limit
+    ]
+    overlaid = False
+    for span in segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []:
+        if span.relation != span.before:
+            base, overlaid = reshaped(base, span.before, span.relation), True
+        changes = read_changes(spark, task.changes_path(table), span)
+        between = changes.df.where(F.col(PREFIX + "stream_position") < limit) if changes else None
+        if changes is not None and between is not None and not between.isEmpty():
+            base, overlaid = state_at(base, changes.with_df(between), span.relation, counts), True
+    return base, overlaid
 
 
 def _compare(

@@ -221,7 +221,7 @@ def replay(change_table: str, history: Sequence[log.Layout], start: Sequence[Row
     before: Row | None = None
     for change in changes:
         while coming and coming[0].from_seq <= change["header__change_seq"]:
-            layout, state = _relayout(layout, coming[0].relation, state), state
+            layout = _relayout(layout, coming[0].relation, state)
             coming.pop(0)
         oper, image = change["header__change_oper"], {c.name: change[c.name] for c in layout.columns}
         carried = change["header__column_mask"]

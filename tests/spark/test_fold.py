@@ -55,17 +55,17 @@ def test_a_before_image_of_the_same_key_changes_nothing(spark: SparkSession) -> 
 
 
 def test_what_the_target_keeps(spark: SparkSession) -> None:
-    rows = [(3, "U", {"id": 1, "Wide Word": 1}), (4, "U", image(2, "x")), (5, "U", {"id": 3, "v": "y"})]
+    rows = [(3, "U", {"id": 1, "Wide_Word": 1}), (4, "U", image(2, "x")), (5, "U", {"id": 3, "v": "y"})]
     found = folded(spark, *rows)
     assert found == {1: ("U", None, "010"), 2: ("U", "x", None), 3: ("U", "y", "001")}
 
 
 def test_absent_after_a_delete_is_null_not_kept(spark: SparkSession) -> None:
-    assert folded(spark, (3, "D", {"id": 1}), (4, "U", {"id": 1, "Wide Word": 1})) == {1: ("U", None, None)}
+    assert folded(spark, (3, "D", {"id": 1}), (4, "U", {"id": 1, "Wide_Word": 1})) == {1: ("U", None, None)}
 
 
 def test_nothing_before_a_truncate_counts(spark: SparkSession) -> None:
-    rows = [(3, "I", image(1, "a")), (4, "T", {}), (5, "U", {"id": 2, "Wide Word": 1})]
+    rows = [(3, "I", image(1, "a")), (4, "T", {}), (5, "U", {"id": 2, "Wide_Word": 1})]
     assert folded(spark, *rows) == {2: ("U", None)}
 
 

@@ -19,7 +19,7 @@ from ..change import PREFIX, ChangeTable, Relation
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
-from .plan import TableBatch
+from .plan import SPECIAL, TableBatch
 from .targets.base import Target
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
 APPLIED_APP = "tailrace/applied"
-_SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,8 @@ class Applier:
         for batch in batches:
             for table, mine in batch.tables.items():
                 if self._ready(table) and self._lags(table, batch):
-                    total = counts.setdefault(table, dict.fromkeys(_SPECIAL, 0))
-                    for k in _SPECIAL:
+                    total = counts.setdefault(table, dict.fromkeys(SPECIAL, 0))
+                    for k in SPECIAL:
                         total[k] += mine.get(k, 0)
         with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
             done = list(pool.map(lambda t: self._table(t, last.upto, counts[t]), sorted(counts)))
@@ -207,11 +206,7 @@ class Applier:
         if versions == self._versions:
             return
         self._versions = versions
-        names: dict[int, str] = {}
-        self._history = {}
-        for one in log.layouts(self._paths.relations):
-            name = names.setdefault(one.relation.relid, one.relation.table)
-            self._history.setdefault(name, []).append(one)
+        self._history = log.history(self._paths.relations)
         fresh = ledger.read_baselines(self._paths.baselines)
         for table, baseline in fresh.items():
             if self._baselines.get(table) != baseline:

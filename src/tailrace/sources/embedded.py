@@ -11,11 +11,14 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -105,9 +108,20 @@ class EmbeddedPostgres:
         atexit.unregister(self.stop)
         if (self.folder / "postmaster.pid").exists():
             self._command("pg_ctl", "-w", "-m", mode, "stop", check=False)
+            self._make_sure()
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
+
+    def _make_sure(self) -> None:
+        """Ends the server by signal when pg_ctl could not (its user may have lost the way to the folder)."""
+        left = self.folder / "postmaster.pid"
+        with suppress(FileNotFoundError, ProcessLookupError):
+            number = int(left.read_text().split()[0])
+            os.kill(number, signal.SIGQUIT)  # immediate: recovery at the next start
+            for _ in range(100):
+                os.kill(number, 0)
+                time.sleep(0.1)
 
     def restart(self) -> None:
         """Stops and starts: settings that need it come into force. The socket's address changes."""

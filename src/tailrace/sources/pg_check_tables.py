@@ -88,7 +88,7 @@ def tables(q: Question) -> Iterator[Finding]:
             )
         if ident == "n" or (ident == "d" and not keyed):
             yield warning(
-                "it has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
+                f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
                 where,
                 f"ALTER TABLE {sql} REPLICA IDENTITY {'DEFAULT' if keyed else 'FULL'}",
             )

@@ -42,10 +42,12 @@ def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
         return
     names = ", ".join(f"ONLY {quoted_table(table)}" for table in lacking)  # without ONLY: its children too
     if there is None:
-        session.execute(
-            f"CREATE PUBLICATION {quoted(publication)} {f'FOR TABLE {names} ' if names else ''}"
-            "WITH (publish_via_partition_root = true)"
-        )
+        options = "publish_via_partition_root = true"
+        if session.info.server_version >= 180000:
+            # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
+            options += ", publish_generated_columns = stored"
+        of = f"FOR TABLE {names} " if names else ""
+        session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}WITH ({options})")
     else:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
 

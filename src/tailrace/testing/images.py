@@ -23,7 +23,7 @@ Image = tuple[int, str, Mapping[str, Any]]
 
 ID = Column("id", 1, "integer", "int4", "int", key=True)
 V = Column("v", 2, "text", "text", "string")
-W = Column("Wide Word", 3, "numeric(12,2)", "numeric", "decimal(12,2)")
+W = Column("Wide_Word", 3, "numeric(12,2)", "numeric", "decimal(12,2)")
 RELATION = Relation(16384, "shop", "item", "d", (ID, V, W))
 KEYLESS = Relation(16385, "shop", "note", "f", (replace(ID, key=False), V))
 
@@ -83,7 +83,7 @@ def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upt
 
 def image(key: int | None, word: str | None) -> dict[str, Any]:
     """A full image of `RELATION`."""
-    return {"id": key, "v": word, "Wide Word": 1.5}
+    return {"id": key, "v": word, "Wide_Word": 1.5}
 
 
 def move(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:

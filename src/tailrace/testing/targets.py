@@ -35,7 +35,7 @@ class TargetConformance:
     """What every target must do. Subclasses give the fixture `target` and the method `rows`."""
 
     relation: Relation = RELATION
-    """Has columns id (key), v and one whose name needs quoting."""
+    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
 
     @pytest.fixture
     def target(self) -> Target:
@@ -165,24 +165,24 @@ class TargetConformance:
 
     def test_absent_columns(self, spark: SparkSession, filled: Target) -> None:
         rows = [
-            (4, "U", {"id": 1, "Wide Word": 2}),  # v from the target
+            (4, "U", {"id": 1, "Wide_Word": 2}),  # v from the target
             (5, "U", {"id": 2, "v": "B"}),
-            (6, "U", {"id": 2, "Wide Word": 3}),  # v from the image before
+            (6, "U", {"id": 2, "Wide_Word": 3}),  # v from the image before
             (7, "D", {"id": 3}),
             (8, "I", image(3, None)),
-            (9, "U", {"id": 3, "Wide Word": 4}),  # v is NULL since the insert
+            (9, "U", {"id": 3, "Wide_Word": 4}),  # v is NULL since the insert
         ]
         self.run(spark, filled, *rows)
         self.same(spark, filled, (1, "a", 2.0), (2, "B", 3.0), (3, None, 4.0))
 
     def test_absent_columns_follow_key_changes(self, spark: SparkSession, filled: Target) -> None:
         rows = [
-            *move(4, 1, {"id": 10, "Wide Word": 2}),  # v of 1, in the target
-            *move(5, 10, {"id": 11, "Wide Word": 3}),
-            *move(6, 2, {"id": 1, "Wide Word": 4}),  # v of 2 under the key that 1 had
+            *move(4, 1, {"id": 10, "Wide_Word": 2}),  # v of 1, in the target
+            *move(5, 10, {"id": 11, "Wide_Word": 3}),
+            *move(6, 2, {"id": 1, "Wide_Word": 4}),  # v of 2 under the key that 1 had
             (7, "U", {"id": 3, "v": "C"}),
-            *move(8, 3, {"id": 33, "Wide Word": 5}),  # v of the image before
-            (9, "U", {"id": 33, "Wide Word": 6}),
+            *move(8, 3, {"id": 33, "Wide_Word": 5}),  # v of the image before
+            (9, "U", {"id": 33, "Wide_Word": 6}),
         ]
         self.run(spark, filled, *rows)
         self.same(spark, filled, (11, "a", 3.0), (1, "b", 4.0), (33, "C", 6.0))

@@ -46,8 +46,8 @@ class DeltaTarget:
         app_id: under which name the progress stands in the tables' commits.
         local_limit_bytes: smaller tables are merged inside one task; a table that grows beyond gets deletion
             vectors and distributed plans, for good.
-        merge_memory_bytes: what one task-local merge may hold in memory before it spills to disk; None: no
-            limit.
+        merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
+            Spark. None: no limit.
     """
 
     def __init__(
@@ -146,7 +146,9 @@ class DeltaTarget:
         task = MergeTask(
             job.path, self._app, job.batch.upto, tuple(job.made.key), job.schema, folded.partial, self._memory
         )
-        return merge_local(folded.df, task)
+        done = merge_local(folded.df, task)
+        # Spark's MERGE sorts and spills; the table itself stays small, so it gets no deletion vectors.
+        return done or self._distributed(job, "merge", folded)
 
     def _parts(self, job: _Job, plan: str) -> Outcome:
         """Plans that write whole parts: tasks side by side, one commit by the driver."""
@@ -170,8 +172,8 @@ class DeltaTarget:
             return Outcome(version=job.table.version())
         return replace(done, deleted=deleted, version=version, plan=plan)
 
-    def _distributed(self, job: _Job, plan: str) -> Outcome:
-        folded = self._fold(job)
+    def _distributed(self, job: _Job, plan: str, folded: Folded | None = None) -> Outcome:
+        folded = folded or self._fold(job)
         relation, upto = job.batch.relation, job.batch.upto
         if plan == "replace_keys":
             done = delta_spark.replace_keys(folded, job.path, relation, self._app, upto)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 
 from ... import lake
 from ..fold import KEPT, OP
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 RESULT = "inserted bigint, updated bigint, deleted bigint, missing bigint, version bigint, file string"
 _NAMES = ("inserted", "updated", "deleted", "missing", "version", "file")
+TOO_LARGE = "too large"
 HAVE, NET = "header__have", "header__net"
 
 
@@ -38,8 +40,9 @@ def _result(**values: Any) -> pa.RecordBatch:
 class MergeTask:
     """Merges folded rows into a Delta table, in the one task that gets them all.
 
-    Rows are handed to delta-rs as a stream: what has to be held is its hash table, which spills beyond
-    `memory_bytes`. The commit carries the progress; a task that runs again sees it and does nothing.
+    Rows are handed to delta-rs as a stream; what it holds is a hash table of the changes. That cannot spill:
+    beyond `memory_bytes` delta-rs gives up, nothing is written, and the result says so (`TOO_LARGE`). The
+    commit carries the progress; a task that runs again sees it and does nothing.
     """
 
     path: str
@@ -56,7 +59,13 @@ class MergeTask:
         if reached is not None and reached >= self.upto:
             yield _result(version=table.version())
             return
-        counts = self._merge(table, self._stream(batches))
+        try:
+            counts = self._merge(table, self._stream(batches))
+        except DeltaError as error:
+            if "Resources exhausted" not in str(error):
+                raise
+            yield _result(file=TOO_LARGE)
+            return
         # delta-rs leaves out a commit that changes no row; the progress must be there all the same.
         if table.transaction_version(self.app_id) != self.upto:
             lake.commit(self.path, [], progress={self.app_id: self.upto})
@@ -149,13 +158,16 @@ def _run(df: DataFrame, task: MergeTask | PartTask) -> list[Row]:
     return plain.mapInArrow(_Named(task, tuple(df.columns)), RESULT).collect()
 
 
-def merge_local(df: DataFrame, task: MergeTask) -> Outcome:
-    """Runs the merge of folded rows as one Spark job of one task."""
+def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:
+    """Runs the merge of folded rows as one Spark job of one task; None when it is too large for its memory,
+    and nothing was written."""
     found = _run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
         version = lake.commit(task.path, [], progress={task.app_id: task.upto})
         return Outcome(version=lake.version(task.path) if version is None else version, plan="task_local")
     row = found[0]
+    if row["file"] == TOO_LARGE:
+        return None
     return Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
 
 
