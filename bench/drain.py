@@ -1,6 +1,8 @@
-"""Store, or store and apply, everything in a task's LOG, in a process of its own: `drain.py TASK store|all`.
+"""Store, or store and apply, what is in a task's LOG, in a process of its own: `drain.py TASK store|all`.
 
-Prints JSON: seconds the session took to start, and seconds of the work alone.
+It works off what is there and prints a line; for each line that it is sent it does so again, as a pipeline does
+that runs already. Lines are JSON: `{"start", "work"}`, seconds the session took to start (the first time) and
+seconds of the work.
 """
 
 from __future__ import annotations
@@ -15,17 +17,22 @@ from tailrace.spark import session
 
 
 def main(file: str, what: str) -> None:
-    """Drains one task."""
+    """Drains one task, and again whenever asked."""
     began = time.perf_counter()
     task = load(file)
     spark = session("bench", conf=task.spark)
     pipeline = Pipeline(task, spark)
-    ready = time.perf_counter()
-    if what == "store":
-        pipeline._finish(pipeline._store_query(once=True))  # the first half of `drain`
-    else:
-        pipeline.drain()
-    print(json.dumps({"start": ready - began, "work": time.perf_counter() - ready}))
+    start = time.perf_counter() - began
+    while True:
+        began = time.perf_counter()
+        if what == "store":
+            pipeline._finish(pipeline._store_query(once=True))  # the first half of `drain`
+        else:
+            pipeline.drain()
+        print(json.dumps({"start": start, "work": time.perf_counter() - began}), flush=True)
+        start = 0.0
+        if not sys.stdin.readline():
+            break
     spark.stop()
 
 

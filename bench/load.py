@@ -31,7 +31,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much each bench does."""
+    """How much each bench does; warm-ups do a `WARM`th of that first."""
 
     bulk: int  # rows inserted in `bulk`; as many updates, a third as many deletes
     accounts: int
@@ -40,17 +40,20 @@ class Sizes:
     one_transaction: int
 
 
+WARM = 10
 FULL = Sizes(300_000, 1_000_000, 2_000_000, 150_000, 5_000_000)
 QUICK = Sizes(30_000, 50_000, 100_000, 5_000, 200_000)
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Changes that wait in a server's log: the database they are in, its tables, and how many they are."""
+    """Changes that wait in a server's log: the tables they are of and how many they are. `warm` more were made
+    before them: both sides see those first and are not timed (JVMs get quick by working)."""
 
     name: str
     tables: tuple[str, ...]
     changes: int
+    warm: int = 0
 
 
 @contextmanager
@@ -77,9 +80,9 @@ def bulk_tables(session: psycopg.Connection[Any]) -> tuple[str, ...]:
     return ("bench.line",)
 
 
-def bulk(session: psycopg.Connection[Any], rows: int) -> int:
-    """The changes of `bulk`; how many."""
-    steps = [(k + 1, min(k + 1000, rows)) for k in range(0, rows, 1000)]
+def bulk(session: psycopg.Connection[Any], rows: int, start: int = 0) -> int:
+    """The changes of `bulk`, ids from `start` + 1 on; how many."""
+    steps = [(start + k + 1, start + min(k + 1000, rows)) for k in range(0, rows, 1000)]
     for low, high in steps:
         session.execute(
             "insert into bench.line select i, 'name ' || i, i * 1.25, now(), md5(i::text) "
@@ -127,10 +130,10 @@ def small_tables(session: psycopg.Connection[Any], sizes: Sizes) -> tuple[str, .
 # Deletes take every 20th order in turn and updates leave those alone, so each statement changes one row and
 # the number of changes is known without counting. Two sessions never want the same new or deleted order.
 _WORK = """
-create procedure bench.work(transactions int, account_rows int, order_rows bigint, mine int) language plpgsql as $$
-declare gone int := 0; one int; another int; old bigint;
+create procedure bench.work(start int, transactions int, account_rows int, order_rows bigint, mine int) language plpgsql as $$
+declare gone int := (start + 1) / 2; one int; another int; old bigint;
 begin
-  for i in 0 .. transactions - 1 loop
+  for i in start .. start + transactions - 1 loop
     one := 1 + floor(random() * account_rows);
     another := 1 + floor(random() * account_rows);
     old := floor(random() * (order_rows / 20))::bigint * 20 + 1 + floor(random() * 19)::int;
@@ -150,14 +153,16 @@ end $$
 """
 
 
-def small(url: str, sizes: Sizes) -> int:
-    """The changes of `small`, by two sessions side by side; how many."""
-    each = sizes.transactions // 2
+def small(url: str, sizes: Sizes, transactions: int, start: int = 0) -> int:
+    """The changes of `small`, by two sessions side by side; how many. `start`: transactions made before."""
+    each, first = transactions // 2, start // 2
 
     def work(mine: int) -> None:
         with psycopg.connect(url, autocommit=True) as session:
             session.execute("select setseed(%s)", (mine / 2,))
-            session.execute("call bench.work(%s, %s, %s, %s)", (each, sizes.accounts, sizes.orders, mine))
+            session.execute(
+                "call bench.work(%s, %s, %s, %s, %s)", (first, each, sizes.accounts, sizes.orders, mine)
+            )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, (0, 1)))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SAMPLE_S = 0.05
+FLEETING = 4  # samples
 
 
 @dataclass
@@ -69,47 +70,73 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-def run(
-    command: Sequence[object],
-    *,
-    log: Path,
-    stdin: str = "",
-    env: dict[str, str] | None = None,
-    core: int | None = None,
-    pass_on: bool = False,
-) -> Finished:
-    """Runs a command to its end, watching its memory; what it says on standard error goes to `log`.
+class Child:
+    """A process that is watched: it answers on standard output, a line at a time, until it is finished.
 
-    `core` pins it to one processor; with `pass_on` its standard error is ours (it tells its own progress).
-    RuntimeError, with the end of the log, when it fails.
+    Args:
+        command: the program and its arguments.
+        log: where its standard error goes; None: to ours (it tells its own progress).
+        core: the processor it is pinned to.
     """
-    began, clock = time.time(), time.monotonic()
-    words = [str(c) for c in command]
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        words = [sys.executable, "-c", _PINNED, str(core), *words]
-    with log.open("ab") as err:
-        process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=None if pass_on else err,
-            env={**os.environ, **(env or {})}, text=True,
-        )  # fmt: skip
-        watch = _Watch(process.pid)
+
+    def __init__(self, command: Sequence[object], *, log: Path | None, core: int | None = None) -> None:
+        self._words = [str(c) for c in command]
+        if core is not None and hasattr(os, "sched_setaffinity"):
+            self._words = [sys.executable, "-c", _PINNED, str(core), *self._words]
+        self._log = log
+        self.began, self._clock = time.time(), time.monotonic()
+        err = log.open("ab") if log else None
+        self._process = subprocess.Popen(
+            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True
+        )
+        if err:
+            err.close()
+        self._watch = _Watch(self._process.pid)
+
+    def ask(self, text: str = "") -> str:
+        """Sends a line, when there is one, and gives the next line of its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if text:
+            self._process.stdin.write(text + "\n")
+            self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self.finish()
+            raise RuntimeError(f"{self._words[-4:]} ended early")
+        return line
+
+    def finish(self, text: str = "") -> Finished:
+        """Sends the last it gets and waits for its end; RuntimeError, with its last words, when it fails."""
         try:
-            output, _ = process.communicate(stdin)
+            output, _ = self._process.communicate(text)
         except BaseException:
-            process.kill()
+            self.kill()
             raise
         finally:
-            watch.stop()
-    seconds = time.monotonic() - clock
-    if watch.total:
-        kinds = ", ".join(f"{kind} {mb:,.0f} MB" for kind, mb in watch.megabytes().items())
-        say(f"  took {seconds:.1f} s; peak memory {watch.total / 2**20:,.0f} MB ({kinds})")
-    if process.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-        what = f"{' '.join(words[-4:])} ended with {process.returncode}"
-        raise RuntimeError(f"{what}\n{output[-2000:]}\n{tail}")
-    return Finished(seconds, began, time.time(), output, watch.total / 2**20, watch.megabytes())
+            self._watch.stop()
+        seconds, total, peaks = (
+            time.monotonic() - self._clock,
+            self._watch.total / 2**20,
+            self._watch.megabytes(),
+        )
+        if self._process.returncode:
+            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:]) if self._log else ""
+            what = f"{' '.join(self._words[-4:])} ended with {self._process.returncode}"
+            raise RuntimeError(f"{what}\n{output[-2000:]}\n{tail}")
+        kinds = ", ".join(f"{kind} {mb:,.0f} MB" for kind, mb in peaks.items())
+        say(f"  took {seconds:.1f} s; peak memory {total:,.0f} MB ({kinds})")
+        return Finished(seconds, self.began, time.time(), output, total, peaks)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+def run(command: Sequence[object], *, log: Path | None, stdin: str = "", core: int | None = None) -> Finished:
+    """Runs a command to its end; arguments as `Child` has them."""
+    return Child(command, log=log, core=core).finish(stdin)
 
 
 _PINNED = (
@@ -136,8 +163,13 @@ class _Watch:
         return {kind: round(v / 2**20, 1) for kind, v in self.peaks.items()}
 
     def _run(self) -> None:
+        seen: dict[int, int] = {}
         while not self._over.wait(SAMPLE_S):
-            found = [m for m in map(_memory, tree(self._pid)) if m[1]]
+            alive = tree(self._pid)
+            seen = {pid: seen.get(pid, 0) + 1 for pid in alive}
+            # A child just forked shows its parent's memory as its own until it starts its program.
+            lasting = [pid for pid in alive if seen[pid] > FLEETING or pid == self._pid]
+            found = [m for m in map(_memory, lasting) if m[1]]
             self.total = max(self.total, sum(now for _, now, _ in found))
             for kind, _, peak in found:
                 self.peaks[kind] = max(self.peaks.get(kind, 0), peak)

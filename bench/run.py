@@ -31,14 +31,14 @@ from tailrace.sources.embedded import EmbeddedPostgres
 class Benches:
     """What benches share: the server, the sizes, a folder, and backlogs made when first asked for."""
 
-    def __init__(self, running: EmbeddedPostgres, folder: Path, quick: bool) -> None:
-        self.running, self.folder, self.quick = running, folder, quick
+    def __init__(self, running: EmbeddedPostgres, folder: Path, quick: bool, store: bool) -> None:
+        self.running, self.folder, self.quick, self._store = running, folder, quick, store
         self.sizes = load.QUICK if quick else load.FULL
 
     @cached_property
     def bulk(self) -> capture.Bulk:
         """The backlog `bulk`."""
-        return capture.Bulk(self.running, self.folder, self.sizes)
+        return capture.Bulk(self.running, self.folder, self.sizes, store=self._store)
 
     def capture(self) -> list[Row]:
         """Capture to LOG."""
@@ -78,7 +78,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with load.server(folder / "pg") as running:
-            rows = list(_all(Benches(running, folder, asked.quick), asked.only))
+            benches = Benches(running, folder, asked.quick, "store" in asked.only)
+            rows = list(_all(benches, asked.only))
     finally:
         if not asked.folder:
             shutil.rmtree(folder, ignore_errors=True)

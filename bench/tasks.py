@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import psycopg
 import yaml
 
 import measure
+from measure import say
 from tailrace.control.task import Task, load
 
 
@@ -32,6 +35,34 @@ def capture(file: Path) -> measure.Finished:
     """`tailrace capture --once`, as a user runs it."""
     command = [sys.executable, "-m", "tailrace", "capture", str(file), "--once"]
     return measure.run(command, log=file.with_suffix(".capture.log"))
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What the Spark half did: seconds from its start until it had done the warm-up, seconds of the work that
+    came then, its process."""
+
+    cold: float
+    work: float
+    process: measure.Finished
+
+
+class Drain:
+    """The Spark half of a task: started, and warm when this is made; the work is done by `again`."""
+
+    def __init__(self, file: Path, what: str) -> None:
+        say(f"{file.stem}: the Spark half ({what}) starts and works off the warm-up")
+        command = [sys.executable, measure.HERE / "drain.py", file, what]
+        self._file, self._what = file, what
+        self._child = measure.Child(command, log=file.with_suffix(".drain.log"))
+        found = json.loads(self._child.ask())
+        self._cold = found["start"] + found["work"]
+
+    def again(self) -> Drained:
+        """Stores (and applies) what is in LOG now, then ends."""
+        say(f"{self._file.stem}: {'store' if self._what == 'store' else 'store and apply'}")
+        found = json.loads(self._child.ask("again"))
+        return Drained(self._cold, found["work"], self._child.finish())
 
 
 class StreamStart:

@@ -17,11 +17,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from . import lake
 from .apply.targets.base import Target
+from .control import live
 from .control.ledger import STORE_APP, read_baselines
 from .control.task import Task
 from .sequence import number_of
 
 logger = logging.getLogger("tailrace.maintenance")
+
+_NAME = "maintenance"
 
 
 class Maintenance:
@@ -29,15 +32,16 @@ class Maintenance:
 
     def __init__(self, task: Task, target: Target) -> None:
         self._task, self._target = task, target
-        self._last = time.monotonic()
+        before = live.read(task.run_path, _NAME)
+        self._last = float(before["done"]) if before else 0.0
 
     def due(self) -> bool:
-        """Whether the cadence says it is time again."""
-        return time.monotonic() - self._last >= self._task.maintenance.every
+        """Whether the cadence says it is time again, counted over restarts."""
+        return time.time() - self._last >= self._task.maintenance.every
 
     def run(self, applied: int) -> None:
         """One round; `applied` is the change number up to which everything is applied."""
-        self._last = time.monotonic()
+        self._last = time.time()
         task, settings = self._task, self._task.maintenance
         stored = lake.progress(task.tracking_path, STORE_APP)
         trim_log(task.log_path, min(applied, stored), older_than_s=settings.keep_log)
@@ -51,6 +55,7 @@ class Maintenance:
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         for path in (task.log_path, task.relations_path):
             vacuum(path, settings.vacuum_after)
+        live.write(task.run_path, _NAME, {"done": self._last})
 
 
 def trim_log(log: str, upto: int, *, older_than_s: float) -> int:

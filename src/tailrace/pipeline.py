@@ -68,7 +68,8 @@ class Pipeline:
                 self._finish(make(once=True))
             # A baseline may have ended after the last tracking row was written: nothing would trigger it.
             self._note(self._applier.catch_up(self.stop))
-            self._maintenance.run(self._applier.recorded)
+            if self._maintenance.due():
+                self._maintenance.run(self._applier.recorded)
             self._tell("drained")
 
     def run(self) -> None:

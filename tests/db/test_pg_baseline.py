@@ -142,7 +142,7 @@ def test_values_come_typed_and_bad_ones_are_told(db: psycopg.Connection, make: M
         (part,) = source.parts(relation, 1000)
         ((batch, bad),) = list(source.read_part(snapshot, relation, part))
     assert batch.schema == schema_of(relation.columns)
-        assert batch.schema.names[:5] == ["id", "n", "d", "s", "b"]  # then g, where it is published
+    assert batch.schema.names[:5] == ["id", "n", "d", "s", "b"]  # then g, where it is published
     columns = batch.to_pydict()
     assert [str(n) for n in columns["n"]] == ["1.5", "None", "None"]
     assert [str(d) for d in columns["d"]] == ["2026-01-02", "9999-12-31", "None"]

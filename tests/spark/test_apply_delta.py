@@ -36,13 +36,14 @@ class TestTaskLocal(_Delta):
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        target = DeltaTarget(spark, str(tmp_path), app_id="test", merge_memory_bytes=1 << 20)
-        self.run(spark, target, (1, "I", image(-1, "a")), (2, "I", image(5, "b")))
-        assert self.run(spark, target, (3, "U", image(5, "c"))).plan == "task_local"
-        done = self.run(spark, target, *[(n, "I", image(n, "x" * 99)) for n in range(4, 30_000)])
-        assert (done.plan, done.inserted, done.updated) == ("merge", 29_995, 1)
+        target = DeltaTarget(spark, str(tmp_path), app_id="test", merge_memory_bytes=8 << 20)
+        rows = [(n, "I", image(n, "x" * 300)) for n in range(1, 30_001)]
+        self.run(spark, target, *rows)
+        assert self.run(spark, target, (40_000, "U", image(5, "c"))).plan == "task_local"
+        done = self.run(spark, target, *[(n + 50_000, "U", image(n, w["v"] + "y")) for n, _, w in rows])
+        assert (done.plan, done.inserted, done.updated) == ("merge", 0, 30_000)
         assert not target.size(self.relation.table).vectors
-        assert target.progress(self.relation.table) == 29_999
+        assert target.progress(self.relation.table) == 80_000
 
 
 class TestDistributed(_Delta):

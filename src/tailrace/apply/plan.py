@@ -18,7 +18,7 @@ PLANS: dict[str, str] = {
     "task_local": "one task merges the folded changes with delta-rs; no snapshot of the target in the JVM",
     "replace_all": "a truncate came: the rows folded after it become the whole target",
     "replace_keys": "full images and no deletes: Delta replaces rows by key, with deletion vectors",
-    "merge": "Spark MERGE, pruned to the batch's range of keys; also for a batch that a task has no memory for",
+    "merge": "Spark MERGE, pruned to the batch's range of keys; also when a task has not the memory",
     "bag": "a table without key: exactly as many copies of each full row are added or taken away as changes "
     "say; the target is rewritten",
 }

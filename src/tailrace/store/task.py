@@ -155,8 +155,8 @@ class _Storing:
                 raise ValueRangeError(
                     f"value {reason} (lake type {table.schema.field(one.column).type})",
                     where=f"table {table.table}, column {one.column}, change_seq {seq}",
-                    hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or the "
-                    f'column as text with `types: {{"{table.table}.{one.column}": string}}` before the baseline',
+                    hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or, before "
+                    f'the baseline, keep the column as text: `types: {{"{table.table}.{one.column}": string}}`',
                 )
             self.bad.append(
                 {
