@@ -59,7 +59,8 @@ def way(running: EmbeddedPostgres, folder: Path, sizes: Sizes) -> list[Row]:
     load.drop_slot(session, SLOT)
     load.drop_slot(session, name_of(task.name))
     session.close()
-    return _way_rows(backlog, ours, done, theirs, cold.seconds) + [
+    return [
+        *_way_rows(backlog, ours, done, theirs, cold.seconds),
         Row(
             "baseline of both tables, start of the process included",
             (sizes.accounts + sizes.orders) / baseline.seconds, "rows/s", peak_rss_mb=baseline.peak_mb,

@@ -13,6 +13,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 from . import lake
 from .change import Relation
 from .control.ledger import Baseline, write_baseline
-from .errors import ValueRangeError
+from .errors import SourceError, ValueRangeError
 from .laketypes import schema_of
 from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from .store.task import QUARANTINE_SCHEMA
@@ -117,7 +118,7 @@ def _table(
     while waiting:
         finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         for one in finished:
-            loaded = one.result()
+            loaded = _result(one, table)
             rows += loaded.rows
             bad += loaded.bad
             if loaded.added:
@@ -129,6 +130,18 @@ def _table(
     took = time.monotonic() - began
     position = snapshot.position.hex().upper()
     return Baseline(table, relation, position, rows, version or 0, now, took)
+
+
+def _result(one: Future[Loaded], table: str) -> Loaded:
+    try:
+        return one.result()
+    except BrokenProcessPool as error:
+        raise SourceError(
+            "a process that read a part of the baseline died",
+            where=table,
+            hint="was it killed for memory? lower baseline.workers or rows_per_part. In a script of your own, "
+            "start capture below `if __name__ == '__main__':`",
+        ) from error
 
 
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:

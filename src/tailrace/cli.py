@@ -42,6 +42,10 @@ def main() -> None:
     except TailraceError as error:
         err.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(1)
+    except ConnectionError as error:  # py4j's, when the JVM is gone
+        err.print(f"[red]error:[/] Spark's JVM is gone: {escape(str(error))}", highlight=False)
+        err.print("  hint: was it killed for memory? start again, nothing is lost")
+        sys.exit(1)
 
 
 def _version(wanted: bool) -> None:

@@ -156,7 +156,7 @@ class _Storing:
                     f"value {reason} (lake type {table.schema.field(one.column).type})",
                     where=f"table {table.table}, column {one.column}, change_seq {seq}",
                     hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or, before "
-                    f'the baseline, keep the column as text: `types: {{"{table.table}.{one.column}": string}}`',
+                    f'the baseline, keep it as text: `types: {{"{table.table}.{one.column}": string}}`',
                 )
             self.bad.append(
                 {
