@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -71,7 +73,9 @@ def run(
     done = []
     # spawn: a forked child would share the parent's replication connection and Arrow threads
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
+    ) as pool:
         for table in tables:
             if stopped():
                 break
@@ -139,9 +143,20 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
         raise SourceError(
             "a process that read a part of the baseline died",
             where=table,
-            hint="was it killed for memory? lower baseline.workers or rows_per_part. In a script of your own, "
+            hint="was it killed for memory? lower baseline.workers or rows_per_part. In your own script, "
             "start capture below `if __name__ == '__main__':`",
         ) from error
+
+
+def end_with(parent: int) -> None:
+    """Makes this worker process end when its parent is gone, however it went: nobody else would tell it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:

@@ -133,7 +133,7 @@ class Capture:
         for table in tables:
             self._state.baselines[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
         try:
-            with source.snapshot() as snapshot:
+            with source.snapshot(tables) as snapshot:
                 relations = [source.relation(t) for t in tables]
                 known = log.latest(log.layouts(task.relations_path))
                 log.record_layouts(

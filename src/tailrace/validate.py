@@ -7,6 +7,7 @@ compared by counts and checksums per bucket of keys; only buckets that differ ar
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -106,13 +107,13 @@ def validate(
         )
     scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
     try:
-        with source.snapshot() as snapshot:
+        with source.snapshot(wanted) as snapshot:
             source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
             if catch_up is not None:
                 catch_up()
             _wait_stored(task, snapshot, timeout_s)
             with (
-                ProcessPoolExecutor(task.baseline.workers, mp_context=get_context("spawn")) as readers,
+                _readers(task.baseline.workers) as readers,
                 ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side,
             ):
 
@@ -128,6 +129,12 @@ def validate(
         return Report(snapshot.position.hex().upper(), results)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _readers(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
+    )
 
 
 def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:

@@ -210,11 +210,17 @@ def _plain(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else repr(value)
 
 
-def replay(change_table: str, history: Sequence[log.Layout], start: Sequence[Row]) -> list[Row]:
-    """Reads a change table one row at a time, as the plainest consumer would, from a start state on."""
+def replay(
+    change_table: str, history: Sequence[log.Layout], start: Sequence[Row], position: str
+) -> list[Row]:
+    """Reads a change table one row at a time, as the plainest consumer would, from the start state that the
+    table had at a position on."""
     table = lake.read(change_table)
     names = table.column_names
-    changes = sorted(table.to_pylist(), key=lambda r: (r["header__change_seq"], r["header__change_oper"]))
+    changes = sorted(
+        (r for r in table.to_pylist() if r["header__stream_position"] >= position),
+        key=lambda r: (r["header__change_seq"], r["header__change_oper"]),
+    )
     coming = list(history)
     layout = coming.pop(0).relation
     state = [dict(r) for r in start]

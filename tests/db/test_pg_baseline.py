@@ -218,3 +218,27 @@ def test_rows_hidden_by_row_security_are_an_error(db: psycopg.Connection, databa
     finally:
         source.close()
         db.execute(f"drop owned by {name}; drop role {name}")
+
+
+def test_what_does_not_honour_snapshots_waits_or_is_noticed(
+    db: psycopg.Connection, make: Make, database: str
+) -> None:
+    db.execute("create table h (id int primary key); insert into h values (1)")
+    source = make()
+    source.prepare(["public.h"])
+    relation = source.relation("public.h")
+    db.execute("truncate h")  # after the slot's snapshot was exported, before anybody holds the table
+    db.execute("insert into h values (2)")
+    with source.snapshot(["public.h"]) as snapshot:
+        rows = [
+            r
+            for p in source.parts(relation, 100)
+            for b, _ in source.read_part(snapshot, relation, p)
+            for r in b.to_pylist()
+        ]
+        assert rows == [{"id": 2}]  # a newer snapshot: in the slot's own the table looks empty
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("set lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                other.execute("truncate h")
+    db.execute("truncate h")

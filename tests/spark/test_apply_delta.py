@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from tailrace import lake
+from tailrace.apply.fold import OP
+from tailrace.apply.targets import delta, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.testing.images import image
@@ -34,16 +38,46 @@ class TestTaskLocal(_Delta):
     limit = 1 << 30
 
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
-        self, spark: SparkSession, tmp_path: Path
+        self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        target = DeltaTarget(spark, str(tmp_path), app_id="test", merge_memory_bytes=8 << 20)
-        rows = [(n, "I", image(n, "x" * 300)) for n in range(1, 30_001)]
-        self.run(spark, target, *rows)
-        assert self.run(spark, target, (40_000, "U", image(5, "c"))).plan == "task_local"
-        done = self.run(spark, target, *[(n + 50_000, "U", image(n, w["v"] + "y")) for n, _, w in rows])
-        assert (done.plan, done.inserted, done.updated) == ("merge", 0, 30_000)
-        assert not target.size(self.relation.table).vectors
-        assert target.progress(self.relation.table) == 80_000
+        monkeypatch.setattr(delta, "merge_local", lambda *_: None)
+        done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
+        assert (done.plan, done.updated, done.deleted) == ("merge", 1, 1)
+        self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))
+        assert not filled.size(self.relation.table).vectors
+        assert filled.progress(self.relation.table) == 5
+
+    def test_a_task_says_when_its_memory_is_too_small(self, tmp_path: Path) -> None:
+        path, (done,) = merged(tmp_path, range(30_000), memory=1 << 20)
+        assert done["file"].to_pylist() == [delta_local.TOO_LARGE]
+        assert lake.progress(path, "test") == -1
+
+    @pytest.mark.parametrize("held", [0, 1 << 30])
+    def test_rows_are_held_or_streamed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    ) -> None:
+        monkeypatch.setattr(delta_local, "_HELD", held)
+        path, (done,) = merged(tmp_path, range(10, 40_010), memory=1 << 30)
+        assert (done["inserted"][0].as_py(), done["updated"][0].as_py()) == (10, 39_990)
+        assert lake.progress(path, "test") == 9
+        (again,) = merge_task(path, 1 << 30)([])
+        assert again["updated"][0].as_py() == 0
+
+
+SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
+
+
+def merge_task(path: str, memory: int) -> delta_local.MergeTask:
+    return delta_local.MergeTask(path, "test", 9, ("id",), SCHEMA, False, memory)
+
+
+def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.RecordBatch]]:
+    """Updates of those keys merged into a table of 40,000 rows, in this process."""
+    path = str(tmp_path / "t")
+    lake.append(path, pa.table({"id": range(40_000), "v": ["x" * 40] * 40_000}, schema=SCHEMA))
+    wanted = pa.schema([pa.field(OP, pa.string()), *SCHEMA])
+    rows = pa.table({OP: ["U"] * len(keys), "id": keys, "v": ["y" * 40] * len(keys)}, schema=wanted)
+    return path, list(merge_task(path, memory)(rows.to_batches(1_000)))
 
 
 class TestDistributed(_Delta):

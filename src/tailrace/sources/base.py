@@ -144,8 +144,9 @@ class LogSource(Protocol):
     def slot_is_new(self) -> bool:
         """Whether `prepare` began the stream anew, and nobody has taken its snapshot yet."""
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """A snapshot all baseline readers can share, from any process, until the context ends."""
+    def snapshot(self, tables: Sequence[str] = ()) -> AbstractContextManager[Snapshot]:
+        """A snapshot all readers can share, from any process, until the context ends. What the database does
+        outside of snapshots (truncates, rewrites) must not happen to `tables` meanwhile."""
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position (None: where the source keeps its own); `known` layouts are not

@@ -1,16 +1,12 @@
-"""What capture keeps at the source: a publication and a replication slot; and snapshots that fit the slot."""
+"""What capture keeps at the source: a publication and a replication slot."""
 
 from __future__ import annotations
 
 import re
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from ..errors import SourceError
-from .base import Snapshot
-from .pg_connect import Session, asking, connect, lsn, position_at, quoted, quoted_table
+from .pg_connect import Session, quoted, quoted_table
 
 _MOST = 63  # bytes of a PostgreSQL name
 
@@ -50,47 +46,6 @@ def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
         session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}WITH ({options})")
     else:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
-
-
-class SlotSnapshot:
-    """A slot just made, with the snapshot its making exported: good until this connection is closed.
-
-    Args:
-        url: the server.
-        slot: its name.
-        temporary: the slot goes with the connection.
-    """
-
-    def __init__(self, url: str, slot: str, *, temporary: bool = False, where: str = "") -> None:
-        self._session = connect(url, replication="database")
-        kind = "TEMPORARY " if temporary else ""
-        export = "(SNAPSHOT 'export')" if self._session.info.server_version >= 150000 else "EXPORT_SNAPSHOT"
-        try:
-            with asking(where):
-                row = self._session.execute(
-                    f"CREATE_REPLICATION_SLOT {quoted(slot)} {kind}LOGICAL pgoutput {export}"
-                ).fetchone()
-        except BaseException:
-            self._session.close()
-            raise
-        if row is None:
-            raise SourceError("the server made no slot", where=where, hint="see the server's log")
-        self.snapshot = Snapshot(row[2], position_at(lsn(row[1])))
-
-    def close(self) -> None:
-        """Gives up the snapshot, and the slot when it is temporary."""
-        self._session.close()
-
-
-@contextmanager
-def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
-    """A snapshot at a position of the log, by a slot that lives no longer than the context."""
-    suffix = f"_tmp_{secrets.token_hex(4)}"
-    made = SlotSnapshot(url, slot[: _MOST - len(suffix)] + suffix, temporary=True, where=where)
-    try:
-        yield made.snapshot
-    finally:
-        made.close()
 
 
 def log_end(session: Session) -> int:

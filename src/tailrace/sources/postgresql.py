@@ -1,6 +1,6 @@
 """PostgreSQL 14 to 18 as a live source, by logical replication (pgoutput): the `LogSource` of that name.
 
-The parts: `pg_checks` (can it work), `pg_slot` (publication, slot, snapshots), `pg_stream` (messages ->
+The parts: `pg_checks` (can it work), `pg_slot` (publication, slot), `pg_snapshot`, `pg_stream` (messages ->
 records), `pg_catalog` and `pg_layout` (layouts), `pg_baseline` (tables as of a snapshot).
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..change import Relation
 from ..errors import PositionError
 from ..wire.pgmessages import RelationMessage
-from . import pg_baseline, pg_catalog, pg_checks, pg_slot
+from . import pg_baseline, pg_catalog, pg_checks, pg_slot, pg_snapshot
 from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
 from .pg_check_tables import Question
 from .pg_connect import Session, address, asking, connect, lsn_of, position_at
@@ -58,7 +58,7 @@ class PostgresSource:
         self.where = f"{address(url)}, task {task}"
         self._side: Session | None = None
         self._lock = threading.Lock()
-        self._fresh: pg_slot.SlotSnapshot | None = None
+        self._fresh: pg_snapshot.SlotSnapshot | None = None
         self._stream = Stream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
@@ -98,7 +98,7 @@ class PostgresSource:
             if there.fetchone():
                 return False
         self._drop_fresh()
-        self._fresh = pg_slot.SlotSnapshot(self.url, self.slot, where=self.where)
+        self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, where=self.where)
         return True
 
     @property
@@ -107,16 +107,19 @@ class PostgresSource:
         return self._fresh is not None
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """A snapshot all baseline readers can share, and where the stream goes on after it."""
-        if self._fresh is None:
-            with pg_slot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
-                yield snapshot
-            return
-        try:
-            yield self._fresh.snapshot
-        finally:
-            self._drop_fresh()
+    def snapshot(self, tables: Sequence[str] = ()) -> Iterator[Snapshot]:
+        """A snapshot all readers can share, and where the stream goes on after it; while it lasts, `tables`
+        are neither truncated nor rewritten."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is not None:
+            with closing(fresh):
+                keeper = pg_snapshot.held(self.url, fresh.snapshot.name, tables, self.where)
+                if keeper is not None:
+                    with closing(keeper):
+                        yield fresh.snapshot
+                    return
+        with pg_snapshot.temporary_snapshot(self.url, self.slot, tables, self.where) as snapshot:
+            yield snapshot
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position; PositionError when slot or log are gone."""

@@ -20,7 +20,7 @@ from ..fold import Folded, Images, fold, images, refused, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose
 from . import delta_layout, delta_spark
 from .base import Outcome
-from .delta_local import NET, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_local import LEAST_MEMORY, NET, MergeTask, PartTask, info, merge_local, write_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,8 @@ class DeltaTarget:
         merge_memory_bytes: int | None = 1 << 30,
     ) -> None:
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
-        self._limits, self._memory = Limits(local_limit_bytes), merge_memory_bytes
+        self._limits = Limits(local_limit_bytes)
+        self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._beside: dict[str, SparkSession] = {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 RESULT = "inserted bigint, updated bigint, deleted bigint, missing bigint, version bigint, file string"
 _NAMES = ("inserted", "updated", "deleted", "missing", "version", "file")
 TOO_LARGE = "too large"
+_HELD = 256 << 20
+"""Rows of a merge up to this many bytes are held as they are; more are streamed."""
+LEAST_MEMORY = 64 << 20
+"""With less, delta-rs refuses even small merges, or waits for ever."""
 HAVE, NET = "header__have", "header__net"
 
 
@@ -40,9 +45,9 @@ def _result(**values: Any) -> pa.RecordBatch:
 class MergeTask:
     """Merges folded rows into a Delta table, in the one task that gets them all.
 
-    Rows are handed to delta-rs as a stream; what it holds is a hash table of the changes. That cannot spill:
-    beyond `memory_bytes` delta-rs gives up, nothing is written, and the result says so (`TOO_LARGE`). The
-    commit carries the progress; a task that runs again sees it and does nothing.
+    delta-rs holds a hash table of the changes, which cannot spill: beyond `memory_bytes` it gives up, nothing
+    is written, and the result says so (`TOO_LARGE`). The commit carries the progress; a task that runs again
+    sees it and does nothing.
     """
 
     path: str
@@ -60,7 +65,7 @@ class MergeTask:
             yield _result(version=table.version())
             return
         try:
-            counts = self._merge(table, self._stream(batches))
+            counts = self._merge(table, self._source(batches))
         except DeltaError as error:
             if "Resources exhausted" not in str(error):
                 raise
@@ -77,12 +82,21 @@ class MergeTask:
             version=table.version(),
         )
 
-    def _stream(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    def _source(self, batches: Iterable[pa.RecordBatch]) -> pa.Table | pa.RecordBatchReader:
+        """The rows as a table, or as a stream when they are many: a stream is read by a thread of delta-rs,
+        through Python, which is slower and needs care, so it is kept for what should not be held twice."""
         extra = [pa.field(OP, pa.string()), *([pa.field(KEPT, pa.string())] if self.partial else [])]
         wanted = pa.schema([*extra, *self.schema])
-        return pa.RecordBatchReader.from_batches(wanted, (_typed(b, wanted) for b in batches if b.num_rows))
+        rest = (_typed(b, wanted) for b in batches if b.num_rows)
+        held, size = [], 0
+        for batch in rest:
+            held.append(batch)
+            size += batch.nbytes
+            if size > _HELD:
+                return pa.RecordBatchReader.from_batches(wanted, chain(held, rest))
+        return pa.Table.from_batches(held, wanted)
 
-    def _merge(self, table: DeltaTable, source: pa.RecordBatchReader) -> dict[str, Any]:
+    def _merge(self, table: DeltaTable, source: pa.Table | pa.RecordBatchReader) -> dict[str, Any]:
         names = self.schema.names
         new = {_name(n): f"s.{_name(n)}" for n in names}
         changed = {_name(n): self._update(i, n) for i, n in enumerate(names) if n not in self.key}
@@ -91,6 +105,9 @@ class MergeTask:
             " AND ".join(f"t.{_name(k)} = s.{_name(k)}" for k in self.key),
             source_alias="s",
             target_alias="t",
+            # Not streamed, delta-rs takes the range of keys from the rows and passes over files; only for
+            # types whose ranges are sure to mean the same to all writers of statistics.
+            streamed_exec=isinstance(source, pa.RecordBatchReader) or not self._plain_keys(),
             max_spill_size=self.memory_bytes,
             commit_properties=CommitProperties(app_transactions=[Transaction(self.app_id, self.upto)]),
         )
@@ -98,6 +115,10 @@ class MergeTask:
         # A table of key columns only: a match changes nothing but still has to be one, or it is inserted.
         merge = merge.when_matched_update(changed or {_name(self.key[0]): f"s.{_name(self.key[0])}"})
         return merge.when_not_matched_insert(new, f"s.{_name(OP)} <> 'D'").execute()
+
+    def _plain_keys(self) -> bool:
+        kinds = [self.schema.field(k).type for k in self.key]
+        return all(pa.types.is_integer(k) or pa.types.is_date(k) for k in kinds)
 
     def _update(self, index: int, name: str) -> str:
         value = f"s.{_name(name)}"
