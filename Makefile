@@ -28,7 +28,7 @@ check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links
 	$(BIN)/python tools/check_links.py
 
 bench: $(JARS) ## measure against the peers; prints a table, writes bench/results/latest.json
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python bench/run.py $(ARGS)
 
 docs: $(INSTALLED) ## write the generated pages again (docs/types.md, docs/task-file.md)
 	@$(BIN)/python tools/make_docs.py

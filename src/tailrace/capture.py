@@ -18,12 +18,13 @@ from typing import Any
 from . import baseline, lake, log, sequence
 from .control import ledger, live
 from .control.task import Task
-from .errors import ConnectionLostError, SourceError, TailraceError
+from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
 from .sources import open_source
-from .sources.base import Finding, LogSource
+from .sources.base import Finding, LogSource, Snapshot
 
 logger = logging.getLogger("tailrace.capture")
 TASK_FILE_CHECK_S = 2.0
+BASELINE_TRIES = 20
 STATE_EVERY_S = 1.0
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -129,31 +130,56 @@ class Capture:
                 raise self._failed[0]
 
     def _baseline(self, source: LogSource, tables: list[str], ready: threading.Event) -> None:
-        task = self._task
         for table in tables:
             self._state.baselines[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
         try:
-            with source.snapshot(tables) as snapshot:
-                relations = [source.relation(t) for t in tables]
-                known = log.latest(log.layouts(task.relations_path))
-                log.record_layouts(
-                    task.relations_path,
-                    [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
-                )
-                ready.set()
-                if tables:
-                    baseline.run(
-                        source, snapshot, tables,
-                        target=task.target_path, record=task.control_path("baselines"),
-                        quarantine=task.control_path("quarantine"),
-                        workers=task.baseline.workers, rows_per_part=task.baseline.rows_per_part,
-                        keep_bad=task.on_bad_value == "quarantine",
-                        progress=self._baseline_progress, stopped=self.stop.is_set,
-                    )  # fmt: skip
+            self._baseline_until_done(source, tables, ready)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self._failed.append(error)
         finally:
             ready.set()
+
+    def _baseline_until_done(self, source: LogSource, tables: list[str], ready: threading.Event) -> None:
+        """A table that is truncated or rewritten while it is read is read again, in a new snapshot."""
+        task, left = self._task, tables
+        for attempt in range(BASELINE_TRIES):
+            try:
+                with source.snapshot() as snapshot:
+                    self._note_layouts(source, left)
+                    ready.set()
+                    if left:
+                        self._read_tables(source, snapshot, left)
+                return
+            except TableMovedError as error:
+                if attempt + 1 == BASELINE_TRIES:
+                    raise
+                logger.warning("%s; reading again", error.what)
+                done = ledger.read_baselines(task.control_path("baselines"))
+                left = [t for t in left if t not in done]
+
+    def _note_layouts(self, source: LogSource, tables: Sequence[str]) -> None:
+        relations = [source.relation(t) for t in tables]
+        known = log.latest(log.layouts(self._task.relations_path))
+        log.record_layouts(
+            self._task.relations_path,
+            [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
+        )
+
+    def _read_tables(self, source: LogSource, snapshot: Snapshot, tables: Sequence[str]) -> None:
+        task = self._task
+        baseline.run(
+            source,
+            snapshot,
+            tables,
+            target=task.target_path,
+            record=task.control_path("baselines"),
+            quarantine=task.control_path("quarantine"),
+            workers=task.baseline.workers,
+            rows_per_part=task.baseline.rows_per_part,
+            keep_bad=task.on_bad_value == "quarantine",
+            progress=self._baseline_progress,
+            stopped=self.stop.is_set,
+        )
 
     def _baseline_progress(self, at: baseline.BaselineProgress) -> None:
         state = "done" if at.parts_done == at.parts else "running"

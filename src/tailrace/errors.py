@@ -3,7 +3,9 @@
 TailraceError
 ├── ConfigError        a task file, option or environment that cannot work
 ├── SourceError        the source database refused, or is not set up for capture
-│   └── PositionError  a position that is gone, ahead of the log, or of another server
+│   ├── PositionError  a position that is gone, ahead of the log, or of another server
+│   ├── ConnectionLostError  the source went away; trying again is safe
+│   └── TableMovedError  a table was truncated or rewritten since the snapshot it is read in
 ├── FormatError        bytes or rows that are not what their format promises
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
@@ -64,6 +66,10 @@ class PositionError(SourceError):
 
 class ConnectionLostError(SourceError):
     """The source went away; trying again is safe: nothing was acknowledged that is not in LOG."""
+
+
+class TableMovedError(SourceError):
+    """A table was truncated or rewritten since the snapshot it is read in; a new snapshot is needed."""
 
 
 class FormatError(TailraceError):

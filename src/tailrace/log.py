@@ -233,7 +233,7 @@ class LogWriter:
             return np.empty(0, np.int64)
         micros = commit_time.cast(pa.int64()).to_numpy()
         starts = np.flatnonzero(np.r_[True, micros[1:] != micros[:-1]])
-        parts = np.array([sequence.time_part(int(m)) for m in micros[starts]], np.int64)
+        parts = sequence.time_parts(micros[starts])
         parts = np.maximum.accumulate(np.maximum(parts, self._time))
         self._time = int(parts[-1])
         return np.repeat(parts, np.diff(np.r_[starts, len(micros)]))

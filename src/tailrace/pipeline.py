@@ -213,7 +213,7 @@ def target_of(task: Task, spark: SparkSession) -> DeltaTarget:
     return DeltaTarget(
         spark,
         task.target.path,
-        app_id=f"tailrace/{task.name}",
+        app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
     )

@@ -7,8 +7,6 @@ so gaps between changes are normal (source: spec/qlik.md §1.2).
 
 from __future__ import annotations
 
-import datetime as dt
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,19 +17,23 @@ FIRST = "0" * WIDTH
 """Smaller than every real change sequence."""
 
 _THOUSANDS = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8).reshape(1000, 3)
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
-def time_part(commit_us: int) -> int:
-    """The 16 digits of a commit time, as an integer.
+def time_parts(commit_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The 16 digits of commit times (microseconds since 1970, UTC), as integers.
 
-    >>> time_part(0)
-    1970010100000000
-    >>> time_part(1_700_000_000_123_456)
-    2023111422132012
+    >>> time_parts(np.array([0, 1_700_000_000_123_456]))
+    array([1970010100000000, 2023111422132012])
     """
-    at = _EPOCH + dt.timedelta(microseconds=int(commit_us))
-    return int(at.strftime("%Y%m%d%H%M%S").rjust(14, "0")) * 100 + at.microsecond // 10_000
+    at = commit_us.astype("datetime64[us]")
+    months = at.astype("datetime64[M]")
+    day = (at.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64) + 1
+    month = months.astype(np.int64)
+    hundredths = commit_us % 86_400_000_000 // 10_000
+    seconds = hundredths // 100
+    date = (1970 + month // 12) * 10_000 + (month % 12 + 1) * 100 + day
+    clock = seconds // 3600 * 10_000 + seconds // 60 % 60 * 100 + seconds % 60
+    return np.asarray(date * 100_000_000 + clock * 100 + hundredths % 100)
 
 
 def make(time: int, number: int) -> str:

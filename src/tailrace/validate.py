@@ -25,7 +25,7 @@ from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .control import ledger
 from .control.task import Task
-from .errors import ConfigError, PositionError
+from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _CHANGE = "_change"
+TRIES = 10
+"""How often a validation begins anew because a table was truncated or rewritten while it was read."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ def validate(
 ) -> Report:
     """Compares source and target of a task, table by table.
 
-    `catch_up` is called once when no process of the task is running (it must store what the source has);
-    otherwise validation waits until the running task has stored up to the snapshot's position, at most
-    `timeout_s` seconds (PositionError). `progress` is told the table being compared.
+    `catch_up` is called before and after the snapshot when no process of the task is running (it must store
+    and apply what the source has). Otherwise validation waits until the running task has stored up to the
+    snapshot's position, at most `timeout_s` seconds (PositionError). `progress` is told each table.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
     wanted = list(tables) or sorted(baselines)
@@ -105,30 +107,56 @@ def validate(
             where=task.name,
             hint=f"start `tailrace run` for {task.name}",
         )
-    scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
-    try:
-        with source.snapshot(wanted) as snapshot:
-            source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
-            if catch_up is not None:
-                catch_up()
-            _wait_stored(task, snapshot, timeout_s)
-            with (
-                _readers(task.baseline.workers) as readers,
-                ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side,
-            ):
+    if catch_up is not None:
+        catch_up()
+    for attempt in range(TRIES):
+        scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
+        try:
+            with source.snapshot() as snapshot:
+                return _at(
+                    task, spark, source, snapshot, wanted, scratch, catch_up,
+                    timeout_s, buckets, samples, progress,
+                )  # fmt: skip
+        except TableMovedError:
+            if attempt + 1 == TRIES:
+                raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    raise AssertionError("unreachable")
 
-                def one(table: str) -> TableResult:
-                    progress(table)
-                    relation = source.relation(table)
-                    folder = scratch / lake.file_name(table)
-                    left = _source_rows(task, spark, source, snapshot, relation, folder, readers)
-                    right, overlaid = _target_rows(task, spark, table, snapshot)
-                    return _compare(table, relation, left, right, overlaid, buckets, samples)
 
-                results = list(side_by_side.map(one, wanted))
-        return Report(snapshot.position.hex().upper(), results)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _at(
+    task: Task,
+    spark: SparkSession,
+    source: LogSource,
+    snapshot: Snapshot,
+    wanted: Sequence[str],
+    scratch: Path,
+    catch_up: Callable[[], None] | None,
+    timeout_s: float,
+    buckets: int,
+    samples: int,
+    progress: Callable[[str], None],
+) -> Report:
+    """Validation at one snapshot. The source is read first: the less can be truncated under us."""
+    source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
+    relations = {table: source.relation(table) for table in wanted}
+    with _readers(task.baseline.workers) as readers:
+        lefts = {
+            t: _source_rows(task, spark, source, snapshot, r, scratch / lake.file_name(t), readers)
+            for t, r in relations.items()
+        }
+    if catch_up is not None:
+        catch_up()
+    _wait_stored(task, snapshot, timeout_s)
+
+    def one(table: str) -> TableResult:
+        progress(table)
+        right, overlaid = _target_rows(task, spark, table, snapshot)
+        return _compare(table, relations[table], lefts[table], right, overlaid, buckets, samples)
+
+    with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
+        return Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
 
 
 def _readers(workers: int) -> ProcessPoolExecutor:
@@ -198,6 +226,10 @@ def _target_rows(task: Task, spark: SparkSession, table: str, snapshot: Snapshot
     version, number = taken.version, -1
     if applied:
         version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
+    # What others did to the target since counts, too: the newest version, if no later change is in it.
+    newest = lake.version(task.target_path(table))
+    if lake.progress(task.target_path(table), task.apply_app) == number and newest > version:
+        version = newest
     base = spark.read.format("delta").option("versionAsOf", version).load(task.target_path(table))
     stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
     upto = stored[-1].upto if stored else number

@@ -3,6 +3,9 @@
 Per key the last image wins; one window, no join. A key change needs none either: its B row, which holds the
 old key and sorts directly before its U, counts as a delete of that key. Chains and swaps of keys follow.
 Images that do not carry every column take the long way (`keychange.py`).
+
+This needs keys that are unique after every single change. A key that the source checks only at the end of a
+transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) may not be used as row key.
 """
 
 from __future__ import annotations

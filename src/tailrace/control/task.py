@@ -82,6 +82,11 @@ class Task(Settings):
         return self._folder
 
     @property
+    def apply_app(self) -> str:
+        """App id under which targets keep the change number that was applied."""
+        return f"tailrace/{self.name}"
+
+    @property
     def log_path(self) -> str:
         """LOG (Delta)."""
         return f"{self.home}/log"

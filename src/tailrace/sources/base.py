@@ -144,9 +144,8 @@ class LogSource(Protocol):
     def slot_is_new(self) -> bool:
         """Whether `prepare` began the stream anew, and nobody has taken its snapshot yet."""
 
-    def snapshot(self, tables: Sequence[str] = ()) -> AbstractContextManager[Snapshot]:
-        """A snapshot all readers can share, from any process, until the context ends. What the database does
-        outside of snapshots (truncates, rewrites) must not happen to `tables` meanwhile."""
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """A snapshot all readers can share, from any process, until the context ends."""
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position (None: where the source keeps its own); `known` layouts are not
@@ -173,7 +172,8 @@ class LogSource(Protocol):
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
     ) -> Iterator[BaselineBatch]:
-        """The rows of one piece as of the snapshot."""
+        """The rows of one piece as of the snapshot; TableMovedError when the database cannot give them any
+        more (truncated or rewritten since)."""
 
     def part_reader(self) -> Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]:
         """`read_part` as a picklable function, for worker processes."""

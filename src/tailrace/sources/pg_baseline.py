@@ -14,6 +14,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from ..change import Relation
+from ..errors import TableMovedError
 from ..wire import pgcopy
 from .base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from .pg_connect import Session, address, connect, literal, quoted, refused
@@ -54,6 +55,14 @@ class PartReader:
         return read_part(self.url, snapshot.name, relation, part)
 
 
+_MOVED = """
+select not exists (select from pg_class where oid = {leaf}::regclass
+                   and relfilenode = pg_relation_filenode({leaf}::regclass))
+"""
+"""TRUNCATE and rewriting ALTER TABLE do not honour snapshots: a table looks empty in an older one. pg_class
+is read in the snapshot, the function is not; the lock before keeps both as they are."""
+
+
 def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
     """The rows of one piece, in batches of about 16 MiB of text.
 
@@ -64,7 +73,8 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
         part: which piece.
 
     Raises:
-        SourceError: the snapshot has ended, a privilege is missing, the table was dropped.
+        TableMovedError: the table was truncated, rewritten or dropped since the snapshot.
+        SourceError: the snapshot has ended, a privilege is missing.
     """
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
@@ -72,11 +82,20 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
         for statement in (
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
+            f"LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE",
+            _MOVED.format(leaf=literal(part.leaf)),
             _copy(relation, part),
         ):
             result = pg.exec_(statement.encode())
-            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT):
-                state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
+            if gone or state == b"42P01":
+                raise TableMovedError(
+                    f"{part.leaf} was truncated, rewritten or dropped since the snapshot",
+                    where=where,
+                    hint="it is read again in a new snapshot; if this goes on, let such statements rest",
+                )
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK):
                 raise refused(pg.get_error_message(), state.decode() if state else None, where)
         try:
             for data in _texts(pg):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from ..errors import SourceError
 from .base import Snapshot
-from .pg_connect import Session, asking, connect, literal, lsn, position_at, quoted, quoted_table
+from .pg_connect import asking, connect, lsn, position_at, quoted
 
 MOST = 63  # bytes of a PostgreSQL name
-_TRIES = 10
 
 
 class SlotSnapshot:
@@ -44,57 +43,10 @@ class SlotSnapshot:
         self._session.close()
 
 
-_MOVED = """
-select count(*) from pg_class c
-where c.relkind = 'r' and pg_relation_filenode(c.oid) is distinct from c.relfilenode
-  and c.oid in (select relid from unnest(%s::text[]) name, pg_partition_tree(name::regclass)
-                union select name::regclass from unnest(%s::text[]) name)
-"""
-"""Tables whose file is another one than the snapshot knows (pg_class is read in the snapshot, the function is
-not): truncated or rewritten since, they look empty in it."""
-
-
-def held(url: str, snapshot: str, tables: Sequence[str], where: str) -> Session | None:
-    """A session that keeps tables as the snapshot sees them, until it is closed; None when it is too late.
-
-    TRUNCATE and rewriting ALTER TABLE do not honour snapshots. A lock (ACCESS SHARE, as pg_dump takes it)
-    keeps them out; one that came before the lock is noticed.
-    """
-    session = connect(url)
-    names = [quoted_table(table) for table in tables]
-    try:
-        with asking(where):
-            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            session.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-            if names:
-                session.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS SHARE MODE")
-            moved = session.execute(_MOVED, (names, names)).fetchone()
-    except BaseException:
-        session.close()
-        raise
-    if moved and moved[0]:
-        session.close()
-        return None
-    return session
-
-
 @contextmanager
-def temporary_snapshot(url: str, slot: str, tables: Sequence[str], where: str) -> Iterator[Snapshot]:
+def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
     """A snapshot at a position of the log, by a slot that lives no longer than the context."""
     suffix = f"_tmp_{secrets.token_hex(4)}"
-    for _ in range(_TRIES):
-        made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, temporary=True, where=where)
-        try:
-            keeper = held(url, made.snapshot.name, tables, where)
-            if keeper is None:
-                continue
-            with closing(keeper):
-                yield made.snapshot
-            return
-        finally:
-            made.close()
-    raise SourceError(
-        f"tables were truncated or rewritten each of {_TRIES} times that they were to be read",
-        where=where,
-        hint="try again when such statements come less often",
-    )
+    made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, temporary=True, where=where)
+    with closing(made):
+        yield made.snapshot

@@ -107,19 +107,15 @@ class PostgresSource:
         return self._fresh is not None
 
     @contextmanager
-    def snapshot(self, tables: Sequence[str] = ()) -> Iterator[Snapshot]:
-        """A snapshot all readers can share, and where the stream goes on after it; while it lasts, `tables`
-        are neither truncated nor rewritten."""
+    def snapshot(self) -> Iterator[Snapshot]:
+        """A snapshot all readers can share, and where the stream goes on after it."""
         fresh, self._fresh = self._fresh, None
         if fresh is not None:
             with closing(fresh):
-                keeper = pg_snapshot.held(self.url, fresh.snapshot.name, tables, self.where)
-                if keeper is not None:
-                    with closing(keeper):
-                        yield fresh.snapshot
-                    return
-        with pg_snapshot.temporary_snapshot(self.url, self.slot, tables, self.where) as snapshot:
-            yield snapshot
+                yield fresh.snapshot
+        else:
+            with pg_snapshot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
+                yield snapshot
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position; PositionError when slot or log are gone."""

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+PRUNED_FILES = 16
+"""From so many files on, a MERGE is told the batch's range of keys: finding it costs a job of its own."""
+
+
 @dataclass(frozen=True)
 class _Job:
     """A batch on its way: the open table, the change rows made ready, and the schema to write."""
@@ -182,7 +186,8 @@ class DeltaTarget:
             if job.batch.table not in self._beside:
                 self._beside[job.batch.table] = delta_spark.beside(self._spark)
             beside = self._beside[job.batch.table]
-            done = delta_spark.merge(beside, folded, job.made, job.path, relation, self._app, upto)
+            pruned = job.made if len(job.table.file_uris()) >= PRUNED_FILES else None
+            done = delta_spark.merge(beside, folded, pruned, job.path, relation, self._app, upto)
         if lake.progress(job.path, self._app) < upto:  # a MERGE that changes no row may leave no commit
             done = replace(
                 done, version=lake.commit(job.path, [], progress={self._app: upto}) or done.version

@@ -65,13 +65,21 @@ def replace_keys(folded: Folded, path: str, relation: Relation, app_id: str, upt
 
 
 def merge(
-    spark: SparkSession, folded: Folded, made: Images, path: str, relation: Relation, app_id: str, upto: int
+    spark: SparkSession,
+    folded: Folded,
+    pruned: Images | None,
+    path: str,
+    relation: Relation,
+    app_id: str,
+    upto: int,
 ) -> Outcome:
-    """Spark's MERGE, pruned to the range of keys in the batch; `spark` is a session from `beside`."""
+    """Spark's MERGE, pruned to the range of keys in `pruned` when given; `spark` is from `beside`."""
     from delta.tables import DeltaTable as SparkTable
 
     names = [c.name for c in relation.columns]
-    same = " AND ".join([f"t.{quote(k)} = s.{quote(k)}" for k in relation.key] + key_range(made, relation))
+    same = " AND ".join([f"t.{quote(k)} = s.{quote(k)}" for k in relation.key])
+    if pruned is not None:
+        same = " AND ".join([same, *key_range(pruned, relation)])
     new: dict[str, str | Column] = {quote(n): f"s.{quote(n)}" for n in names}
     changed: dict[str, str | Column] = {
         quote(n): _update(i, n, folded.partial) for i, n in enumerate(names) if n not in relation.key
