@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from . import lake, sequence
 from .change import Relation
@@ -95,6 +96,21 @@ def state(log: str) -> LogState:
         return LogState(None, 0, 0)
     raw = b"".join(w.to_bytes(7, "big") for w in words)
     return LogState(raw[:POSITION_BYTES], lake.progress(log, _NUMBER), lake.progress(log, _TIME))
+
+
+def version_after(log: str, number: int) -> int:
+    """The first version of LOG that has records after a change number; the newest when none has.
+
+    Older versions are not needed by who has stored that far, and their files may be gone.
+    """
+    newest = DeltaTable(log)
+    low = min((int(h["version"]) for h in newest.history()), default=0)
+    high = newest.version()
+    while low < high:
+        middle = (low + high) // 2
+        reached = DeltaTable(log, version=middle).transaction_version(_NUMBER)
+        low, high = (low, middle) if (reached or 0) > number else (middle + 1, high)
+    return low
 
 
 def layouts(relations: str) -> list[Layout]:

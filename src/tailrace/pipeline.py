@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-
 from . import lake, log
 from .apply.applier import Applier, ApplyPaths
 from .apply.targets.delta import DeltaTarget
@@ -94,7 +92,8 @@ class Pipeline:
         task = self._task
         records = (
             self._spark.readStream.format("delta")
-            .option("startingVersion", _first_version(task.log_path))
+            # Only without a checkpoint; and not from a snapshot, whose files come in no order of commits.
+            .option("startingVersion", log.version_after(task.log_path, self._store.reached))
             .option("maxBytesPerTrigger", task.store.max_bytes)
             .option("ignoreDeletes", "true")  # retention takes whole files away, long after they were read
             .load(task.log_path)
@@ -105,7 +104,7 @@ class Pipeline:
         task = self._task
         rows = (
             self._spark.readStream.format("delta")
-            .option("startingVersion", _first_version(task.tracking_path))
+            .option("startingVersion", lake.version(task.tracking_path))
             .option("ignoreDeletes", "true")
             .load(task.tracking_path)
         )
@@ -200,12 +199,6 @@ class _Seen:
                 "running_seconds": time.monotonic() - self._began,
                 "tables": {t: dict(v) for t, v in sorted(self._tables.items())},
             }
-
-
-def _first_version(table: str) -> int:
-    """The oldest commit a stream without checkpoint can begin at. Not the snapshot: its files come in no
-    order that a commit had, and batches must end where transactions do."""
-    return min((int(h["version"]) for h in DeltaTable(table).history()), default=0)
 
 
 def target_of(task: Task, spark: SparkSession) -> DeltaTarget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from deltalake import DeltaTable
 
 from tailrace import lake
 from tailrace.apply.targets.delta import DeltaTarget
@@ -93,6 +95,28 @@ def test_a_crash_at_any_write_changes_nothing(
     crash_at(-1, False)
     drain(task, spark)
     assert crashes >= 6
+    check(task, writer)
+
+
+def test_lost_checkpoints_and_a_trimmed_log_cost_nothing(
+    tmp_path: Path, database: str, spark: object
+) -> None:
+    task = load(write_task(tmp_path, database))
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute(SCHEMA)
+    writer = Writer(database, 13)
+    writer.transactions(10)
+    for _ in range(3):
+        drain(task, spark)
+        writer.transactions(15)
+        shutil.rmtree(task.checkpoint_path("store"), ignore_errors=True)
+        shutil.rmtree(task.checkpoint_path("apply"), ignore_errors=True)
+        # what retention and vacuum leave of LOG after a week: the files in force
+        kept = {Path(p).name for p in DeltaTable(task.log_path).file_uris()}
+        for file in Path(task.log_path).glob("*.parquet"):
+            if file.name not in kept:
+                file.unlink()
+    drain(task, spark)
     check(task, writer)
 
 

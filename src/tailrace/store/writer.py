@@ -47,6 +47,11 @@ class Store:
         lake.create(paths.tracking, tracking.SCHEMA)
         self._tracking_after = lake.progress(paths.tracking, STORE_APP)
 
+    @property
+    def reached(self) -> int:
+        """The change number up to which everything is stored; -1 when nothing is."""
+        return self._tracking_after
+
     def batch(self, records: DataFrame) -> Stored | None:
         """Stores the records of one batch; gives what was stored, None when there was nothing new."""
         self._refresh()
