@@ -75,7 +75,20 @@ def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> n
     >>> make_many(np.array([2023111422132012]), np.array([7])).tobytes()
     b'20231114221320120000000000000000007'
     """
-    return np.ascontiguousarray(np.hstack([digits(times, TIME_DIGITS), digits(numbers, NUMBER_DIGITS)]))
+    out = np.empty((len(times), WIDTH), np.uint8)
+    # Neighbours share their time and all but the last digits of their number: each is written out once.
+    out[:, :TIME_DIGITS] = _runs(times, TIME_DIGITS)
+    out[:, TIME_DIGITS:-3] = _runs(numbers // 1000, NUMBER_DIGITS - 3)
+    out[:, -3:] = _THOUSANDS[numbers % 1000]
+    return out
+
+
+def _runs(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
+    """`digits` of values that come in runs of equal ones."""
+    if not len(values):
+        return np.empty((0, width), np.uint8)
+    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
+    return np.repeat(digits(values[starts], width), np.diff(np.r_[starts, len(values)]), axis=0)
 
 
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
