@@ -28,6 +28,7 @@ from .filestats import stats_json
 
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
+SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
 _RETRIES = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -252,6 +253,29 @@ def files(table: str, column: str, keep: Callable[[Any, Any], bool]) -> list[str
     root = table.rstrip("/")
     found = zip(actions["path"].to_pylist(), low, high, strict=True)
     return sorted(f"{root}/{path}" for path, lo, hi in found if keep(lo, hi))
+
+
+def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
+    """Joins small files once there are that many, then drops files as `vacuum` does; rows and progress
+    stay. Not for tables with deletion vectors."""
+    delta = DeltaTable(table)
+    sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    if sum(size < SMALL_FILE for size in sizes) >= max(small_files, 2):
+        delta.optimize.compact(target_size=WHOLE_FILE)
+        delta = DeltaTable(table)
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    vacuum(table, vacuum_after_s)
+
+
+def vacuum(table: str, after_s: float) -> None:
+    """Deletes files that no version within the retention needs."""
+    DeltaTable(table).vacuum(hours(after_s), dry_run=False, enforce_retention_duration=False)
+
+
+def hours(seconds: float) -> int:
+    """A retention in hours, at least one: readers and unfinished commits need files for a while."""
+    return max(int(seconds // 3600), 1)
 
 
 def schema_json(schema: pa.Schema) -> str:

@@ -50,11 +50,11 @@ class Maintenance:
         paths += [task.control_path(c) for c in ("stored", "applied", "baselines")]
         for path in [*paths, task.tracking_path]:
             if lake.exists(path):
-                compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
+                lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
         for table in tables:
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         for path in (task.log_path, task.relations_path):
-            vacuum(path, settings.vacuum_after)
+            lake.vacuum(path, settings.vacuum_after)
         live.write(task.run_path, _NAME, {"done": self._last})
 
 
@@ -87,21 +87,3 @@ def trim_log(log: str, upto: int, *, older_than_s: float) -> int:
 
 def _millis(value: int | dt.datetime) -> float:
     return value.timestamp() * 1000 if isinstance(value, dt.datetime) else float(value)
-
-
-def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
-    """Joins small files once there are enough of them; rows, versions of readers and progress stay."""
-    delta = DeltaTable(table)
-    sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    if sum(size < 32 << 20 for size in sizes) >= small_files:
-        delta.optimize.compact(target_size=128 << 20)
-        delta = DeltaTable(table)
-        delta.create_checkpoint()
-        delta.cleanup_metadata()
-    vacuum(table, vacuum_after_s)
-
-
-def vacuum(table: str, after_s: float) -> None:
-    """Deletes files that no version within the retention needs."""
-    hours = max(int(after_s // 3600), 1)
-    DeltaTable(table).vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)

@@ -100,7 +100,7 @@ class DeltaTarget:
             if delta_spark.has_vectors(delta):
                 delta_layout.maintain_distributed(self._spark, path, small_files, vacuum_after)
             else:
-                delta_layout.maintain_local(delta, small_files, vacuum_after)
+                lake.compact(path, small_files, vacuum_after_s=vacuum_after)
 
     def apply(self, batch: TableBatch) -> Outcome:
         """Applies one batch by the cheapest plan, in one commit."""

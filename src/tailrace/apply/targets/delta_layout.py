@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _MARK = "tailrace.layout"
-_SMALL_FILE, _WHOLE_FILE = 32 << 20, 128 << 20
 _LOOK_BACK = 50
 
 _TEXTS = frozenset({"text", "varchar"})
@@ -162,29 +161,13 @@ def _constant(column: Column) -> SparkColumn:
     return F.lit(values.cast(pa.string())[0].as_py()).cast(column.type)
 
 
-def maintain_local(table: DeltaTable, small_files: int, vacuum_after: float) -> None:
-    """Compaction, a log checkpoint and vacuum by delta-rs."""
-    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    if sum(size < _SMALL_FILE for size in sizes) >= max(small_files, 2):
-        table.optimize.compact(target_size=_WHOLE_FILE)
-        table.update_incremental()
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    table.vacuum(_hours(vacuum_after), dry_run=False, enforce_retention_duration=False)
-
-
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
     """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
     sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
     mine = delta_spark.beside(spark)
-    if sum(size < _SMALL_FILE for size in sizes) >= max(small_files, 2):
+    if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
     mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
     mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
-    mine.sql(f"VACUUM delta.{quote(path)} RETAIN {_hours(vacuum_after)} HOURS")
-
-
-def _hours(seconds: float) -> int:
-    """At least one: readers and unfinished commits need files for a while."""
-    return max(int(seconds // 3600), 1)
+    mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
