@@ -39,6 +39,22 @@ HEADERS: dict[str, str] = {
 `column_mask` says which columns the image carries at all (NULL: every one)."""
 
 
+EXTRA_HEADERS: dict[str, str] = {
+    "partition_name": "string",
+    "user_name": "string",
+    "statement_id": "bigint",
+    "tenant_id": "int",
+    "partition_id": "int",
+    "recid": "string",
+    "native_oper": "string",
+}
+"""Optional headers: what some vendors know of a change and Qlik's seven do not. They come after `HEADERS`."""
+
+NATIVE = "native_"
+"""What one vendor alone knows is kept in headers of this prefix (`header__native_<vendor column>`), so that its
+own tables can be written again."""
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a source table, as one layout of it has it.
@@ -123,16 +139,28 @@ class ChangeTable:
         key: names of the row key's columns; empty when the source table has none.
         columns: names of the data columns to use, in order.
         prefix: what header names start with.
+        name: the source table, `schema.name`; empty when nothing says it.
     """
 
     df: DataFrame
     key: list[str]
     columns: list[str]
     prefix: str = PREFIX
+    name: str = ""
 
     def header(self, name: str) -> str:
         """The full name of a header column."""
         return self.prefix + name
+
+    @property
+    def headers(self) -> list[str]:
+        """The header names that are there, without prefix, in order."""
+        data = set(self.columns)
+        return [
+            c.removeprefix(self.prefix)
+            for c in self.df.columns
+            if c.startswith(self.prefix) and c not in data
+        ]
 
     def with_df(self, df: DataFrame) -> ChangeTable:
         """The same change table with other rows."""

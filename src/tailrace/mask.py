@@ -7,7 +7,7 @@ columns from 1, least significant bit of the first byte first (spec/openedge.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,3 +103,97 @@ def is_set(mask: Column, ordinal: int) -> Column:
     octet = F.conv(F.hex(F.substring(mask, -(byte + 1), 1)), 16, 10).cast("int")
     inside = F.octet_length(mask) > byte
     return F.coalesce(F.when(inside, F.getbit(octet, F.lit(bit)) == 1), F.lit(False))
+
+
+WORD = 64
+"""Bits in one word; masks are worked on a word at a time, so their cost does not grow with the columns."""
+
+
+def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
+    """The first `bits` bits of a mask (or, `little`, of a field map) as bigints of 64 bits, lowest first.
+
+    Bits beyond the bytes there are, and those of a NULL mask, are 0.
+    """
+    from pyspark.sql import functions as F
+
+    found = []
+    for k in range(-(-bits // WORD)):
+        if little:
+            octets = [F.hex(F.substring(mask, 8 * k + i, 1)) for i in range(8, 0, -1)]
+            digits = F.concat(*octets)
+        else:
+            digits = F.hex(F.substring(mask, -8 * (k + 1), 8))
+        # Base -10: the word with its sign, as bigints have one. No digits give NULL.
+        found.append(F.coalesce(F.conv(digits, 16, -10).cast("bigint"), F.lit(0).cast("bigint")))
+    return found
+
+
+def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
+    """The mask (field map) with these words, zero bytes at its high end trimmed."""
+    from pyspark.sql import functions as F
+
+    if not words:
+        return F.unhex(F.lit(""))
+    padded = [F.lpad(F.hex(w), 16, "0") for w in words]
+    if not little:
+        return F.unhex(F.regexp_replace(F.concat(*reversed(padded)), "^(00)+", ""))
+    octets = [F.substring(w, i, 2) for w in padded for i in range(15, 0, -2)]
+    return F.unhex(F.regexp_replace(F.concat(*octets), "(00)+$", ""))
+
+
+def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_little: bool = False) -> Column:
+    """The mask with each bit in its new place: `places` says old bit -> new bit, bits not named are dropped.
+
+    `little` (`to_little`): the mask read (made) is a field map, whose bit n stands for position n + 1.
+    Neighbours that move alike move together, so a mask costs a few shifts and not one step a column.
+    """
+    from pyspark.sql import functions as F
+
+    if not places:
+        return F.when(mask.isNotNull(), F.unhex(F.lit("")))
+    old = words(mask, max(places) + 1, little=little)
+    made: list[Column | None] = [None] * (max(places.values()) // WORD + 1)
+    for start, to, size in _runs(places):
+        field = F.shiftrightunsigned(old[start // WORD], start % WORD)
+        if size < WORD:
+            field = field.bitwiseAND(F.lit((1 << size) - 1).cast("bigint"))
+        field = F.shiftleft(field, to % WORD)
+        there = made[to // WORD]
+        made[to // WORD] = field if there is None else there.bitwiseOR(field)
+    zero = F.lit(0).cast("bigint")
+    return F.when(
+        mask.isNotNull(), from_words([zero if w is None else w for w in made], little=to_little)
+    )
+
+
+def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """(first old bit, first new bit, length) of stretches that move alike and cross no word's border."""
+    runs: list[tuple[int, int, int]] = []
+    for old in sorted(places):
+        new = places[old]
+        if runs:
+            start, to, size = runs[-1]
+            if start + size == old and to + size == new and old % WORD and new % WORD:
+                runs[-1] = (start, to, size + 1)
+                continue
+        runs.append((old, new, 1))
+    return runs
+
+
+def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list[Column]:
+    """For each ordinal whether its bit is set (boolean, never NULL), as native Spark expressions."""
+    from pyspark.sql import functions as F
+
+    found = words(mask, max(ordinals, default=-1) + 1, little=little)
+    return [F.getbit(found[n // WORD], F.lit(n % WORD)) == 1 for n in ordinals]
+
+
+def names(mask: Column, places: Mapping[int, str], *, little: bool = False) -> Column:
+    """The names whose bits are set, in order of the bits: array<string>, empty for no bit or a NULL mask."""
+    from pyspark.sql import functions as F
+
+    order = sorted(places)
+    there = bits(mask, order, little=little)
+    return F.array_compact(
+        F.array(*[F.when(bit, F.lit(places[n])) for n, bit in zip(order, there, strict=True)]).cast("array<string>")
+    )

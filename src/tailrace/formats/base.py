@@ -1,0 +1,196 @@
+"""The contract of a vendor format: differences declared as data, and `read` and `write` between the vendor's
+tables and canonical change tables.
+
+A format never guesses and never repairs. What a vendor's table cannot hold is declared in `Format.cannot`, and
+counted when it is lost; a row that is not what the format promises gets its reason in the column `WHY`.
+
+What `read` gives, for each source table, is a `ChangeTable` that keeps these rules:
+
+- all of `HEADERS` in order (NULL where the vendor does not know), then headers of `EXTRA_HEADERS` and
+  `header__native_*` as far as the vendor knows them, then the data columns, then `WHY`, `FILE`, `ROW`;
+- `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one update
+  share it; U rows stand alone where the vendor keeps no before images;
+- bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is NULL
+  where the vendor does not tell what changed; `column_mask` is NULL when the image has every column;
+- timestamps are UTC; the order of rows means nothing.
+
+`write` takes change tables of any source and is told of nothing else: `read(write(x))` equals x after the
+`erase` of every gap in `cannot`, and `write(read(y))` equals y on all declared columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from ..change import ChangeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
+"""Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL where
+the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
+
+Tables = Mapping[str, "DataFrame"]
+"""The vendor's tables by their names, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
+
+
+class Options(BaseModel):
+    """What a user can say about a format; formats subclass it and document each field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class VendorColumn:
+    """A column that a vendor's table has.
+
+    Attributes:
+        name: as the vendor's newest release spells it; letter case means nothing when read.
+        type: Spark SQL type.
+        means: the canonical header it becomes, or words that say what it is.
+        aliases: other spellings that are read.
+        optional: whether a table without it can be read (it is NULL then).
+    """
+
+    name: str
+    type: str
+    means: str
+    aliases: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class VendorTable:
+    """A table of the vendor; `name` may be a pattern for people to read (`{schema}.{table}__ct`)."""
+
+    name: str
+    about: str
+    columns: tuple[VendorColumn, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something a format cannot hold.
+
+    Attributes:
+        kind: a short name, the same in all formats for the same thing (`truncate`, `before_image`, ...).
+        why: one sentence for the documentation.
+        lost: which rows of a change table lose something (a boolean Column).
+        erase: the change table as it is afterwards: what `read` gives back of it.
+    """
+
+    kind: str
+    why: str
+    lost: Callable[[ChangeTable], Column]
+    erase: Callable[[ChangeTable], ChangeTable]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a format made of a vendor's tables.
+
+    Attributes:
+        changes: canonical change tables by source table, each with `WHY`, and with `FILE`, `ROW`, `RAW` when
+            the rows that came in had `FILE`, `ROW`.
+        pending: rows that wait for more input (an unfinished transaction), by the vendor's table.
+        notes: what is odd about the tables as a whole, for people.
+    """
+
+    changes: dict[str, ChangeTable]
+    pending: dict[str, DataFrame] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """One vendor's change tables, as declared differences.
+
+    Attributes:
+        name: what users type.
+        title: product and table, for people.
+        source: fact sheet sections and vendor pages all of this rests on.
+        tables: the vendor's tables with their columns.
+        operations: native operation code -> what it means here (an operation of `change.OPERATIONS`, or words
+            for codes that are no row change).
+        order: native columns that order changes, and within what.
+        row_key: how a row's identity is known.
+        images: which columns an image carries, before images included, in words.
+        masks: how changed columns are told, in words.
+        types: vendor type -> Spark SQL type.
+        files: kinds of file it is read from and written to (`parquet`, `csv`, `json`, `delta`).
+        holds: canonical headers it keeps, beyond change_seq, change_oper and operation.
+        cannot: what is lost when written in it.
+        options: what users can set.
+        read: vendor's tables -> canonical change tables.
+        write: canonical change tables by source table -> vendor's tables.
+        knows: whether a table with these column names is one of this vendor's, as a figure from 0 (no) to 1.
+        load: reads the vendor's tables from a path (None: `files.load`).
+        save: writes them there, and gives the rows written per table (None: `files.save`).
+    """
+
+    name: str
+    title: str
+    source: str
+    tables: tuple[VendorTable, ...]
+    operations: Mapping[str, str]
+    order: tuple[str, ...]
+    row_key: str
+    images: str
+    masks: str
+    types: Mapping[str, str]
+    files: tuple[str, ...]
+    holds: frozenset[str]
+    cannot: tuple[Gap, ...]
+    options: type[Options]
+    read: Callable[[Tables, Any], Read]
+    write: Callable[[Mapping[str, ChangeTable], Any], dict[str, DataFrame]]
+    knows: Callable[[Sequence[str]], float]
+    load: Callable[[SparkSession, str, Any], dict[str, DataFrame]] | None = None
+    save: Callable[[Tables, str, str, Any], None] | None = None
+
+    def gaps(self, changes: ChangeTable) -> list[Gap]:
+        """`cannot`, and one gap more for each header of a change table that this format does not hold."""
+        known = {"change_seq", "change_oper", "operation", *self.holds}
+        return [*self.cannot, *(header_gap(h) for h in changes.headers if h not in known)]
+
+
+def header_gap(name: str, why: str | None = None) -> Gap:
+    """The gap of a header column that a format has no place for."""
+
+    def erase(ct: ChangeTable) -> ChangeTable:
+        from pyspark.sql import functions as F
+
+        full = ct.header(name)
+        if full not in ct.df.columns:
+            return ct
+        return ct.with_df(ct.df.withColumn(full, F.lit(None).cast(ct.df.schema[full].dataType)))
+
+    def lost(ct: ChangeTable) -> Column:
+        from pyspark.sql import functions as F
+
+        full = ct.header(name)
+        return F.col(full).isNotNull() if full in ct.df.columns else F.lit(False)
+
+    return Gap(f"header {name}", why or f"there is no place for {name}", lost, erase)
+
+
+def operation_gap(oper: str, kind: str, why: str) -> Gap:
+    """The gap of a whole kind of rows, e.g. truncates: they are not written."""
+
+    def lost(ct: ChangeTable) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(ct.header("change_oper")) == oper
+
+    return Gap(kind, why, lost, lambda ct: ct.with_df(ct.df.filter(~lost(ct))))
+
+
+__all__ = [
+    "FILE", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables", "VendorColumn", "VendorTable",
+    "header_gap", "operation_gap",
+]  # fmt: skip

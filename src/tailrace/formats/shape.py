@@ -1,0 +1,156 @@
+"""Steps that formats share: a vendor's columns under their declared names and types, reasons beside bad rows,
+and the canonical columns in their order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ..change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
+from ..errors import FormatError
+from .base import FILE, RAW, ROW, WHY, VendorTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def find_columns(have: Sequence[str], table: VendorTable, *, where: str) -> dict[str, str]:
+    """Declared column name -> the column there is, whatever its letter case or spelling.
+
+    Raises:
+        FormatError: a column that is not optional is missing, or two spellings of one are there.
+
+    >>> from tailrace.formats.base import VendorColumn
+    >>> t = VendorTable("T", "", (VendorColumn("_Recid", "bigint", "recid", ("_Source-Rowid",)),))
+    >>> find_columns(["_SOURCE-ROWID"], t, where="x.csv")
+    {'_Recid': '_SOURCE-ROWID'}
+    """
+    found: dict[str, str] = {}
+    lower: dict[str, list[str]] = {}
+    for name in have:
+        lower.setdefault(name.lower(), []).append(name)
+    for column in table.columns:
+        spelled = dict.fromkeys(s.lower() for s in (column.name, *column.aliases))
+        there = [name for s in spelled for name in lower.get(s, [])]
+        if len(there) > 1:
+            raise FormatError(f"{' and '.join(there)} both stand for {column.name}", where=where)
+        if there:
+            found[column.name] = there[0]
+        elif not column.optional:
+            near = difflib.get_close_matches(column.name, have, 1)
+            hint = f"is it {near[0]!r} under another name?" if near else f"the columns are {', '.join(have)}"
+            raise FormatError(f"{table.name} has no column {column.name}", where=where, hint=hint)
+    return found
+
+
+def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = False) -> DataFrame:
+    """The vendor's rows with the declared names and types, undeclared columns behind, `WHY`, `RAW` last.
+
+    Values that their type cannot hold become NULL with a reason in `WHY`. Text is read as what the type says;
+    binary columns that come as text are hex, or base64.
+    """
+    from pyspark.sql import functions as F
+
+    aside = (FILE, ROW, WHY, RAW)
+    have = [c for c in df.columns if c not in aside]
+    found = find_columns(have, table, where=where)
+    made: list[Column] = []
+    bad: list[tuple[Column, str | Column]] = []
+    for column in table.columns:
+        if column.name not in found:
+            made.append(F.lit(None).cast(column.type).alias(column.name))
+            continue
+        raw = F.col(quoted(found[column.name]))
+        text = df.schema[found[column.name]].dataType.simpleString() == "string"
+        value = as_type(raw, column.type, text=text, base64=base64)
+        made.append(value.alias(column.name))
+        if df.schema[found[column.name]].dataType.simpleString() != column.type:
+            bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is no {column.type}"))
+    rest = [F.col(quoted(c)) for c in have if c not in found.values()]
+    behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
+    before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
+    raw_row = F.col(RAW) if RAW in df.columns else F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
+    return df.select(*made, *rest, *behind, reasons([*before, *bad]).alias(WHY), raw_row.alias(RAW))
+
+
+def as_type(value: Column, type: str, *, text: bool, base64: bool = False) -> Column:
+    """A value as a Spark SQL type, NULL when it is none; text of binary types is hex, or base64."""
+    from pyspark.sql import functions as F
+
+    if text and type == "binary":
+        return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
+    if text and type != "string":
+        return F.trim(value).try_cast(type)
+    return value.try_cast(type)
+
+
+def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:
+    """The texts whose conditions hold, joined by `; `; NULL when none does. NULL conditions do not hold."""
+    from pyspark.sql import functions as F
+
+    texts = [F.when(c, F.lit(t) if isinstance(t, str) else t) for c, t in found]
+    return F.nullif(F.concat_ws("; ", *texts), F.lit("")) if texts else F.lit(None).cast("string")
+
+
+def also(df: DataFrame, *found: tuple[Column, str | Column]) -> DataFrame:
+    """The rows with more reasons in `WHY`, after those that are there."""
+    from pyspark.sql import functions as F
+
+    return df.withColumn(WHY, reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *found]))
+
+
+def quoted(name: str) -> str:
+    """A column name as `F.col` and SQL need it.
+
+    >>> quoted("a.b`c")
+    '`a.b``c`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def canonical(
+    df: DataFrame, headers: Mapping[str, Column], columns: Mapping[str, Column], *, key: Sequence[str], name: str
+) -> ChangeTable:
+    """The canonical change table made of `df`: `headers` (names without prefix; `HEADERS` that are not given are
+    NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` as far as they are there.
+
+    Raises:
+        FormatError: a header nobody knows, or a data column that is named like a header.
+    """
+    from pyspark.sql import functions as F
+
+    known = {**HEADERS, **EXTRA_HEADERS}
+    odd = [h for h in headers if h not in known and not h.startswith(NATIVE)]
+    odd += [c for c in columns if c.lower().startswith(PREFIX)]
+    if odd:
+        raise FormatError(f"no such header: {', '.join(odd)}", where=name)
+    made = [_header(n, headers.get(n), kind) for n, kind in HEADERS.items()]
+    made += [_header(n, headers[n], known.get(n)) for n in headers if n not in HEADERS]
+    made += [value.alias(c) for c, value in columns.items()]
+    behind = [F.col(c) for c in (WHY, FILE, ROW, RAW) if c in df.columns]
+    return ChangeTable(df.select(*made, *behind), list(key), list(columns), name=name)
+
+
+def _header(name: str, value: Column | None, kind: str | None) -> Column:
+    from pyspark.sql import functions as F
+
+    made = F.lit(None) if value is None else value
+    return (made.cast(kind) if kind else made).alias(PREFIX + name)
+
+
+def data_start(headers: Iterable[str]) -> int:
+    """The ordinal of the first data column in a canonical table that knows these headers.
+
+    >>> data_start(["change_seq", "user_name"])
+    9
+    """
+    return len(HEADERS) + sum(h not in HEADERS for h in headers)
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Whether one of the conditions holds; false for none."""
+    from pyspark.sql import functions as F
+
+    return reduce(lambda a, b: a | b, conditions, F.lit(False))
