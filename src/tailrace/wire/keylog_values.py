@@ -1,0 +1,206 @@
+"""Values of a key log's text -> Arrow arrays of their lake types, a whole column at a time.
+
+Source: spec/sqdr.md §4. Escapes begin with `&`: `&amp;` `&apos;` `&quot;` `&lt;` `&gt;`, and `&#x` with hex
+digits and no terminator. How many digits, the column's type says: two in octet text, four in Unicode text,
+all up to the closing quote in binary columns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .pgvalues import convert
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NIL_START = "&xsi:nil="
+"""The value that `C="&xsi:nil="true""` seems to have."""
+NIL_QUOTED = "&xsi:nil=&quot;true&quot;"
+NAMED = {"&amp;": "&", "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">"}
+"""Escapes of single characters."""
+HEX = "&#x"
+UNICODE_DIGITS, OCTET_DIGITS = 4, 2
+_TRUE, _FALSE = ("1", "true", "t"), ("0", "false", "f")
+_MICROS = 26  # characters of a timestamp with six digits of fraction
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column as a key log's text has it.
+
+    Attributes:
+        name: its name, without escapes.
+        type: its lake type; what it is read as.
+        octet: its text is octets: numeric escapes have two digits, not four.
+    """
+
+    name: str
+    type: str = "string"
+    octet: bool = False
+
+    @property
+    def words(self) -> str:
+        """What its values are, for people."""
+        kinds = {"string": "octet text" if self.octet else "Unicode text", "binary": "hex octets"}
+        return kinds.get(self.type, self.type)
+
+
+def of_column(text: pa.StringArray, field: Field) -> tuple[pa.Array, Bools | None]:
+    """The values of a column as its lake type, and which rows are bad (None: none is; bad ones are null).
+
+    >>> of_column(pa.array(["a&#x000A;", "&lt", "&xsi:nil=&quot;true&quot;"]), Field("C"))[0].to_pylist()
+    ['a\\n;', None, None]
+    >>> of_column(pa.array(["&#x0AFF", "&#x0", "0A"]), Field("C", "binary"))[1].tolist()
+    [False, True, True]
+    """
+    escaped = pc.fill_null(pc.match_substring(text, "&"), False)
+    if pc.any(escaped).as_py():
+        nil = pc.equal(text, NIL_QUOTED)
+        if pc.any(nil).as_py():
+            text = pc.if_else(nil, pa.scalar(None, pa.string()), text)
+    if field.type == "binary":
+        values, bad = _binary(text)
+    elif field.type == "string":
+        values, bad = _text(text, escaped, OCTET_DIGITS if field.octet else UNICODE_DIGITS)
+    else:
+        values, bad = convert(field.type, field.type, _plain(text, field.type))
+    if bad is None or not pc.any(bad).as_py():
+        return values, None
+    return values, pc.fill_null(bad, False).to_numpy(zero_copy_only=False)
+
+
+def _plain(text: pa.StringArray, kind: str) -> pa.StringArray:
+    """Text as `convert` reads that type; what it does not read stays as it is."""
+    if kind == "boolean":
+        true, false = (pc.is_in(pc.utf8_lower(text), value_set=pa.array(v)) for v in (_TRUE, _FALSE))
+        return pc.if_else(true, "t", pc.if_else(false, "f", pc.if_else(pc.is_valid(text), "?", text)))
+    if kind.startswith("timestamp"):
+        long = pc.greater(pc.binary_length(text), _MICROS)
+        if pc.any(long).as_py():
+            # Nanoseconds that are none may go; others are more than the lake holds.
+            zeros = pc.and_(long, pc.match_substring_regex(text, r"^.{26}0{1,3}$"))
+            text = pc.if_else(zeros, pc.utf8_slice_codeunits(text, 0, _MICROS), text)
+    return text
+
+
+def _binary(text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:
+    well = pc.or_(pc.starts_with(text, HEX), pc.equal(text, ""))
+    pairs = pc.if_else(pc.equal(text, ""), "\\x", pc.utf8_replace_slice(text, 0, len(HEX), "\\x"))
+    values, _ = convert("binary", "bytea", pc.if_else(well, pairs, pa.scalar("?")))
+    return values, pc.and_(pc.is_valid(text), pc.is_null(values))
+
+
+def _text(text: pa.StringArray, escaped: pa.BooleanArray, digits: int) -> tuple[pa.Array, pa.Array | None]:
+    escaped = pc.and_(escaped, pc.is_valid(text))
+    if not pc.any(escaped).as_py():
+        return text, None
+    plain = unescape(text.filter(escaped), digits)
+    values = pc.replace_with_mask(text, escaped, plain)
+    return values, pc.and_(pc.is_valid(text), pc.is_null(values)) if plain.null_count else None
+
+
+def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
+    """Texts without their escapes; null where a `&` begins none. None of them may be null.
+
+    >>> unescape(pa.array(["&amp;lt;&#x0041;", "A&#x00D", "&x"]), 4).to_pylist()
+    ['&lt;A;', None, None]
+    """
+    _, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    buf = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    ends -= ends[0]
+    at = np.flatnonzero(buf == ord("&"))
+    owner = np.searchsorted(ends, at, "right") - 1
+    padded = np.append(buf, np.zeros(8, np.uint8))
+    code, size = _named(padded, at)
+    hexed = size == 0
+    code[hexed], size[hexed] = _numeric(padded, at[hexed], digits)
+    # An escape must end where its text ends; a & with no escape has no size.
+    bad = (size == 0) | (at + size > ends[owner + 1])
+    good = ~bad
+    out, kept = _replace(padded[: len(buf)].copy(), at[good], code[good], size[good])
+    lost = np.append(0, np.cumsum(~kept))
+    new = (ends - lost[ends]).astype(np.int32)
+    valid = np.ones(len(text), np.bool_)
+    valid[owner[bad]] = False
+    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), len(text), [bits, pa.py_buffer(new), pa.py_buffer(out[kept])])
+
+
+def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """The character and the length of each escape of a single character; length 0: it is none."""
+    code, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    second = padded[at + 1]
+    for text, character in NAMED.items():
+        maybe = np.flatnonzero(second == ord(text[1]))
+        if len(maybe):
+            window = padded[at[maybe][:, None] + np.arange(len(text))]
+            same = maybe[(window == np.frombuffer(text.encode(), np.uint8)).all(axis=1)]
+            code[same], size[same] = ord(character), len(text)
+    return code, size
+
+
+def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
+    """The code point and the length of each numeric escape; length 0: it is none, or half a pair."""
+    if not len(at):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    mark = (padded[at + 1] == ord("#")) & (padded[at + 2] == ord("x"))
+    window = _DIGIT[padded[at[:, None] + 3 + np.arange(digits)]]
+    code = window @ (16 ** np.arange(digits - 1, -1, -1))
+    well = mark & (window >= 0).all(axis=1) & ~((code >= 0xD800) & (code <= 0xDFFF))
+    return np.where(well, code, 0), np.where(well, len(HEX) + digits, 0)
+
+
+def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools]:
+    """The bytes with each escape's character, in UTF-8, at its beginning, and which bytes are left."""
+    kept = np.ones(len(buf), np.bool_)
+    long = (code >= 0x80).astype(np.int64) + (code >= 0x800)  # continuation bytes
+    for k in range(1, int(size.max(initial=1))):
+        kept[at[(k < size) & (k > long)] + k] = False
+    lead = np.array([0, 0xC0, 0xE0])[long]
+    buf[at] = lead | code >> 6 * long
+    for k in (1, 2):
+        mine = long >= k
+        buf[at[mine] + k] = 0x80 | code[mine] >> 6 * (long[mine] - k) & 0x3F
+    return buf, kept
+
+
+def _digits() -> Ints:
+    """A byte -> the hexadecimal digit it is, or -1."""
+    digit = np.full(256, -1, np.int64)
+    for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
+        digit[np.frombuffer(characters, np.uint8)] = np.arange(16)
+    return digit
+
+
+_DIGIT = _digits()
+_ESCAPE = re.compile(r"&(?:amp;|apos;|quot;|lt;|gt;|#x[0-9A-Fa-f]{4})")
+
+
+def unescape_name(text: str) -> str | None:
+    """A column's name without its escapes, numeric ones with four digits; None when a `&` begins none.
+
+    >>> unescape_name("a&#x0020b&#x003D&amp;"), unescape_name("a&b")
+    ('a b=&', None)
+    """
+    if "&" in _ESCAPE.sub("", text):
+        return None
+    return _ESCAPE.sub(lambda e: NAMED.get(e[0]) or chr(int(e[0][len(HEX) :], 16)), text)
+
+
+def escape_name(name: str) -> str:
+    """A column's name as it stands before `=`: what could end it or split it is escaped.
+
+    >>> escape_name('a b="c"')
+    'a&#x0020b&#x003D&quot;c&quot;'
+    """
+    back = {character: text for text, character in NAMED.items()}
+    return "".join(back.get(c) or (f"{HEX}{ord(c):04X}" if c <= " " or c == "=" else c) for c in name)
