@@ -1,0 +1,128 @@
+"""solidDB's LOGADDR and tailrace's change sequences, and the bodies of DDL records. Source:
+spec/soliddb.md §4 (structure inferred there from the two published values), §5.2.
+
+A LOGADDR has 20 or 28 bytes that compare in order: the position's id (8), the place inside the transaction
+(4, all ones: behind it), transaction id and statement id (4 or 8 each). Its change sequence:
+
+- first bit 0 (all of solidDB's own): the number that the first 12 bytes are, in 35 digits;
+- first bit 1 (made from a change sequence that did not come from solidDB): the 55 bits behind it are the 16
+  digits of time of the sequence, the 8 bytes after them the 19 digits of its change number.
+
+Both keep the order, and the second kind lies behind the first. A sequence that is less than 2**95 gets an
+address of the first kind, any other one of the second; what is left of the 20 or 28 bytes is 0 but for the
+last, the *rank* of the record at that place (`RANKS`). solidDB's own addresses end in a transaction id.
+"""
+
+from __future__ import annotations
+
+from ..errors import FormatError
+from ..sequence import TIME_DIGITS, WIDTH
+
+LENGTHS = (20, 28)
+"""Bytes of a LOGADDR: releases up to 100, release 200."""
+OWN = 12
+"""Bytes of solidDB's own addresses that order them."""
+OWN_LIMIT = 1 << 95
+MADE = 15
+"""Bytes of an address of the second kind that hold the change sequence."""
+RANKS = {"start": 0, "B": 1, "D": 2, "I": 3, "U": 4, "T": 5, "commit": 9}
+"""Last byte of an address made from a change sequence."""
+
+TRUNCATE = 73
+DDL = {
+    45: "create table", 17: "drop table", 47: "rename table", 22: "alter table", TRUNCATE: "truncate table",
+    16: "create index", 18: "drop index", 46: "create view", 20: "drop view", 28: "create sequence",
+    30: "drop sequence", 27: "create counter", 29: "drop counter",
+}  # fmt: skip
+"""LOGRECID of a DDL record -> what it did."""
+
+
+def make(seq: str, rank: int, length: int = 20) -> bytes:
+    """The address of a record, made from its change sequence.
+
+    Raises:
+        FormatError: the change sequence has not 35 digits.
+
+    >>> make("00000000000000000000000000000000661", 4).hex().upper()
+    '0000000000000000000002950000000000000004'
+    >>> make("20231114221320120000000000000000007", 4).hex().upper()
+    '87300255A83F2C00000000000000070000000004'
+    """
+    if len(seq) != WIDTH or not (seq.isascii() and seq.isdigit()):
+        raise FormatError(f"change sequence {seq!r} has no place in a LOGADDR: it is not {WIDTH} digits")
+    if int(seq) < OWN_LIMIT:
+        head = int(seq).to_bytes(OWN, "big")
+    else:
+        time = 1 << 55 | int(seq[:TIME_DIGITS])
+        head = time.to_bytes(7, "big") + int(seq[TIME_DIGITS:]).to_bytes(8, "big")
+    return head.ljust(length - 1, b"\0") + bytes([rank])
+
+
+def sequence_of(address: bytes) -> str:
+    """The change sequence of an address.
+
+    Raises:
+        FormatError: it has not 20 or 28 bytes, or a time or number of more digits than there is place for.
+
+    >>> sequence_of(bytes.fromhex("0000000000000001FFFFFFFF0000029500000295"))
+    '00000000000000000000000008589934591'
+    """
+    if len(address) not in LENGTHS:
+        raise FormatError(f"LOGADDR has {len(address)} bytes, not 20 or 28", where=address.hex().upper())
+    if address[0] < 0x80:
+        return f"{int.from_bytes(address[:OWN], 'big'):0{WIDTH}d}"
+    time = int.from_bytes(bytes([address[0] & 0x7F]) + address[1:7], "big")
+    number = int.from_bytes(address[7:MADE], "big")
+    if time >= 10**TIME_DIGITS or number >= 10 ** (WIDTH - TIME_DIGITS):
+        raise FormatError("LOGADDR has no place in 35 digits", where=address.hex().upper())
+    return f"{time:0{TIME_DIGITS}d}{number:0{WIDTH - TIME_DIGITS}d}"
+
+
+def ddl(body: bytes) -> tuple[int, str]:
+    """LOGRECID and INFO of a DDL record: four bytes, most significant first (least, when only that gives a
+    known number), then the name; NULs between its parts become dots.
+
+    Raises:
+        FormatError: fewer than four bytes, or no text behind them.
+
+    >>> ddl(b"\\0\\0\\0\\x49SHOP.ITEM\\0")
+    (73, 'SHOP.ITEM')
+    >>> ddl(b"\\x2d\\0\\0\\0CAT\\0SHOP\\0ITEM\\0")
+    (45, 'CAT.SHOP.ITEM')
+    """
+    if len(body) < 4:
+        raise FormatError(f"the body of a DDL record has {len(body)} bytes, not 4 or more")
+    kind = int.from_bytes(body[:4], "big")
+    other = int.from_bytes(body[:4], "little")
+    try:
+        info = body[4:].decode().rstrip("\0").replace("\0", ".")
+    except UnicodeDecodeError as error:
+        raise FormatError("the name in a DDL record is not UTF-8", where=body.hex().upper()) from error
+    return (other if kind not in DDL and other in DDL else kind), info
+
+
+def ddl_body(kind: int, info: str) -> bytes:
+    """The body of a DDL record.
+
+    >>> ddl_body(73, "SHOP.ITEM")
+    b'\\x00\\x00\\x00ISHOP.ITEM\\x00'
+    """
+    return kind.to_bytes(4, "big") + info.encode() + b"\0"
+
+
+def name_parts(info: str) -> list[str]:
+    """The parts of a qualified name: between dots that stand outside double quotes.
+
+    >>> name_parts('CAT."a.b".ITEM')
+    ['CAT', 'a.b', 'ITEM']
+    """
+    parts, quoted, now = [], False, ""
+    for letter in info:
+        if letter == '"':
+            quoted = not quoted
+        elif letter == "." and not quoted:
+            parts.append(now)
+            now = ""
+        else:
+            now += letter
+    return [*parts, now]

@@ -1,0 +1,157 @@
+"""solidDB's CHAR and UNICODE values, a whole column at a time. Source: spec/soliddb.md §5.1: CHAR is bytes,
+UNICODE two-byte units, most significant byte first; one 0x00 behind them is the engine's, not the value's."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ConfigError, FormatError
+from .soliddb_rows import Bools, Bytes, Ints, cut, flat
+
+Wrong: TypeAlias = pa.Array | None
+
+
+def char_text(raw: pa.Array, encoding: str) -> tuple[pa.Array, Wrong]:
+    """CHAR values as text, at most one 0x00 behind them dropped; which ones are not of that encoding."""
+    buf, starts, ends = flat(raw)
+    nul = (ends > starts) & (_last(buf, ends) == 0)
+    bare = cut(buf, starts, ends - nul, _valid(raw))
+    if encoding == "latin-1":
+        return _latin(bare), None
+    if encoding != "utf-8":
+        raise ConfigError(f"CHAR values in {encoding} are not read", hint="char is utf-8 or latin-1")
+    text = _utf8(bare)
+    bad = text.null_count != bare.null_count
+    return text, pc.and_(pc.is_valid(bare), pc.is_null(text)) if bad else None
+
+
+def char_bytes(values: pa.Array, encoding: str, *, nul: bool, where: str) -> pa.Array:
+    """Text as CHAR values; FormatError for what the encoding has no bytes for."""
+    raw = values.cast(pa.binary())
+    if encoding == "latin-1":
+        if pc.any(pc.match_substring_regex(values, r"[^\x00-\x{FF}]")).as_py():
+            raise FormatError("text that is not latin-1", where=f"column {where}", hint="set char=utf-8")
+        whole = _content(raw)
+        made = np.frombuffer(whole.tobytes().decode().encode("latin-1"), np.uint8)
+        raw = _array(made, _offsets(raw, _starts(whole)), raw)
+    return pc.binary_join_element_wise(raw, _NUL, _NOTHING) if nul else raw
+
+
+def unicode_text(raw: pa.Array) -> tuple[pa.Array, Wrong]:
+    """UNICODE values as text, the one 0x00 behind whole units dropped; which ones are no UTF-16."""
+    buf, starts, ends = flat(raw)
+    valid, size = _valid(raw), ends - starts
+    odd = size % 2 == 1
+    good = valid & ~(odd & (_last(buf, ends) != 0))
+    units = _units(cut(buf, starts, np.where(good, ends - odd, starts), good))
+    values, borders = units
+    lone = _lone_surrogates(values, borders)
+    if lone.any():
+        good = good & ~lone
+        values, borders = _units(cut(buf, starts, np.where(good, ends - odd, starts), good))
+    size8 = np.select(
+        [values < 0x80, values < 0x800, values >> 10 == 0x36, values >> 10 == 0x37], [1, 2, 4, 0], 3
+    )
+    text = np.frombuffer(values.astype(">u2").tobytes().decode("utf-16-be").encode(), np.uint8)
+    places = np.concatenate([[0], np.cumsum(size8)])[borders].astype(np.int32)
+    bits = None if good.all() else pa.py_buffer(np.packbits(good, bitorder="little"))
+    parts = [bits, pa.py_buffer(places), pa.py_buffer(text)]
+    wrong = valid & ~good
+    return pa.Array.from_buffers(pa.string(), len(raw), parts), pa.array(wrong) if wrong.any() else None
+
+
+def unicode_bytes(values: pa.Array, *, nul: bool) -> pa.Array:
+    """Text as UNICODE values."""
+    raw = values.cast(pa.binary())
+    whole = _content(raw)
+    made = np.frombuffer(whole.tobytes().decode().encode("utf-16-be"), np.uint8)
+    # The first byte of a character tells how many units it takes: one, or two from 0xF0 on.
+    counts = 2 * (_starts(whole).astype(np.int64) + (whole >= 0xF0))
+    out = _array(made, _offsets(raw, counts), raw)
+    return pc.binary_join_element_wise(out, _NUL, _NOTHING) if nul else out
+
+
+_NUL, _NOTHING = pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
+
+
+def _valid(values: pa.Array) -> Bools:
+    return np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _last(buf: Bytes, ends: Ints) -> Bytes:
+    """The byte before each place; 0 where there is none."""
+    if not len(buf):
+        return np.zeros(len(ends), np.uint8)
+    return buf[np.maximum(ends - 1, 0)]
+
+
+def _units(raw: pa.Array) -> tuple[npt.NDArray[np.uint16], Ints]:
+    """Two-byte units of all values together, and the borders of the values among them."""
+    buf, starts, ends = flat(raw)
+    if not len(starts):
+        return np.zeros(0, np.uint16), np.zeros(1, np.int64)
+    units = buf[starts[0] : ends[-1]].copy().view(">u2").astype(np.uint16)
+    return units, np.append(starts, ends[-1]) // 2 - starts[0] // 2
+
+
+def _lone_surrogates(units: npt.NDArray[np.uint16], borders: Ints) -> Bools:
+    """Which values have half of a surrogate pair without the other."""
+    rows = len(borders) - 1
+    high, low = units >> 10 == 0x36, units >> 10 == 0x37
+    if not (high.any() or low.any()):
+        return np.zeros(rows, np.bool_)
+    first = np.zeros(len(units) + 1, np.bool_)
+    first[borders] = True  # a value begins (or all end) here: no pair reaches over it
+    paired_low = np.r_[False, high[:-1]] & ~first[:-1]
+    paired_high = np.r_[low[1:], False] & ~first[1:]
+    bad = (low & ~paired_low) | (high & ~paired_high)
+    counts = np.concatenate([[0], np.cumsum(bad)])[borders]
+    return np.asarray(np.diff(counts) > 0, np.bool_)
+
+
+def _content(raw: pa.Array) -> Bytes:
+    """All bytes of a binary array's values; those of nulls are none."""
+    buf, starts, ends = flat(raw)
+    return buf[starts[0] : ends[-1]] if len(starts) else buf
+
+
+def _starts(text: Bytes) -> Bools:
+    """Where a character of UTF-8 text begins."""
+    return np.asarray(text & 0xC0 != 0x80, np.bool_)
+
+
+def _offsets(raw: pa.Array, counts: npt.NDArray[np.generic]) -> npt.NDArray[np.int32]:
+    """Borders of the values in other units: `counts` says how many each byte stands for."""
+    _, starts, ends = flat(raw)
+    if not len(starts):
+        return np.zeros(1, np.int32)
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    return sums[np.append(starts, ends[-1]) - starts[0]].astype(np.int32)
+
+
+def _array(content: Bytes, offsets: npt.NDArray[np.int32], like: pa.Array) -> pa.Array:
+    valid = _valid(like)
+    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(like), [bits, pa.py_buffer(offsets), pa.py_buffer(content)])
+
+
+def _latin(raw: pa.Array) -> pa.Array:
+    whole = _content(raw)
+    text = np.frombuffer(whole.tobytes().decode("latin-1").encode(), np.uint8)
+    return _array(text, _offsets(raw, 1 + (whole >= 0x80)), raw).cast(pa.string())
+
+
+def _utf8(raw: pa.Array) -> pa.Array:
+    """The cast, null for what it refuses: found by halving, so cheap when they are few."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        if len(raw) == 1:
+            return pa.nulls(1, pa.string())
+        half = len(raw) // 2
+        return pa.concat_arrays([_utf8(raw[:half]), _utf8(raw[half:])])
