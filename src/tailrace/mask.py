@@ -161,9 +161,7 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
         there = made[to // WORD]
         made[to // WORD] = field if there is None else there.bitwiseOR(field)
     zero = F.lit(0).cast("bigint")
-    return F.when(
-        mask.isNotNull(), from_words([zero if w is None else w for w in made], little=to_little)
-    )
+    return F.when(mask.isNotNull(), from_words([zero if w is None else w for w in made], little=to_little))
 
 
 def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
@@ -188,6 +186,17 @@ def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list
     return [F.getbit(found[n // WORD], F.lit(n % WORD)) == 1 for n in ordinals]
 
 
+def beyond(mask: Column, width: int) -> Column:
+    """Whether a mask has a bit set for an ordinal of `width` or more (boolean, NULL for a NULL mask)."""
+    from pyspark.sql import functions as F
+
+    byte, bit = divmod(width, 8)
+    size = F.octet_length(mask)
+    octet = F.coalesce(F.conv(F.hex(F.substring(mask, -(byte + 1), 1)), 16, 10).cast("int"), F.lit(0))
+    edge = (size > byte) & (F.shiftright(octet, bit) != 0)
+    return edge | F.hex(F.substring(mask, F.lit(1), F.greatest(size - byte - 1, F.lit(0)))).rlike("[1-9A-F]")
+
+
 def names(mask: Column, places: Mapping[int, str], *, little: bool = False) -> Column:
     """The names whose bits are set, in order of the bits: array<string>, empty for no bit or a NULL mask."""
     from pyspark.sql import functions as F
@@ -195,5 +204,7 @@ def names(mask: Column, places: Mapping[int, str], *, little: bool = False) -> C
     order = sorted(places)
     there = bits(mask, order, little=little)
     return F.array_compact(
-        F.array(*[F.when(bit, F.lit(places[n])) for n, bit in zip(order, there, strict=True)]).cast("array<string>")
+        F.array(*[F.when(bit, F.lit(places[n])) for n, bit in zip(order, there, strict=True)]).cast(
+            "array<string>"
+        )
     )

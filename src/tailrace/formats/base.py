@@ -1,17 +1,17 @@
 """The contract of a vendor format: differences declared as data, and `read` and `write` between the vendor's
 tables and canonical change tables.
 
-A format never guesses and never repairs. What a vendor's table cannot hold is declared in `Format.cannot`, and
-counted when it is lost; a row that is not what the format promises gets its reason in the column `WHY`.
+A format never guesses and never repairs. What a vendor's table cannot hold is declared in `Format.cannot`,
+and counted when it is lost; a row that is not what the format promises gets its reason in the column `WHY`.
 
 What `read` gives, for each source table, is a `ChangeTable` that keeps these rules:
 
 - all of `HEADERS` in order (NULL where the vendor does not know), then headers of `EXTRA_HEADERS` and
   `header__native_*` as far as the vendor knows them, then the data columns, then `WHY`, `FILE`, `ROW`;
-- `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one update
-  share it; U rows stand alone where the vendor keeps no before images;
-- bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is NULL
-  where the vendor does not tell what changed; `column_mask` is NULL when the image has every column;
+- `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one
+  update share it; U rows stand alone where the vendor keeps no before images;
+- bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is
+  NULL where the vendor does not tell what changed; `column_mask` is NULL when the image has every column;
 - timestamps are UTC; the order of rows means nothing.
 
 `write` takes change tables of any source and is told of nothing else: `read(write(x))` equals x after the
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
-"""Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL where
-the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
+"""Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL
+where the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
 
 Tables = Mapping[str, "DataFrame"]
 """The vendor's tables by their names, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
@@ -155,8 +155,9 @@ class Format:
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, and one gap more for each header of a change table that this format does not hold."""
-        known = {"change_seq", "change_oper", "operation", *self.holds}
-        return [*self.cannot, *(header_gap(h) for h in changes.headers if h not in known)]
+        always = ("change_seq", "change_oper", "operation")
+        lost = [h for h in changes.headers if h not in always and h not in self.holds]
+        return [*self.cannot, *(header_gap(h) for h in lost)]
 
 
 def header_gap(name: str, why: str | None = None) -> Gap:

@@ -111,10 +111,16 @@ def quoted(name: str) -> str:
 
 
 def canonical(
-    df: DataFrame, headers: Mapping[str, Column], columns: Mapping[str, Column], *, key: Sequence[str], name: str
+    df: DataFrame,
+    headers: Mapping[str, Column],
+    columns: Mapping[str, Column],
+    *,
+    key: Sequence[str],
+    name: str,
 ) -> ChangeTable:
-    """The canonical change table made of `df`: `headers` (names without prefix; `HEADERS` that are not given are
-    NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` as far as they are there.
+    """The canonical change table made of `df`: `headers` (names without prefix; `HEADERS` that are not given
+    are NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` as far as they are
+    there.
 
     Raises:
         FormatError: a header nobody knows, or a data column that is named like a header.

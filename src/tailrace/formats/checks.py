@@ -1,0 +1,77 @@
+"""What no single row shows: changes that come twice, before images without their update, sequences that run
+backwards. Bad rows get their reason in `WHY`; nothing is taken away here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import sequence
+from ..change import BEFORE, UPDATE, ChangeTable
+from .base import WHY
+from .shape import also
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SECOND = 14  # digits of a change sequence up to its seconds
+
+
+def together(changes: ChangeTable) -> ChangeTable:
+    """Marks rows that repeat (`change_seq`, `change_oper`) and B rows without a U of their `change_seq`.
+
+    One shuffle by `change_seq`. Of rows that repeat each other all are marked: which is right is not known.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
+    good = F.col(WHY).isNull()
+    same = Window.partitionBy(seq)
+    repeated = F.sum(F.when(good, 1)).over(Window.partitionBy(seq, oper)) > 1
+    updated = F.max(F.when(good & (oper == UPDATE), 1)).over(same).isNotNull()
+    lone = (oper == BEFORE) & ~updated
+    return changes.with_df(
+        also(
+            _with_why(changes.df),
+            (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
+            (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
+        )
+    )
+
+
+def in_order(changes: ChangeTable) -> ChangeTable:
+    """Marks rows whose change number falls though their time rises: the sequence runs backwards there.
+
+    For change sequences of 35 digits; others are passed over. Numbers are looked at second by second, so
+    what has to be sorted in one place is one row a second of the source's time.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    df = _with_why(changes.df)
+    seq = F.col(changes.header("change_seq"))
+    second, number = F.substring(seq, 1, _SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
+    usual = F.col(WHY).isNull() & (F.length(seq) == sequence.WIDTH)
+    rows = df.filter(usual).groupBy(second.alias("_second")).agg(F.max(number).alias("_most"))
+    before = Window.orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
+    highest = rows.select("_second", F.max("_most").over(before).alias("_most"))
+    marked = df.join(F.broadcast(highest), usual & (second == F.col("_second")), "left")
+    inside = F.max(number).over(
+        Window.partitionBy(second).orderBy(seq).rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    back = (number <= F.col("_most")) | (number < inside)
+    said = F.concat(F.lit("sequence runs backwards: change "), seq)
+    return changes.with_df(also(marked, (usual & back, said)).drop("_second", "_most"))
+
+
+def _with_why(df: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return df if WHY in df.columns else df.withColumn(WHY, F.lit(None).cast("string"))
+
+
+def is_bad() -> Column:
+    """Whether a row has a reason to be kept aside."""
+    from pyspark.sql import functions as F
+
+    return F.col(WHY).isNotNull()

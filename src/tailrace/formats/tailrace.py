@@ -1,0 +1,167 @@
+"""tailrace's own change tables as a format: what `store` writes, any header prefix, any subset of the
+headers.
+
+Source: design §1, spec/qlik.md §1.1. The tables hold everything that the canonical form holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from .. import mask
+from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
+from .base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
+from .shape import as_type, canonical, conform, data_start, quoted, reasons
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SUFFIX = "__ct"
+_KNOWN = {**HEADERS, **EXTRA_HEADERS}
+
+
+class TailraceOptions(Options):
+    """Options of `tailrace`."""
+
+    key: str = Field("", description="Names of the row key's columns, separated by commas.")
+    columns: str = Field("", description="Types of data columns that come as text: `id int, at timestamp`.")
+    suffix: str = Field(SUFFIX, description="What change tables' names end with.")
+
+
+TABLE = VendorTable(
+    "{schema}.{table}__ct",
+    "one row per image of a change: headers, then the source table's columns",
+    tuple(
+        VendorColumn(PREFIX + n, t, n, optional=n not in ("change_seq", "change_oper"))
+        for n, t in HEADERS.items()
+    ),
+)
+
+
+def types_of(text: str) -> dict[str, str]:
+    """Column types as users write them: `id int, amount decimal(12,2)`.
+
+    >>> types_of("id int, amount decimal(12,2)")
+    {'id': 'int', 'amount': 'decimal(12,2)'}
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in _split(text))):
+        name, _, kind = part.replace(":", " ", 1).partition(" ")
+        found[name] = kind.strip()
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that stand outside parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def read(tables: Tables, options: TailraceOptions) -> Read:
+    """Canonical change tables of change tables; masks are moved when headers are missing."""
+    made = {}
+    for vendor, df in tables.items():
+        name = vendor.removesuffix(options.suffix)
+        made[name] = _read_one(df, name, options)
+    return Read(made)
+
+
+def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    came = [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)]
+    data = [c for c in came if not c.lower().startswith(PREFIX)]
+    extra = [h for c in came if (h := c.lower().removeprefix(PREFIX)) not in HEADERS and c not in data]
+    df = conform(df, TABLE, where=name)
+    start = data_start(extra)
+    # Ordinals count the columns that came; where headers are missing, bits stand lower than they will.
+    places = {came.index(c): start + i for i, c in enumerate(data)}
+    headers = {h: F.col(PREFIX + h) for h in HEADERS}
+    headers |= {h: F.col(quoted(next(c for c in came if c.lower() == PREFIX + h))) for h in extra}
+    for h in ("change_mask", "column_mask"):
+        headers[h] = mask.move(headers[h], places)
+    oper = headers["change_oper"]
+    headers["operation"] = F.element_at(
+        F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair]), oper
+    )
+    why = reasons(
+        [
+            (F.col(WHY).isNotNull(), F.col(WHY)),
+            (oper.isNull() | ~oper.isin(*OPERATIONS), F.concat(F.lit("unknown operation "), oper)),
+            (F.col(PREFIX + "change_seq").isNull(), "no change_seq"),
+            (mask.beyond(F.col(PREFIX + "change_mask"), len(came)), "change mask longer than the columns"),
+            (mask.beyond(F.col(PREFIX + "column_mask"), len(came)), "column mask longer than the columns"),
+        ]
+    )
+    kinds = types_of(options.columns)
+    values = {c: F.col(quoted(c)) for c in data}
+    bad: list[tuple[Column, str | Column]] = [(why.isNotNull(), why)]
+    for c, kind in kinds.items():
+        if c in values:
+            text = df.schema[c].dataType.simpleString() == "string"
+            values[c] = as_type(F.col(quoted(c)), kind, text=text)
+            bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is no {kind}"))
+    df = df.withColumn(WHY, reasons(bad))
+    key = [k.strip() for k in options.key.split(",") if k.strip()]
+    return canonical(df, headers, values, key=key, name=name)
+
+
+def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
+    """The change tables as they are, under their own names."""
+    return {name + options.suffix: ct.df.drop(WHY, FILE, ROW, RAW) for name, ct in changes.items()}
+
+
+def knows(columns: Sequence[str]) -> float:
+    """tailrace's tables have `header__column_mask`; else they are Qlik's."""
+    have = {c.lower() for c in columns}
+    return 1.0 if {PREFIX + "change_seq", PREFIX + "column_mask"} <= have else 0.0
+
+
+class _Everything(frozenset[str]):
+    """Every header, those of other vendors too."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in _KNOWN or name.startswith(NATIVE))
+
+
+FORMAT = Format(
+    name="tailrace",
+    title="tailrace change tables",
+    source="design §1; spec/qlik.md §1.1",
+    tables=(TABLE,),
+    operations=OPERATIONS,
+    order=(PREFIX + "change_seq", PREFIX + "change_oper"),
+    row_key="the columns the task (or the option `key`) names",
+    images="full, or sparse with `column_mask`; before images where the source sent them",
+    masks="change mask: big-endian bytes, bit n is the column with ordinal n, headers included",
+    types={
+        t: t
+        for t in (
+            "boolean",
+            "int",
+            "bigint",
+            "double",
+            "decimal(p,s)",
+            "string",
+            "binary",
+            "date",
+            "timestamp",
+        )
+    },
+    files=("delta", "parquet", "json", "csv"),
+    holds=_Everything(),
+    cannot=(),
+    options=TailraceOptions,
+    read=read,
+    write=write,
+    knows=knows,
+)

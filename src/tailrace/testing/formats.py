@@ -1,0 +1,347 @@
+"""The conformance suite for vendor formats: subclass it, name your format, give a few of the vendor's rows.
+
+    class TestMine(FormatConformance):
+        format = tailrace.formats.get("mine")
+        def vendor(self, spark): return {"MY_LOG": spark.createDataFrame([...])}
+        def hostile(self, spark): yield "unknown code", {"MY_LOG": ...}, "unknown operation"
+
+`spark` is a fixture of yours. What a format cannot hold is taken from its declaration: a loss that is
+declared must occur as declared and be counted, one that is not must not occur.
+"""
+
+# ruff: noqa: S101 - a test suite
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from .. import formats
+from ..change import ChangeTable
+from ..formats import checks, files
+from ..formats.base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables
+from .changes import COLUMNS, TABLE, Image, change_table, literal, reasons
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AT = datetime(2026, 3, 4, 5, 6, 7, 123_456, tzinfo=timezone.utc)
+
+
+def full(id: int | None, name: str | None = "a", note: str | None = None) -> dict[str, Any]:
+    """A full image of `COLUMNS`."""
+    return {"id": id, "name": name, "amount": Decimal("12.50"), "at": AT, "note": note}
+
+
+HOSTILE = (
+    '"', "'", 'a="b" c="d"', "&amp;&#x0A;&xsi:nil", "<row></row>", "a,b;c~d\\e|f", "line\nfeed\r\ntab\t",
+    " spaces ", "?", "NULL", "null", "é中🚀\u2028", "\x01\x1f\x7f", "`${}`", "%s", "0x00", "a'--",
+)  # fmt: skip
+HISTORIES: dict[str, list[Image]] = {
+    "nothing": [],
+    "inserts": [Image(1, "I", full(1)), Image(2, "I", full(2, None)), Image(3, "I", full(3, ""))],
+    "pairs": [
+        Image(1, "I", full(1)),
+        Image(2, "B", full(1)),
+        Image(2, "U", full(1, "b")),
+        Image(3, "B", full(1, "b")),
+        Image(3, "U", full(1, None, "x")),
+    ],
+    "after images only": [
+        Image(1, "U", full(1, "b"), ["name"]),
+        Image(2, "U", full(2, None), ["name", "note"]),
+    ],
+    "deletes": [Image(1, "I", full(1)), Image(2, "D", full(1))],
+    "truncate": [Image(1, "I", full(1)), Image(2, "T"), Image(3, "I", full(1, "again"))],
+    "key change": [Image(1, "I", full(1)), Image(2, "B", full(1)), Image(2, "U", full(9))],
+    "sparse": [
+        Image(1, "U", {"id": 1, "name": "b"}, ["name"]),
+        Image(2, "U", {"id": 1, "note": None}, ["note"]),
+        Image(3, "D", {"id": 1}),
+    ],
+    "null, absent, empty": [
+        Image(1, "I", full(1, None, "")),
+        Image(2, "U", {"id": 1, "name": None}, ["name"]),
+        Image(3, "U", {"id": 1, "note": ""}, ["note"]),
+        Image(4, "U", {"id": 1, "amount": None, "at": None}, ["amount", "at"]),
+    ],
+    "one transaction": [
+        Image(1, "I", full(1), transaction=1),
+        Image(2, "I", full(2), transaction=1),
+        Image(3, "D", full(1), transaction=1),
+        Image(4, "I", full(1), transaction=2),
+    ],
+    "hostile text": [Image(n, "I", full(n, text)) for n, text in enumerate(HOSTILE, 1)],
+}
+EXTREMES: dict[str, tuple[str, list[Any]]] = {
+    "boolean": ("boolean", [True, False, None]),
+    "smallint": ("smallint", [-32768, 0, 32767, None]),
+    "int": ("int", [-2147483648, 2147483647, None]),
+    "bigint": ("bigint", [-(2**63), 2**63 - 1, None]),
+    "double": ("double", [0.1, -1.7976931348623157e308, 5e-324, None]),
+    "decimal": (
+        "decimal(38,10)",
+        [Decimal("9999999999999999999999999999.9999999999"), Decimal("-0.0000000001"), None],
+    ),
+    "string": ("string", ["", "x" * 40_000, "\x7f", None]),
+    "binary": ("binary", [b"", b"\x00\xff\x00", bytes(range(256)), None]),
+    "date": ("date", [date(1, 1, 1), date(1582, 10, 4), date(9999, 12, 31), None]),
+    "timestamp": (
+        "timestamp",
+        [
+            datetime(1, 1, 2, tzinfo=timezone.utc),
+            datetime(9999, 12, 30, 23, 59, 59, 999_999, timezone.utc),
+            AT,
+            None,
+        ],
+    ),
+}
+
+
+class FormatConformance:
+    """What every format must do. Subclasses set `format` and give `vendor`."""
+
+    format: Format
+    extremes: Sequence[str] = tuple(EXTREMES)
+    """Types whose extreme values the format keeps; those of `EXTREMES` not named here must be in
+    `cannot_types`."""
+    cannot_types: Mapping[str, str] = {}
+    """Type name -> why the format does not keep all its values."""
+
+    def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """Some of the vendor's rows, every column filled at least once."""
+        raise NotImplementedError
+
+    def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str]]:
+        """Bad input: what it is, the vendor's tables with it, and words its reason must have."""
+        yield from ()
+
+    def vendor_options(self) -> Options:
+        """Options to read `vendor` with, and to write it again."""
+        return self.format.options()
+
+    def options(self, changes: Mapping[str, ChangeTable]) -> Options:
+        """Options to write these change tables with, and to read them again (key, types where the vendor's
+        tables do not say)."""
+        return self.format.options()
+
+    # -- the vendor's rows there and back
+
+    def test_vendor_round_trip(self, spark: SparkSession) -> None:
+        tables = self.vendor(spark)
+        read = self.read(tables, self.vendor_options())
+        assert not [why for ct in read.changes.values() for why in reasons(ct)]
+        again = self.format.write(read.changes, self.vendor_options())
+        assert sorted(again) == sorted(tables)
+        for name, df in tables.items():
+            assert _rows(again[name]) == _rows(df), name
+            assert sorted(again[name].columns) == sorted(df.columns), name
+
+    def test_order_of_rows_means_nothing(self, spark: SparkSession) -> None:
+        from pyspark.sql import functions as F
+
+        tables = self.vendor(spark)
+        mixed = {n: df.repartition(3, F.rand(7)).orderBy(F.rand(11)) for n, df in tables.items()}
+        plain, other = (self.read(t, self.vendor_options()) for t in (tables, mixed))
+        assert sorted(plain.changes) == sorted(other.changes)
+        for name, ct in plain.changes.items():
+            assert literal(other.changes[name]) == literal(ct)
+
+    def test_reads_what_the_contract_says(self, spark: SparkSession) -> None:
+        from ..change import HEADERS, PREFIX
+
+        for ct in self.read(self.vendor(spark), self.vendor_options()).changes.values():
+            names = ct.df.columns
+            assert names[: len(HEADERS)] == [PREFIX + h for h in HEADERS]
+            data = [c for c in names if not c.startswith(PREFIX) and c not in (WHY, FILE, ROW, RAW)]
+            assert data == ct.columns
+            assert names.index(data[0]) == len(ct.headers)
+            assert set(ct.key) <= set(data)
+
+    # -- canonical rows there and back
+
+    @pytest.mark.parametrize("history", list(HISTORIES))
+    def test_canonical_round_trip(self, spark: SparkSession, history: str) -> None:
+        self.there_and_back(change_table(spark, HISTORIES[history]))
+
+    @settings(
+        max_examples=4, deadline=None, phases=[Phase.generate],  # a smaller seed is no smaller history
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )  # fmt: skip
+    @given(seed=st.integers(0, 1 << 30))
+    def test_any_history(self, spark: SparkSession, seed: int) -> None:
+        self.there_and_back(change_table(spark, random_history(seed)))
+
+    @pytest.mark.parametrize("kind", list(EXTREMES))
+    def test_extreme_values(self, spark: SparkSession, kind: str) -> None:
+        if kind in self.cannot_types:
+            assert kind not in self.extremes
+            return
+        type_, values = EXTREMES[kind]
+        columns = {"id": "int", "v": type_}
+        images = [Image(n, "I", {"id": n, "v": value}) for n, value in enumerate(values, 1)]
+        self.there_and_back(change_table(spark, images, columns=columns))
+
+    def test_odd_names(self, spark: SparkSession) -> None:
+        columns = {
+            "id": "int",
+            "a b": "string",
+            'q"u': "string",
+            "a=b": "string",
+            "é.x": "string",
+            "Mixed": "string",
+        }
+        values = {"id": 1, "a b": "1", 'q"u': "2", "a=b": None, "é.x": "", "Mixed": "5"}
+        self.there_and_back(
+            change_table(spark, [Image(1, "I", values), Image(2, "D", values)], columns=columns)
+        )
+
+    def test_wide_masks(self, spark: SparkSession) -> None:
+        columns = {"id": "int"} | {f"c{n}": "string" for n in range(150)}
+        values = {"id": 1} | {f"c{n}": str(n) for n in range(150)}
+        old = values | {"c0": "x", "c63": None, "c64": "y", "c149": "z"}
+        images = [Image(1, "B", old), Image(1, "U", values), Image(2, "D", values)]
+        self.there_and_back(change_table(spark, images, columns=columns))
+
+    def test_several_tables(self, spark: SparkSession) -> None:
+        tables = {
+            "shop.item": change_table(spark, HISTORIES["pairs"]),
+            "shop.other": change_table(spark, HISTORIES["deletes"], name="shop.other"),
+        }
+        self.compare(tables)
+
+    def there_and_back(self, ct: ChangeTable) -> None:
+        """Asserts that writing and reading loses what is declared, no more and no less."""
+        self.compare({TABLE: ct})
+
+    def compare(self, tables: dict[str, ChangeTable]) -> None:
+        """`there_and_back` for several tables at once."""
+        options = self.options(tables)
+        written = self.format.write(tables, options)
+        back = self.read(written, options).changes
+        for name, ct in tables.items():
+            want = ct
+            for gap in self.format.gaps(ct):
+                left = gap.erase(want)
+                lost = want.df.filter(gap.lost(want)).count()
+                changed = _compared(self.format, left) != _compared(self.format, want)
+                assert bool(lost) >= changed, f"gap {gap.kind}: lost says {lost} rows, erase changes some"
+                want = left
+            expected = _compared(self.format, want)
+            if not expected and name not in back:
+                continue
+            assert not reasons(back[name]), reasons(back[name])
+            assert back[name].columns == ct.columns
+            found = _compared(self.format, back[name])
+            missing, odd = [r for r in expected if r not in found], [r for r in found if r not in expected]
+            assert (odd, missing) == ([], [])
+
+    # -- what is not as promised
+
+    def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
+        for what, tables, words in self.hostile(spark):
+            read = self.read(tables, self.vendor_options())
+            found = [why for ct in read.changes.values() for why in reasons(checks.together(ct))]
+            assert found, what
+            assert any(words in why for why in found), (what, found)
+
+    # -- files
+
+    def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        tables = {TABLE: change_table(spark, HISTORIES["pairs"] + HISTORIES["hostile text"][5:])}
+        options = self.options(tables)
+        want = self.read(self.format.write(tables, options), options).changes
+        for kind in self.format.files:
+            place = str(tmp_path / kind)
+            save(self.format, self.format.write(tables, options), place, kind, options)
+            back = self.read(load(self.format, spark, place, options), options).changes
+            assert sorted(back) == sorted(want)
+            for name, ct in want.items():
+                assert not reasons(back[name]), (kind, reasons(back[name]))
+                assert _compared(self.format, back[name]) == _compared(self.format, ct), kind
+
+    # -- the declaration
+
+    def test_declaration(self, spark: SparkSession) -> None:
+        form = self.format
+        assert form.title
+        assert form.source
+        assert form.tables
+        assert len({g.kind for g in form.cannot}) == len(form.cannot)
+        assert set(self.extremes) | set(self.cannot_types) == set(EXTREMES)
+        for field in form.options.model_fields.values():
+            assert field.description
+        for name, df in self.vendor(spark).items():
+            mine = form.knows(df.columns)
+            others = [formats.get(n).knows(df.columns) for n in formats.names() if n != form.name]
+            assert 0 <= mine <= 1, name
+            assert mine >= max(others), name
+
+    def read(self, tables: Tables, options: Options) -> Read:
+        """Reads the vendor's tables."""
+        return self.format.read(tables, options)
+
+
+def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict[str, DataFrame]:
+    """The vendor's tables under a path, by the format's own loader if it has one."""
+    return form.load(spark, path, options) if form.load else files.load(spark, path)
+
+
+def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
+    """Writes the vendor's tables, by the format's own way if it has one."""
+    form.save(tables, path, kind, options) if form.save else files.save(tables, path, kind)
+
+
+def random_history(seed: int) -> list[Image]:
+    """Forty random changes of a few keys: every operation, sparse images, pairs and lone updates, key
+    changes, several in one transaction."""
+    import random
+
+    rng = random.Random(seed)
+    images: list[Image] = []
+    transaction = 0
+    for number in range(1, 41):
+        transaction += rng.random() < 0.6  # some transactions have several changes
+        key = rng.randint(1, 5)
+        values = full(key, rng.choice([None, "", "b", "cc"]), rng.choice([None, "", "n"]))
+        kind = rng.choice(["I", "I", "pair", "pair", "U", "sparse", "D", "T" if number % 20 == 0 else "I"])
+        if kind == "pair":
+            old = (
+                values
+                | {rng.choice(["name", "note"]): "old"}
+                | ({"id": key + 10} if rng.random() < 0.2 else {})
+            )
+            images.append(Image(number, "B", old, transaction=transaction))
+            images.append(Image(number, "U", values, transaction=transaction))
+        elif kind == "sparse":
+            some = {"id": key, "name": values["name"]}
+            images.append(Image(number, "U", some, ["name"], transaction))
+        elif kind == "U":
+            images.append(Image(number, "U", values, ["name"], transaction))
+        else:
+            images.append(Image(number, kind, {} if kind == "T" else values, transaction=transaction))
+    rng.shuffle(images)
+    return images
+
+
+def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
+    """A change table's rows, headers as far as the format holds them; order always counts."""
+    wanted = {"operation", *(h for h in ct.headers if h in form.holds)} - {"change_mask", "column_mask"}
+    return literal(ct, headers=sorted(wanted))
+
+
+def _rows(df: DataFrame) -> list[str]:
+    names = sorted(c for c in df.columns if c not in (FILE, ROW, WHY, RAW))
+    return sorted(
+        repr([bytes(r[n]) if isinstance(r[n], bytearray) else r[n] for n in names]) for r in df.collect()
+    )
+
+
+__all__ = ["COLUMNS", "EXTREMES", "HISTORIES", "FormatConformance", "full", "load", "random_history", "save"]
