@@ -1,7 +1,8 @@
 """Fold: all changes of a key in a batch become one row, what the key's row is in the end.
 
-Per key the last image wins; one window, no join. A key change needs none either: its B row, which holds the
-old key and sorts directly before its U, counts as a delete of that key. Chains and swaps of keys follow.
+Per key the last image wins; one window, no join (a task-local merge does the same with Arrow, in its task). A
+key change needs no join either: its B row, which holds the old key and sorts directly before its U, counts as
+a delete of that key. Chains and swaps of keys follow.
 Images that do not carry every column take the long way (`keychange.py`).
 
 This needs keys that are unique after every single change. A key that the source checks only at the end of a
@@ -138,10 +139,15 @@ def fold(made: Images, counts: Mapping[str, int] = UNKNOWN, target: DataFrame | 
         from .keychange import fold_partial
 
         return fold_partial(made, bool(counts.get("key_changes")), None if made.replaces else target)
-    df = made.df if counts.get("key_changes") else made.df.where(col(OPER) != BEFORE)
+    df = relevant(made, counts)
     newest = Window.partitionBy(*map(col, made.key)).orderBy(col(SEQ).desc(), col(OPER).desc())
     last = df.withColumn("header__n", F.row_number().over(newest)).where("header__n = 1")
     return Folded(last.select(operation().alias(OP), *map(col, made.columns)), False, made.replaces)
+
+
+def relevant(made: Images, counts: Mapping[str, int]) -> DataFrame:
+    """The images that say what becomes of a key: B rows do when keys change, else they are passed over."""
+    return made.df if counts.get("key_changes") else made.df.where(col(OPER) != BEFORE)
 
 
 def operation() -> Column:

@@ -15,7 +15,8 @@ PLANS: dict[str, str] = {
     "none": "the target already has this batch, or there is nothing in it: no row is touched",
     "append": "no row of the target can be meant (it is empty, or only inserts came and there is no key): "
     "tasks write parquet parts side by side, the driver commits them",
-    "task_local": "one task merges the folded changes with delta-rs; no snapshot of the target in the JVM",
+    "task_local": "one task folds the changes and rewrites the files they touch; no snapshot of the target "
+    "in the JVM",
     "replace_all": "a truncate came: the rows folded after it become the whole target",
     "replace_keys": "full images and no deletes: Delta replaces rows by key, with deletion vectors",
     "merge": "Spark MERGE, pruned to the batch's range of keys; also when a task has not the memory",

@@ -16,11 +16,12 @@ from ...change import Relation
 from ...errors import TailraceError, from_spark
 from ...laketypes import schema_of
 from .. import bag
-from ..fold import Folded, Images, fold, images, refused, weights
+from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose
 from . import delta_layout, delta_spark
 from .base import Outcome
 from .delta_local import LEAST_MEMORY, NET, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_rewrite import is_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +134,8 @@ class DeltaTarget:
         plan = choose(batch, size, self._limits, truncated=made.replaces)
         job = _Job(batch, path, table, made, schema_of(batch.relation.columns))
         if plan == "task_local":
-            return self._task_local(job)
+            # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
+            return self._task_local(job) if is_plain(table) else self._distributed(job, "merge")
         if plan in ("append", "replace_all", "bag"):
             return self._parts(job, plan)
         if not size.vectors and not awkward(batch.relation):
@@ -147,11 +149,21 @@ class DeltaTarget:
         return fold(job.made, job.batch.counts, target)
 
     def _task_local(self, job: _Job) -> Outcome:
-        folded = self._fold(job)
+        folds = not job.batch.may("absent")
+        folded = None if folds else self._fold(job)
+        df = folded.df if folded else relevant(job.made, job.batch.counts)
+        partial = folded is not None and folded.partial
         task = MergeTask(
-            job.path, self._app, job.batch.upto, tuple(job.made.key), job.schema, folded.partial, self._memory
+            job.path,
+            self._app,
+            job.batch.upto,
+            tuple(job.made.key),
+            job.schema,
+            partial,
+            folds,
+            self._memory,
         )
-        done = merge_local(folded.df, task)
+        done = merge_local(df, task)
         # Spark's MERGE sorts and spills; the table itself stays small, so it gets no deletion vectors.
         return done or self._distributed(job, "merge", folded)
 

@@ -1,4 +1,4 @@
-"""What tasks do with delta-rs: merge a table inside one task, write parquet parts side by side.
+"""What tasks do without a JVM: merge a table inside one task, write parquet parts side by side.
 
 The classes here are the functions given to `mapInArrow`. They are pickled by reference, hold paths and names
 only, and run in executor processes that have no session.
@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
 
 from ... import lake
-from ..fold import KEPT, OP
+from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
+from .delta_rewrite import Source, merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -28,10 +26,8 @@ if TYPE_CHECKING:
 RESULT = "inserted bigint, updated bigint, deleted bigint, missing bigint, version bigint, file string"
 _NAMES = ("inserted", "updated", "deleted", "missing", "version", "file")
 TOO_LARGE = "too large"
-_HELD = 256 << 20
-"""Rows of a merge up to this many bytes are held as they are; more are streamed."""
 LEAST_MEMORY = 64 << 20
-"""With less, delta-rs refuses even small merges, or waits for ever."""
+"""With less, hardly a batch would be merged in a task."""
 HAVE, NET = "header__have", "header__net"
 
 
@@ -43,11 +39,12 @@ def _result(**values: Any) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges folded rows into a Delta table, in the one task that gets them all.
+    """Merges changes into a Delta table, in the one task that gets them all: folded rows, or with `folds` the
+    images themselves, which it folds (no shuffle then).
 
-    delta-rs holds a hash table of the changes, which cannot spill: beyond `memory_bytes` it gives up, nothing
-    is written, and the result says so (`TOO_LARGE`). The commit carries the progress; a task that runs again
-    sees it and does nothing.
+    They are held in memory: when they take more than half of `memory_bytes`, and folding does not help,
+    nothing is written, and the result says so (`TOO_LARGE`). The commit carries the progress; a task that
+    runs again sees it and does nothing.
     """
 
     path: str
@@ -56,77 +53,31 @@ class MergeTask:
     key: tuple[str, ...]
     schema: pa.Schema
     partial: bool
+    folds: bool
     memory_bytes: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = DeltaTable(self.path)
-        reached = table.transaction_version(self.app_id)
-        if reached is not None and reached >= self.upto:
-            yield _result(version=table.version())
-            return
-        try:
-            counts = self._merge(table, self._source(batches))
-        except DeltaError as error:
-            if "Resources exhausted" not in str(error):
-                raise
-            yield _result(file=TOO_LARGE)
-            return
-        # delta-rs leaves out a commit that changes no row; the progress must be there all the same.
-        if table.transaction_version(self.app_id) != self.upto:
-            lake.commit(self.path, [], progress={self.app_id: self.upto})
-            table.update_incremental()
-        yield _result(
-            inserted=counts["num_target_rows_inserted"],
-            updated=counts["num_target_rows_updated"],
-            deleted=counts["num_target_rows_deleted"],
-            version=table.version(),
-        )
-
-    def _source(self, batches: Iterable[pa.RecordBatch]) -> pa.Table | pa.RecordBatchReader:
-        """The rows as a table, or as a stream when they are many: a stream is read by a thread of delta-rs,
-        through Python, which is slower and needs care, so it is kept for what should not be held twice."""
-        extra = [pa.field(OP, pa.string()), *([pa.field(KEPT, pa.string())] if self.partial else [])]
-        wanted = pa.schema([*extra, *self.schema])
-        rest = (_typed(b, wanted) for b in batches if b.num_rows)
-        held, size = [], 0
-        for batch in rest:
-            held.append(batch)
+        extra = [SEQ, OPER] if self.folds else [OP, KEPT] if self.partial else [OP]
+        wanted = pa.schema([*[pa.field(n, pa.string()) for n in extra], *self.schema])
+        held, size = pa.Table.from_batches([], wanted), 0
+        for batch in batches:
+            held = pa.concat_tables([held, pa.Table.from_batches([_typed(batch, wanted)])])
             size += batch.nbytes
-            if size > _HELD:
-                return pa.RecordBatchReader.from_batches(wanted, chain(held, rest))
-        return pa.Table.from_batches(held, wanted)
-
-    def _merge(self, table: DeltaTable, source: pa.Table | pa.RecordBatchReader) -> dict[str, Any]:
-        names = self.schema.names
-        new = {_name(n): f"s.{_name(n)}" for n in names}
-        changed = {_name(n): self._update(i, n) for i, n in enumerate(names) if n not in self.key}
-        merge = table.merge(
-            source,
-            " AND ".join(f"t.{_name(k)} = s.{_name(k)}" for k in self.key),
-            source_alias="s",
-            target_alias="t",
-            # Not streamed, delta-rs takes the range of keys from the rows and passes over files; only for
-            # types whose ranges are sure to mean the same to all writers of statistics.
-            streamed_exec=isinstance(source, pa.RecordBatchReader) or not self._plain_keys(),
-            max_spill_size=self.memory_bytes,
-            commit_properties=CommitProperties(app_transactions=[Transaction(self.app_id, self.upto)]),
+            if self.memory_bytes is not None and size > self.memory_bytes // 2:
+                held = self._source(held).folded()
+                size = held.nbytes
+                if size > self.memory_bytes // 4:
+                    yield _result(file=TOO_LARGE)
+                    return
+        done = merge(
+            self.path, self._source(held), self.app_id, self.upto, self.memory_bytes, info(plan="task_local")
         )
-        merge = merge.when_matched_delete(f"s.{_name(OP)} = 'D'")
-        # A table of key columns only: a match changes nothing but still has to be one, or it is inserted.
-        merge = merge.when_matched_update(changed or {_name(self.key[0]): f"s.{_name(self.key[0])}"})
-        return merge.when_not_matched_insert(new, f"s.{_name(OP)} <> 'D'").execute()
-
-    def _plain_keys(self) -> bool:
-        kinds = [self.schema.field(k).type for k in self.key]
-        return all(pa.types.is_integer(k) or pa.types.is_date(k) for k in kinds)
-
-    def _update(self, index: int, name: str) -> str:
-        value = f"s.{_name(name)}"
-        if not self.partial:
-            return value
-        return (
-            f"CASE WHEN substr(s.{_name(KEPT)}, {index + 1}, 1) = '1' THEN t.{_name(name)} ELSE {value} END"
+        yield _result(
+            inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version
         )
+
+    def _source(self, rows: pa.Table) -> Source:
+        return Source.of(rows, self.key, self.schema, self.partial)
 
 
 @dataclass(frozen=True)
@@ -180,7 +131,7 @@ def _run(df: DataFrame, task: MergeTask | PartTask) -> list[Row]:
 
 
 def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:
-    """Runs the merge of folded rows as one Spark job of one task; None when it is too large for its memory,
+    """Runs the merge of changes as one Spark job of one task; None when it is too large for its memory,
     and nothing was written."""
     found = _run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
@@ -209,8 +160,3 @@ def _typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
     return pa.record_batch(arrays, schema=wanted)
-
-
-def _name(name: str) -> str:
-    """An identifier for DataFusion: quoted, so case, spaces, dots and reserved words do no harm."""
-    return '"' + name.replace('"', '""') + '"'

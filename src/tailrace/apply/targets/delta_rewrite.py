@@ -1,0 +1,290 @@
+"""Merge by rewriting: files that hold a changed key are written anew, all others stay as they are.
+
+*Find*: of files whose range of keys the changes may meet, the key columns alone are read; rows are matched to
+changes by hash. *Write*: such a file is streamed to a new part, without the rows that change, each batch with
+its rows' new images behind it, so that files keep their ranges of keys. *Commit*: files out, parts in and the
+progress in one commit on exactly the version that was read; if anybody wrote meanwhile, all is done again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from ... import lake
+from ...change import BEFORE, DELETE
+from ...machine import cores
+from ..fold import KEPT, OP, OPER, SEQ
+from .base import Outcome
+from .row_keys import Keys, Places
+
+_PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
+_PART = lake.WHOLE_FILE // 2
+"""About how large a written part shall be: several are written side by side, and fewer are touched."""
+_BATCH = 64 << 20
+_MANY = 4 << 20
+_ATTEMPTS = 5
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
+    feed, constraints, deletion vectors) by which a writer has more to do."""
+    protocol, partitions = table.protocol(), table.metadata().partition_columns
+    if protocol.min_writer_version < 7:
+        return protocol.min_writer_version <= 2 and not partitions
+    return set(protocol.writer_features or []) <= _PLAIN and not partitions
+
+
+@dataclass(frozen=True)
+class Source:
+    """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
+    images (`SEQ`, `OPER`, the data columns), of which the last of each key counts."""
+
+    rows: pa.Table
+    key: tuple[str, ...]
+    schema: pa.Schema
+    partial: bool
+    keys: Keys
+    deletes: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:
+        """Makes the changes ready to be looked up."""
+        rows = rows.combine_chunks()
+        folded = OP in rows.schema.names
+        keys = Keys([_one(rows[k]) for k in key], None if folded else _order(rows))
+        deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
+        return Source(rows, key, schema, partial, keys, np.asarray(deletes.to_numpy(), np.bool_))
+
+    def folded(self) -> pa.Table:
+        """The rows that count."""
+        return self.rows.take(pa.array(self.keys.last))
+
+    def images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
+        """The new rows of changes; `old` has their rows in the target, which give absent values."""
+        new = self.rows.select(self.schema.names).take(pa.array(changes))
+        if not self.partial or old is None:
+            return new
+        kept = self.rows[KEPT].take(pa.array(changes))
+        columns = []
+        for i, name in enumerate(self.schema.names):
+            stays = pc.equal(pc.utf8_slice_codeunits(kept, i, i + 1), "1").fill_null(False)
+            columns.append(pc.if_else(stays, old[name], new[name]))
+        return pa.table(columns, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Row groups of a touched file that become one part: the rows that changes meet, in file order, and the
+    changes they meet; `added`: changes whose rows come new at the end."""
+
+    file: str
+    groups: list[int]
+    rows: Places
+    changes: Places
+    added: Places
+
+
+class Rewrite:
+    """One merge of a source into a table's files, as of the version that `table` has open."""
+
+    def __init__(self, table: DeltaTable, path: str, source: Source, memory_bytes: int | None) -> None:
+        self._table, self._path, self._source = table, path, source
+        self._fs, self._folder = lake.filesystem(path)
+        self._lanes = cores()
+        # The changes may take half of the memory; a batch being copied is there about three times.
+        share = _BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
+        self._batch = min(_BATCH, share)
+
+    def run(self, app_id: str, upto: int, info: dict[str, str]) -> Outcome:
+        """Merges and commits."""
+        files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
+            files = [f for f in files if self._may_touch(f)]
+            found = list(pool.map(self._touched, files))
+            pieces = self._plan(files, found)
+            added = sum(len(piece.added) for piece in pieces)
+            parts = [part for part in pool.map(self._write, pieces) if part]
+        touched = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
+        now = int(time.time() * 1000)
+        self._table.create_write_transaction(
+            [
+                *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in touched],
+                *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
+            ],
+            mode="append",
+            schema=self._table.schema(),
+            commit_properties=CommitProperties(
+                custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
+            ),
+        )
+        changes = np.concatenate([np.empty(0, np.int64), *[c for _, c in found]])
+        deleted = int(self._source.deletes[changes].sum())
+        return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1)
+
+    def _may_touch(self, file: dict[str, Any]) -> bool:
+        """Whether the file's range of the first key meets the changes'; only for types whose ranges mean the
+        same to all writers of statistics."""
+        key = self._source.rows[self._source.key[0]]
+        low, high = (file.get(f"{edge}.{self._source.key[0]}") for edge in ("min", "max"))
+        if low is None or high is None or not (pa.types.is_integer(key.type) or pa.types.is_date(key.type)):
+            return True
+        found = pc.min_max(key)
+        return bool(low <= found["max"].as_py() and found["min"].as_py() <= high)
+
+    def _open(self, name: str) -> pq.ParquetFile:
+        # Read through a small buffer: whole row groups of other writers may be large.
+        return pq.ParquetFile(f"{self._folder}/{name}", filesystem=self._fs, buffer_size=1 << 20)
+
+    def _batches(
+        self, file: pq.ParquetFile, groups: list[int], names: list[str], most: int = lake.ROW_GROUP
+    ) -> Iterator[pa.RecordBatch]:
+        """Row groups in batches of bounded size, in the schema's types; columns younger than the file are
+        NULL."""
+        wanted = pa.schema([self._source.schema.field(n) for n in names])
+        have = [n for n in names if n in file.schema_arrow.names]
+        size = max(1024, min(most, self._batch // _width(file.metadata, groups, have)))
+        # Threads read files side by side; more threads within each make it slower.
+        for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
+            arrays = [
+                batch[f.name].cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type)
+                for f in wanted
+            ]
+            yield pa.record_batch(arrays, schema=wanted)
+
+    def _touched(self, file: dict[str, Any]) -> tuple[Places, Places]:
+        """Numbers of the file's rows that changes meet, and those changes."""
+        source, rows, changes, begin = self._source, [], [], 0
+        opened = self._open(file["path"])
+        groups = list(range(opened.num_row_groups))
+        # Large batches: each look-up begins with a hash table of the changes' keys.
+        for batch in self._batches(opened, groups, list(source.key), _MANY):
+            found = source.keys.find(batch.columns)
+            here = np.flatnonzero(found >= 0)
+            rows.append(here + begin)
+            changes.append(found[here])
+            begin += batch.num_rows
+        empty = np.empty(0, np.int64)
+        return np.concatenate([empty, *rows]), np.concatenate([empty, *changes])
+
+    def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[_Piece]:
+        """The pieces to write.
+
+        Rows that are new go to the end of the file with the greatest keys, as far as files are written;
+        many of them, or all when no file is, are a part of their own.
+        """
+        source = self._source
+        met = np.zeros(source.rows.num_rows, np.bool_)
+        pieces: list[_Piece] = []
+        last, greatest = -1, None
+        for file, (rows, changes) in zip(files, found, strict=True):
+            if not len(rows):
+                continue
+            met[changes] = True
+            pieces += self._pieces(file, rows, changes)
+            high = file.get(f"max.{source.key[0]}")
+            if greatest is None or (high is not None and high >= greatest):
+                last, greatest = len(pieces) - 1, high
+        new = source.keys.last[~(met | source.deletes)[source.keys.last]]
+        own = last < 0 or source.rows.nbytes * len(new) // max(1, len(met)) > lake.SMALL_FILE
+        if len(new) and own:
+            pieces.append(_Piece("", [], np.empty(0, np.int64), np.empty(0, np.int64), new))
+        elif len(new):
+            pieces[last] = replace(pieces[last], added=new)
+        return pieces
+
+    def _pieces(self, file: dict[str, Any], rows: Places, changes: Places) -> list[_Piece]:
+        """A touched file in pieces of about `_PART` bytes, cut between row groups."""
+        meta = self._open(file["path"]).metadata
+        ends = np.cumsum([meta.row_group(g).num_rows for g in range(meta.num_row_groups)])
+        many = -(-file["size_bytes"] // _PART)
+        found, none = [], np.empty(0, np.int64)
+        for groups in np.array_split(np.arange(len(ends)), max(1, many)):
+            if not len(groups):
+                continue
+            begin = ends[groups[0] - 1] if groups[0] else 0
+            low, high = np.searchsorted(rows, [begin, ends[groups[-1]]])
+            found.append(
+                _Piece(file["path"], groups.tolist(), rows[low:high] - begin, changes[low:high], none)
+            )
+        return found
+
+    def _write(self, piece: _Piece) -> lake.AddedFile | None:
+        source = self._source
+        part = lake.Part(self._path, source.schema)
+        if piece.file:
+            begin = 0
+            for batch in self._batches(self._open(piece.file), piece.groups, source.schema.names):
+                low, high = np.searchsorted(piece.rows, [begin, begin + batch.num_rows])
+                here, changes = piece.rows[low:high] - begin, piece.changes[low:high]
+                part.write(self._changed(batch, here, changes))
+                begin += batch.num_rows
+        if len(piece.added):
+            part.write(source.images(piece.added))
+        return part.close()
+
+    def _changed(self, batch: pa.RecordBatch, here: Places, changes: Places) -> pa.Table:
+        """A batch without the rows `here` and with what their changes make of them."""
+        stays = np.ones(batch.num_rows, np.bool_)
+        stays[here] = False
+        kept = pa.Table.from_batches([batch.filter(pa.array(stays))])
+        updates = ~self._source.deletes[changes]
+        if not updates.any():
+            return kept
+        old = batch.take(pa.array(here[updates])) if self._source.partial else None
+        return pa.concat_tables([kept, self._source.images(changes[updates], old)])
+
+
+def _width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
+    """Bytes of a row in those columns, about; more than none."""
+    held = [meta.row_group(g) for g in groups]
+    size: int = sum(
+        column.total_uncompressed_size
+        for group in held
+        for column in map(group.column, range(meta.num_columns))
+        if column.path_in_schema in names
+    )
+    rows: int = sum(g.num_rows for g in held)
+    return size // max(1, rows) + 8
+
+
+def merge(
+    path: str, source: Source, app_id: str, upto: int, memory_bytes: int | None, info: dict[str, str]
+) -> Outcome:
+    """Merges changes into a table, once: an outcome without counts when the table already has them."""
+    for attempt in range(_ATTEMPTS):
+        table = DeltaTable(path)
+        reached = table.transaction_version(app_id)
+        if reached is not None and reached >= upto:
+            break
+        try:
+            return Rewrite(table, path, source, memory_bytes).run(app_id, upto, info)
+        except CommitFailedError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return Outcome(version=table.version())
+
+
+def _order(rows: pa.Table) -> Places | None:
+    """Numbers of images in their order; None when that is how they stand, as they mostly do."""
+    seq = _one(rows[SEQ])
+    if pc.all(pc.less(seq[:-1], seq[1:])).as_py() is not False:
+        return None
+    found = pc.sort_indices(rows.select([SEQ, OPER]), [(SEQ, "ascending"), (OPER, "ascending")])
+    return np.asarray(found.to_numpy(), np.int64)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
