@@ -1,0 +1,241 @@
+"""Qlik change tables and full-load tables -> canonical change tables. Narrow expressions only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import mask, sequence
+from ..change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
+from ..errors import FormatError
+from . import qlik_control as control
+from . import qlik_layout as lay
+from . import qlik_partitions as parts
+from .base import FILE, Read, Tables, VendorColumn, VendorTable
+from .qlik_options import HEADERS as KNOWN
+from .qlik_options import QlikOptions
+from .qlik_order import is_little
+from .shape import also, canonical, conform, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+QLIK = "qlik"
+"""In the metadata of a canonical `native_` header: it came from a Qlik table, under this name."""
+NOTE = "tailrace"
+"""In the metadata of the column `FILE`: what loading found odd about the files."""
+
+
+def read(tables: Tables, options: QlikOptions) -> Read:
+    """Canonical change tables, one a source table: its changes, and its full load in front of them."""
+    found: dict[str, tuple[DataFrame | None, DataFrame | None]] = {}
+    notes: list[str] = []
+    kept: dict[str, DataFrame] = {}
+    for name, df in tables.items():
+        notes += _said(df)
+        if control.is_control(name):
+            kept[control.plain(name)] = control.conformed(name, df)
+            notes.append(f"{name} is a control table: it is no change table and is not converted")
+            continue
+        source = options.source_of(name)
+        if lay.find_prefix(lay.columns_of(df), options.prefix) and source is not None:
+            found[source] = (found.get(source, (None, None))[0], df)
+        elif source is not None:
+            raise FormatError(f"{name} has no change_seq and change_oper", where=", ".join(df.columns))
+        else:
+            found[name] = (df, found.get(name, (None, None))[1])
+    changes, pending = {}, {}
+    for name, (loaded, changed) in found.items():
+        df, prefix = _together(name, loaded, changed, options)
+        if options.partitions == "closed" and changed is not None:
+            df, waiting = _closed(df, prefix, parts.closed(kept.get(parts.TABLE), name, options.suffix))
+            pending[name + options.suffix] = waiting
+        changes[name], said = _canonical(df, prefix, name, options)
+        notes += said
+    return Read(changes, pending, tuple(notes))
+
+
+def _said(df: DataFrame) -> list[str]:
+    return list(df.schema[FILE].metadata.get(NOTE, [])) if FILE in df.columns else []
+
+
+def _together(
+    name: str, loaded: DataFrame | None, changed: DataFrame | None, options: QlikOptions
+) -> tuple[DataFrame, str]:
+    """A table's rows, those of its full load as changes that come before all others."""
+    if changed is None:
+        if loaded is None:
+            raise FormatError("no rows", where=name)
+        prefix = lay.find_prefix(lay.columns_of(loaded), options.prefix) or options.written_prefix()
+        return as_changes(loaded, prefix), prefix
+    prefix = lay.find_prefix(lay.columns_of(changed), options.prefix) or ""
+    if loaded is None:
+        return changed, prefix
+    changed = lay.binary_masks(changed, prefix)
+    first = as_changes(loaded, lay.find_prefix(lay.columns_of(loaded), prefix) or prefix)
+    layouts = [lay.layout_of(first), lay.layout_of(changed)]
+    want = lay.merged(layouts)
+    masked = prefix + lay.COLUMN_MASK
+    short = any({n.lower() for n in want.names} - {n.lower() for n in have.names} - _heads(want, prefix)
+                for have in layouts)  # fmt: skip
+    if short and masked not in want.types:
+        want = lay.Layout({**want.types, masked: "binary"}, want.keys)
+    little = options.mask_order == "little" or (
+        options.mask_order == "auto" and _binary(changed, prefix) and bool(is_little(changed, prefix))
+    )
+    made = [lay.arrange(df, want, prefix, little=little) for df in (first, changed)]
+    return made[0].unionByName(made[1], allowMissingColumns=True), prefix
+
+
+def _heads(layout: lay.Layout, prefix: str) -> set[str]:
+    return {n.lower() for n in lay.headers_of(layout.names, prefix).values()}
+
+
+def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
+    """Rows of full-load files as inserts: `native_oper` L, their numbers below every change's.
+
+    A row that has a change_seq keeps it; else each gets one, unique in the table, that says nothing more.
+    """
+    from pyspark.sql import functions as F
+
+    have = lay.columns_of(loaded)
+    # Without a prefix only what loading has marked is a header: a table may well have a column `timestamp`.
+    heads = {
+        h: n
+        for h, n in lay.headers_of(have, prefix).items()
+        if prefix or loaded.schema[n].metadata.get(lay.HEADER)
+    }
+    number = F.lpad((F.monotonically_increasing_id() + 1).cast("string"), sequence.NUMBER_DIGITS, "0")
+    made = {
+        "change_seq": F.concat(F.lit("0" * sequence.TIME_DIGITS), number),
+        "change_oper": F.lit(INSERT),
+        "operation": F.lit(OPERATIONS[INSERT]),
+        lay.LOADED: F.lit("L"),
+    }
+    given = {h: F.col(quoted(n)) for h, n in heads.items() if h not in made or h == "change_seq"}
+    made |= given
+    order = [h for h in (*KNOWN, lay.LOADED) if h in made]
+    data = [loaded[quoted(n)] for n in have if n not in heads.values()]
+    behind = [F.col(c) for c in lay.ASIDE if c in loaded.columns]
+    return loaded.select(*[made[h].alias(prefix + h) for h in order], *data, *behind)
+
+
+def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, DataFrame]:
+    """Rows of closed partitions (and those of the full load), and rows that wait."""
+    from pyspark.sql import functions as F
+
+    heads = lay.headers_of(lay.columns_of(df), prefix)
+    if "partition_name" not in heads:
+        raise FormatError("there is no partition_name", hint="read partitions=all")
+    ready = F.col(quoted(heads["partition_name"])).isin(names) if names else F.lit(False)
+    if lay.LOADED in heads:
+        ready = ready | (F.col(quoted(heads[lay.LOADED])) == "L")
+    ready = F.coalesce(ready, F.lit(False))
+    return df.filter(ready), df.filter(~ready)
+
+
+def _binary(df: DataFrame, prefix: str) -> bool:
+    name = lay.headers_of(lay.columns_of(df), prefix).get("change_mask")
+    return name is not None and df.schema[name].dataType.simpleString() == "binary"
+
+
+def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[ChangeTable, list[str]]:
+    """One vendor table with headers as a canonical change table, and what is odd about it."""
+    from pyspark.sql import functions as F
+
+    names = lay.columns_of(df)
+    heads, natives = lay.headers_of(names, prefix), lay.natives_of(names, prefix)
+    key = options.keys_of(name) or lay.key_of([lay.layout_of(df)])
+    data = [n for n in names if n not in heads.values() and n not in natives.values()]
+    little, notes = _byte_order(df, prefix, name, options)
+    if not key:
+        notes.append(f"{name}: nothing tells the row key (no DFM): give it with the option key")
+    if missing := [k for k in key if k not in data]:
+        raise FormatError(f"{name} has no key column {', '.join(missing)}", hint="see the option key")
+    for native in natives.values():
+        df = df.withMetadata(native, {QLIK: native})
+    df = conform(df, _declared(heads, prefix), where=name)
+    held = {h: F.col(quoted(prefix + h)) for h in heads}
+    extras = [h for h in heads if h in EXTRA_HEADERS] + list(natives)
+    queue = options.masks == "queue"
+    counted = data if queue else names
+    order = [*HEADERS, *extras, *data]
+    bit = {n: order.index(h) for h, n in natives.items()} | {
+        n: len(HEADERS) + len(extras) + i for i, n in enumerate(data)
+    }
+    places = {i: bit[n] for i, n in enumerate(counted) if n in bit}
+    bad = [*_reasons(held, options)]
+    masks = {}
+    for h in ("change_mask", lay.COLUMN_MASK):
+        if h in held:
+            bad += lay.outside(held[h], len(counted), list(places), h, little=little)
+            masks[h] = mask.move(held[h], places, little=little)
+    df = also(df, *bad)
+    headers = {h: held[h] for h in heads if h != "operation"} | masks
+    headers |= {h: F.col(quoted(n)) for h, n in natives.items()}
+    oper = F.when(held["change_oper"] == options.truncate_code, F.lit(TRUNCATE)).otherwise(
+        held["change_oper"]
+    )
+    headers |= {"change_oper": oper, "operation": word_of(oper)}
+    ordered = {h: headers[h] for h in (*HEADERS, *extras) if h in headers}
+    return canonical(df, ordered, {c: F.col(quoted(c)) for c in data}, key=key, name=name), notes
+
+
+def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[bool, list[str]]:
+    """Whether masks are little-endian; looked up in the rows only for binary masks of a whole table."""
+    if options.mask_order != "auto" or not _binary(df, prefix) or options.masks == "queue":
+        return options.mask_order == "little", []
+    little = is_little(df, prefix)
+    if little:
+        return True, [f"{name}: masks have their least significant byte first (found by rows)"]
+    return False, []
+
+
+def _declared(heads: dict[str, str], prefix: str) -> VendorTable:
+    """The header columns that are there, as `conform` wants them declared."""
+    types = {**KNOWN, lay.COLUMN_MASK: "binary", lay.LOADED: "string"}
+    columns = [VendorColumn(prefix + h, types[h], h, (n,)) for h, n in heads.items()]
+    return VendorTable("change table", "", tuple(columns))
+
+
+def word_of(oper: Column) -> Column:
+    """The word of an operation's letter, NULL for an unknown one."""
+    from pyspark.sql import functions as F
+
+    made = F.lit(None).cast("string")
+    for code, word in OPERATIONS.items():
+        made = F.when(oper == code, F.lit(word)).otherwise(made)
+    return made
+
+
+def _reasons(held: dict[str, Column], options: QlikOptions) -> list[tuple[Column, str | Column]]:
+    """What can be wrong with one row's headers."""
+    from pyspark.sql import functions as F
+
+    seq, oper = held["change_seq"], held["change_oper"]
+    codes = {
+        "I": "INSERT",
+        "U": "UPDATE",
+        "D": "DELETE",
+        "B": "BEFOREIMAGE",
+        options.truncate_code: "TRUNCATE",
+    }
+    found: list[tuple[Column, str | Column]] = [
+        (seq.isNull(), "no change_seq"),
+        (~seq.rlike("^[0-9]{35}$"), F.concat(F.lit("change_seq is not 35 digits: "), seq)),
+        (oper.isNull(), "no change_oper"),
+        (~oper.isin(*codes), F.concat(F.lit("unknown operation "), oper)),
+    ]
+    if "operation" in held:
+        word = F.upper(F.trim(held["operation"]))
+        right = F.lit(False)
+        for code, said in codes.items():
+            right = right | ((oper == code) & (word == said))
+        known = oper.isin(*codes) & held["operation"].isNotNull()
+        text = F.concat(F.lit("operation "), held["operation"], F.lit(" but change_oper "), oper)
+        found.append((known & ~right, text))
+        hint = F.concat(F.lit("a TRUNCATE with the letter "), oper, F.lit(": see the option truncate_code"))
+        found.append(((word == "TRUNCATE") & ~oper.isin(*codes), hint))
+    return found
+
+
+__all__ = ["NOTE", "QLIK", "as_changes", "read", "word_of"]
