@@ -51,8 +51,8 @@ EXTRA_HEADERS: dict[str, str] = {
 """Optional headers: what some vendors know of a change and Qlik's seven do not. They come after `HEADERS`."""
 
 NATIVE = "native_"
-"""What one vendor alone knows is kept in headers of this prefix (`header__native_<vendor column>`), so that its
-own tables can be written again."""
+"""What one vendor alone knows is kept in headers of this prefix (`header__native_<vendor column>`), so that
+its own tables can be written again."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__
+from . import __version__, cli_formats
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -217,6 +217,11 @@ def demo(
 
     if not play(folder, seconds=seconds, scale=scale, as_json=as_json):
         raise typer.Exit(2)
+
+
+app.command()(cli_formats.formats)
+app.command()(cli_formats.convert)
+app.command()(cli_formats.inspect)
 
 
 def _print_json(value: Any) -> None:

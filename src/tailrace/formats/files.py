@@ -29,6 +29,11 @@ KINDS = {
 CSV = {"header": "true", "quote": '"', "escape": '"', "multiLine": "true", "encoding": "UTF-8"}
 
 
+# Spark takes `""` for NULL when NULL is read from nothing: so nothing is read as these letters (of no
+# alphabet), which become NULL, and `""` stays empty.
+_NOTHING = {"nullValue": "\ue000\ue001\ue002"}
+
+
 def kind_of(path: Path) -> str | None:
     """The kind of a file or of a folder's files; None when it is none of ours, or a folder of tables."""
     if (path / "_delta_log").is_dir():
@@ -86,7 +91,7 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
     kind = kind_of(path)
     reader = spark.read
     if kind == "csv":
-        df = reader.options(**CSV).csv(str(path))
+        df = reader.options(**CSV, **_NOTHING).csv(str(path))
     elif kind == "json":
         df = reader.option("primitivesAsString", "true").json(str(path))
     elif kind == "delta":
@@ -118,13 +123,11 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _in_order(names: list[str], path: Path) -> list[str]:
-    """Spark gives JSON's names in alphabetical order; masks count columns in the order they were written in."""
+    """Spark gives JSON's names in alphabetical order; masks count columns in the order they were written
+    in."""
     first = path if path.is_file() else min(f for f in path.iterdir() if kind_of(f))
-    opened = (
-        gzip.open(first, "rt", encoding="utf-8") if first.suffix == ".gz" else first.open(encoding="utf-8")
-    )
-    with opened as lines:
-        written = list(json.loads(next(lines, "{}")))
+    with gzip.open(first) if first.suffix == ".gz" else first.open("rb") as lines:
+        written = list(json.loads(next(lines, b"{}")))
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]
 
 

@@ -1,0 +1,270 @@
+"""From one vendor's tables to another's: read, check, keep bad rows aside, count what is lost, write.
+
+One pass over the input does all of it; a second reads bad rows again, only if there are any. Nothing is
+collected: Spark's own metrics carry the counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import formats
+from .change import ChangeTable
+from .errors import ConfigError, FormatError, from_spark
+from .formats import checks, files
+from .formats.base import FILE, RAW, ROW, WHY, Format, Gap, Options, Read
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+REJECTS, PENDING = "_rejects", "_pending"
+"""Folders beside the written tables: rows that are bad, and rows that wait for the rest of their
+transaction."""
+ON_BAD = ("reject", "fail")
+
+
+@dataclass
+class TableReport:
+    """One source table: image rows that came in and were kept, bad ones, and losses by kind (rows)."""
+
+    rows: int = 0
+    bad: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What a conversion did. `tables` goes by source table, `written` (rows) by the vendor's table."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    rejects: str | None = None
+    pending: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A format, its options and where its tables are; `kind` is the file kind written."""
+
+    form: Format
+    options: Options
+    path: str
+    kind: str = "parquet"
+
+
+def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
+    """The vendor's tables of a side."""
+    if side.form.load:
+        return side.form.load(spark, side.path, side.options)
+    return files.load(spark, side.path)
+
+
+def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
+    """The canonical change tables of a side, every bad row with its reason in `WHY`."""
+    found = side.form.read(load(spark, side), side.options)
+    if not check:
+        return found
+    made = {n: checks.in_order(checks.together(ct)) for n, ct in found.changes.items()}
+    return Read(made, found.pending, found.notes)
+
+
+def convert(
+    spark: SparkSession, source: Side, target: Side, *, on_bad: str = "reject", strict: bool = False
+) -> Report:
+    """Reads the tables of one side and writes them as the other's.
+
+    Args:
+        spark: the session.
+        source: what is read.
+        target: what is written; its path must be new or empty.
+        on_bad: `reject` keeps bad rows in the folder `_rejects` beside the tables (columns: table, reason,
+            file, row, content), `fail` stops at the first.
+        strict: stops at the first value that the target's format cannot hold.
+
+    Raises:
+        ConfigError: the target is not empty, or a kind of file the format does not have.
+        FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
+    """
+    if on_bad not in ON_BAD:
+        raise ConfigError(f"no way {on_bad!r} to treat bad rows", hint=f"use one of {', '.join(ON_BAD)}")
+    if target.kind not in target.form.files:
+        listed = ", ".join(target.form.files)
+        raise ConfigError(f"{target.form.name} has no {target.kind} files", hint=f"it has {listed}")
+    out = Path(target.path)
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty", hint="write into a new folder")
+    try:
+        return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
+    except (ConfigError, FormatError):
+        raise
+    except Exception as error:
+        raise _reason(error, source.path) from error
+
+
+def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
+    found = read(spark, source)
+    report = Report(notes=list(found.notes))
+    counted: dict[str, tuple[Observation, list[Gap]]] = {}
+    good: dict[str, ChangeTable] = {}
+    for name, ct in found.changes.items():
+        gaps = target.form.gaps(ct)
+        df, seen = _observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
+        counted[name] = (seen, gaps)
+        good[name] = ct.with_df(df)
+    tables = target.form.write(good, target.options)
+    written = {n: _count(df, f"written {n}") for n, df in tables.items()}
+    observed = {n: df for n, (df, _) in written.items()}
+    if target.form.save:
+        target.form.save(observed, target.path, target.kind, target.options)
+    else:
+        files.save(observed, target.path, target.kind)
+    report.written = {n: figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
+    for name, (seen, gaps) in counted.items():
+        got = figures(seen)
+        lost = {g.kind: got.get(f"lost {i}", 0) for i, g in enumerate(gaps)}
+        report.tables[name] = TableReport(
+            got.get("rows", 0), got.get("bad", 0), {k: n for k, n in lost.items() if n}
+        )
+    _keep_aside(spark, source, target, found, report)
+    return report
+
+
+def _observed(
+    ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool, to: str
+) -> tuple[DataFrame, Observation]:
+    """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    df = ct.df
+    if fail:
+        df = df.filter(
+            _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
+        )
+    bad = checks.is_bad()
+    figures = [
+        F.sum(F.when(~bad, 1).otherwise(0)).alias("rows"),
+        F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
+    ]
+    for i, gap in enumerate(gaps):
+        lost = F.coalesce(gap.lost(ct), F.lit(False)) & ~bad
+        figures.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
+        if strict:
+            said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
+            df = df.filter(_stop(lost, F.lit(said)))
+    seen = Observation(f"changes {ct.name}")
+    return df.observe(seen, *figures).filter(~bad).drop(WHY, FILE, ROW, RAW), seen
+
+
+def _stop(condition: Column, text: Column) -> Column:
+    """True for every row, unless the condition holds: then the job ends with the text."""
+    from pyspark.sql import functions as F
+
+    said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
+    return F.when(condition, F.raise_error(said).isNull()).otherwise(F.lit(True))
+
+
+def _at(df: DataFrame) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
+
+
+def _count(df: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation(name)
+    return df.observe(seen, F.count(F.lit(1)).alias("rows")), seen
+
+
+def figures(seen: Observation) -> dict[str, int]:
+    """What an observation counted; nothing when its rows were never asked for."""
+    # `get` would wait for ever then. The future is Spark's own; it is complete once the job has ended, or
+    # within the moment that the listener needs.
+    future = getattr(seen._jo, "future", None)
+    if future is not None:
+        import time
+
+        end = time.monotonic() + 5
+        while not future().isCompleted():
+            if time.monotonic() > end:
+                return {}
+            time.sleep(0.01)
+    return {k: int(v or 0) for k, v in seen.get.items()}
+
+
+def _keep_aside(spark: SparkSession, source: Side, target: Side, found: Read, report: Report) -> None:
+    """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
+    from pyspark.sql import functions as F
+
+    came: dict[str, DataFrame] = {}
+    rejects = None
+    for name, ct in found.changes.items():
+        if not report.tables[name].bad:
+            continue
+        rows = ct.df.filter(checks.is_bad())
+        if FILE in rows.columns and ROW in rows.columns:
+            came = came or load(spark, source)
+            rows = files.count_rows(rows, _places(came))
+        one = rows.select(
+            F.lit(name).alias("table"),
+            F.col(WHY).alias("reason"),
+            (F.col(FILE) if FILE in rows.columns else F.lit(None).cast("string")).alias("file"),
+            (F.col(ROW) if ROW in rows.columns else F.lit(None).cast("bigint")).alias("row"),
+            (F.col(RAW) if RAW in rows.columns else F.lit(None).cast("string")).alias("content"),
+        )
+        rejects = one if rejects is None else rejects.unionByName(one)
+    if rejects is not None:
+        report.rejects = str(Path(target.path) / REJECTS)
+        rejects.write.parquet(report.rejects)
+    for name, df in found.pending.items():
+        place = str(Path(target.path) / PENDING / name)
+        seen_df, seen = _count(df, f"pending {name}")
+        seen_df.write.parquet(place)
+        if rows_waiting := figures(seen).get("rows", 0):
+            report.pending = str(Path(target.path) / PENDING)
+            report.notes.append(f"{name}: {rows_waiting:,} rows wait for the rest of their transaction")
+        else:
+            shutil.rmtree(place)
+
+
+def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
+    from functools import reduce
+
+    parts = [df.select(FILE, ROW) for df in tables.values() if FILE in df.columns and ROW in df.columns]
+    return reduce(lambda a, b: a.unionAll(b), parts)
+
+
+def _reason(error: Exception, where: str) -> Exception:
+    found = from_spark(error, where=where)
+    return found if isinstance(found, FormatError) else error
+
+
+def side(name: str, path: str, given: Mapping[str, str], kind: str = "parquet") -> Side:
+    """A side from what a user typed."""
+    form = formats.get(name)
+    return Side(form, formats.options(form, dict(given)), path, kind)
+
+
+__all__ = [
+    "PENDING",
+    "REJECTS",
+    "Report",
+    "Side",
+    "TableReport",
+    "convert",
+    "figures",
+    "load",
+    "read",
+    "side",
+]

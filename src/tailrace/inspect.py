@@ -1,0 +1,136 @@
+"""What a file is: which vendor's table, its header, its masks as column names, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import convert, formats, mask
+from .change import ChangeTable
+from .errors import FormatError
+from .formats import files
+from .formats.base import FILE, RAW, ROW, WHY, Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
+
+
+@dataclass
+class Table:
+    """One source table that was found: its headers that are filled, key, columns with types, first changes
+    (`changed`: names in the change mask, `carried`: names the image has; None: not told, or all), rows by
+    operation, and reasons of bad rows with how many there are."""
+
+    name: str
+    headers: list[str]
+    key: list[str]
+    columns: dict[str, str]
+    rows: list[dict[str, Any]]
+    operations: dict[str, int]
+    odd: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Found:
+    """What `inspect` says of a path: the format, how sure it is (0 to 1), its vendor tables and source
+    tables."""
+
+    format: str
+    sure: float
+    vendor_tables: dict[str, list[str]]
+    tables: list[Table]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
+    """The format that knows these tables best.
+
+    Raises:
+        FormatError: none does.
+    """
+    best, figure = None, 0.0
+    columns = {n: [c for c in df.columns if c not in (FILE, ROW)] for n, df in tables.items()}
+    for name in formats.names():
+        form = formats.get(name)
+        mine = max((form.knows(c) for c in columns.values()), default=0.0)
+        if mine > figure:
+            best, figure = form, mine
+    if best is None:
+        listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
+        raise FormatError(
+            "no format knows these tables",
+            where=listed,
+            hint=f"name one with --from: {', '.join(formats.names())}",
+        )
+    return best, figure
+
+
+def inspect(
+    spark: SparkSession,
+    path: str,
+    *,
+    form: str | None = None,
+    given: Mapping[str, str] | None = None,
+    rows: int = 5,
+) -> Found:
+    """Looks into a file or folder; reads all of it once for the odd things, shows the first `rows` changes.
+
+    Raises:
+        FormatError: no format knows it.
+    """
+    if form is None:
+        tables = files.load(spark, path)
+        found, sure = recognise(tables)
+    else:
+        found, sure = formats.get(form), 1.0
+    side = convert.side(found.name, path, given or {})
+    vendor = convert.load(spark, side)
+    read = convert.read(spark, side)
+    shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
+    columns = {n: [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)] for n, df in vendor.items()}
+    waiting = [
+        f"{n}: rows wait for the rest of their transaction" for n, df in read.pending.items() if df.take(1)
+    ]
+    return Found(found.name, sure, columns, shown, [*read.notes, *waiting])
+
+
+def _table(name: str, ct: ChangeTable, rows: int) -> Table:
+    from pyspark.sql import functions as F
+
+    oper = F.col(ct.header("change_oper"))
+    filled = [F.max(F.col(ct.header(h)).isNotNull().cast("int")).alias(h) for h in ct.headers]
+    counted = ct.df.groupBy(
+        oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
+    )
+    # One row for each operation and reason: small, whatever the table's size.
+    groups = counted.agg(F.count(F.lit(1)).alias("n"), *filled).collect()
+    operations: dict[str, int] = {}
+    odd: dict[str, int] = {}
+    for group in groups:
+        operations[str(group["oper"])] = operations.get(str(group["oper"]), 0) + group["n"]
+        if group["why"]:
+            odd[group["why"]] = odd.get(group["why"], 0) + group["n"]
+    headers = [h for h in ct.headers if any(g[h] for g in groups)]
+    types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
+    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)
+
+
+def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:
+    """The first changes, masks as names."""
+    from pyspark.sql import functions as F
+
+    places = {ct.ordinal(c): c for c in ct.columns}
+    shown = [F.col(ct.header(h)).cast("string").alias(h) for h in SHOWN]
+    for header, name in (("change_mask", "changed"), ("column_mask", "carried")):
+        value = F.col(ct.header(header))
+        shown.append(F.when(value.isNotNull(), mask.names(value, places)).alias(name))
+    first = ct.df.filter(F.col(WHY).isNull()) if WHY in ct.df.columns else ct.df
+    order = [ct.header("change_seq"), ct.header("change_oper")]
+    return [row.asDict() for row in first.orderBy(*order).limit(rows).select(*shown).collect()]

@@ -1,0 +1,132 @@
+"""`tailrace convert` and `inspect` on tailrace's own tables: counts, rejects, losses, stops."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from tailrace import convert, formats
+from tailrace import inspect as looking
+from tailrace.cli import app
+from tailrace.errors import ConfigError, FormatError
+from tailrace.formats.base import operation_gap
+from tailrace.testing.changes import Image, change_table, literal
+from tailrace.testing.formats import HISTORIES, full
+
+pytestmark = pytest.mark.spark
+TYPES = "id int, amount decimal(12,2), at timestamp"
+OPER = "header__change_oper"
+
+
+@pytest.fixture
+def csv(spark, tmp_path):
+    """A folder with one change table in CSV: seven good rows, then two bad ones."""
+    images = [
+        *HISTORIES["pairs"],
+        Image(4, "D", {"id": 1}),
+        Image(5, "T"),
+        Image(6, "I", full(6)),
+        Image(7, "I", full(7)),
+    ]
+    df = change_table(spark, images).df.coalesce(1).orderBy("header__change_seq", OPER)
+    df = df.withColumn(OPER, F.when(F.col("id") >= 6, "Q").otherwise(F.col(OPER)))
+    formats.files.save({"shop.item__ct": df}, str(tmp_path / "in"), "csv")
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def no_truncates(monkeypatch):
+    """A format that cannot hold truncates."""
+    form = replace(
+        formats.get("tailrace"), name="poor", cannot=(operation_gap("T", "truncate", "there is no code"),)
+    )
+    monkeypatch.setattr(formats, "get", lambda _: form)
+    return form
+
+
+def sides(csv, out, kind="parquet"):
+    given = {"key": "id", "columns": TYPES}
+    return convert.side("tailrace", str(csv), given), convert.side("tailrace", str(out), {}, kind)
+
+
+def test_counts_and_rejects(spark, csv, tmp_path):
+    report = convert.convert(spark, *sides(csv, tmp_path / "out"))
+    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}}}
+    assert report.written == {"shop.item__ct": 7}
+    rows = spark.read.parquet(report.rejects).orderBy("row").collect()
+    assert [(r["table"], r["reason"], r["row"]) for r in rows] == [
+        ("shop.item", "unknown operation Q", 8),
+        ("shop.item", "unknown operation Q", 9),
+    ]
+    assert rows[0]["file"].endswith(".csv")
+    assert json.loads(rows[0]["content"])["id"] == "6"
+    back = spark.read.parquet(str(tmp_path / "out" / "shop.item__ct"))
+    want = [*HISTORIES["pairs"], Image(4, "D", {"id": 1}), Image(5, "T")]
+    ct = change_table(spark, want)
+    assert literal(ct.with_df(back)) == literal(ct)
+
+
+def test_bad_rows_can_stop_it(spark, csv, tmp_path):
+    with pytest.raises(FormatError, match=r"bad row in shop.item: unknown operation Q \(file:.*csv\)"):
+        convert.convert(spark, *sides(csv, tmp_path / "out"), on_bad="fail")
+
+
+def test_losses_are_counted(spark, csv, tmp_path, no_truncates):
+    report = convert.convert(spark, *sides(csv, tmp_path / "out"))
+    assert report.tables["shop.item"].lost == {"truncate": 1}
+
+
+def test_strict_stops_at_a_loss(spark, csv, tmp_path, no_truncates):
+    with pytest.raises(FormatError, match=r"shop\.item: poor cannot hold truncate: there is no code"):
+        convert.convert(spark, *sides(csv, tmp_path / "out"), strict=True)
+
+
+def test_nothing_is_written_over(spark, csv, tmp_path):
+    with pytest.raises(ConfigError, match="is not empty"):
+        convert.convert(spark, *sides(csv, csv))
+
+
+def test_inspect(spark, csv):
+    found = looking.inspect(spark, str(csv), form="tailrace", given={"key": "id", "columns": TYPES}, rows=3)
+    table = found.tables[0]
+    assert (table.name, table.key) == ("shop.item", ["id"])
+    assert table.operations == {"I": 1, "B": 2, "U": 2, "D": 1, "T": 1, "Q": 2}
+    assert table.odd == {"unknown operation Q": 2}
+    assert [(r["change_oper"], r["changed"]) for r in table.rows] == [
+        ("I", ["id", "name", "amount", "at", "note"]),
+        ("B", []),
+        ("U", ["name"]),
+    ]
+
+
+def test_command(spark, csv, tmp_path):
+    words = [
+        "convert",
+        str(csv),
+        str(tmp_path / "o"),
+        "--from",
+        "tailrace",
+        "--to",
+        "tailrace",
+        "--files",
+        "json",
+    ]
+    done = CliRunner().invoke(app, [*words, "-o", f"columns={TYPES}", "--json"])
+    assert done.exit_code == 2, done.output  # bad rows were kept aside
+    assert json.loads(done.stdout)["written"] == {"shop.item__ct": 7}
+    dry = CliRunner().invoke(app, [*words[:2], str(tmp_path / "p"), *words[3:], "--dry-run"])
+    assert dry.exit_code == 2, dry.output
+    assert not (tmp_path / "p").exists()
+
+
+def test_wrong_words():
+    with pytest.raises(ConfigError, match="no format 'tailrac'") as wrong:
+        convert.side("tailrac", "x", {})
+    assert "did you mean 'tailrace'?" in str(wrong.value)
+    with pytest.raises(ConfigError, match="has no option 'keys'") as wrong:
+        convert.side("tailrace", "x", {"keys": "id"})
+    assert "did you mean 'key'?" in str(wrong.value)
