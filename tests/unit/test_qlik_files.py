@@ -1,0 +1,261 @@
+"""Qlik's files without Spark: DFM text, which files make a table, layouts, the order of masks' bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace import formats, mask
+from tailrace.errors import ConfigError, FormatError
+from tailrace.formats import qlik_dfm as dfm
+from tailrace.formats import qlik_files as files
+from tailrace.formats import qlik_layout as lay
+from tailrace.formats.qlik_options import QlikOptions
+from tailrace.formats.qlik_order import by_insert, by_update, winner
+
+pytestmark = pytest.mark.unit
+
+PLAIN = QlikOptions()
+HEADS = ["header__change_seq", "header__change_oper", "header__change_mask"]
+
+
+def put(
+    folder: Path, name: str, text: str, columns: list[dfm.DfmColumn] | None = None, **meta: object
+) -> None:
+    """A text file, and its DFM when columns are given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    (folder / name).write_bytes(packed)
+    if columns is not None:
+        made = dfm.Dfm(name, tuple(columns), **meta)  # type: ignore[arg-type]
+        (folder / f"{files.stem_of(name)}.dfm").write_text(made.to_json())
+
+
+def test_dfm_as_the_vendor_writes_it() -> None:
+    text = {
+        "dfmVersion": "1.1",
+        "taskInfo": {"name": "T", "replicationServer": "srv", "operation": "dataProduced"},
+        "fileInfo": {
+            "name": "LOAD00000001.csv", "extension": "gz", "startWriteTimestamp": "2016-08-02T10:05:04.802",
+            "content": "data", "recordCount": 3, "errorCount": 0,
+        },
+        "formatInfo": {"format": "delimited", "options": {"fieldDelimiter": ",", "nullValue": "NULL"}},
+        "dataInfo": {
+            "sourceSchema": "S", "sourceTable": "T", "targetSchema": "dbo", "targetTable": "item", "tableVersion": 2,
+            "columns": [
+                {"ordinal": 2, "name": "price", "type": "NUMERIC", "precision": 10, "scale": 2, "primaryKeyPos": 0},
+                {"ordinal": 1, "name": "id", "type": "INT4", "primaryKeyPos": 1},
+                {"ordinal": 3, "name": "doc", "type": "NCLOB"},
+                {"ordinal": 4, "name": "x", "type": "SOMETHING"},
+            ],
+        },
+    }  # fmt: skip
+    read = dfm.parse("\ufeff" + json.dumps(text), where="x.dfm")
+    assert [(c.name, c.spark(), c.key) for c in read.columns] == [
+        ("id", "int", 1),
+        ("price", "decimal(10,2)", 0),
+        ("doc", "string", 0),
+        ("x", "string", 0),
+    ]
+    assert (read.content, read.records, read.version, read.schema, read.table) == (
+        "data",
+        3,
+        2,
+        "dbo",
+        "item",
+    )
+    assert (read.start, read.options["nullValue"], read.task) == ("2016-08-02T10:05:04.802", "NULL", "T")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dataInfo": {}}', '{"dataInfo": {"columns": [{}]}}'])
+def test_what_is_no_dfm(text: str) -> None:
+    with pytest.raises(FormatError, match="no DFM"):
+        dfm.parse(text, where="x.dfm")
+
+
+TYPES = st.sampled_from(
+    ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
+     "timestamp_ntz", "decimal(1,0)", "decimal(38,38)", "decimal(20,0)"]
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), TYPES, st.integers(0, 3)), max_size=6))
+def test_dfm_there_and_back(columns: list[tuple[str, str, int]]) -> None:
+    made = tuple(dfm.column(i, n, t, key=k) for i, (n, t, k) in enumerate(columns, 1))
+    whole = dfm.Dfm(
+        "f.csv", made, start="2026-01-01T00:00:00.000", records=7, table="t", schema="s", task="x"
+    )
+    again = dfm.parse(whole.to_json(), where="f.dfm")
+    assert again == whole
+    assert [c.spark() for c in again.columns] == [t for _, t, _ in columns]
+
+
+def test_headers_have_the_documented_lengths() -> None:
+    assert dfm.column(1, "h_change_seq", "string", header="change_seq").length == 35
+    made = dfm.column(3, "h_change_mask", "binary", header="change_mask")
+    assert (made.type, made.length) == ("BYTES", 128)
+
+
+def test_files_of_tables(tmp_path: Path) -> None:
+    columns = [dfm.column(i, n, "string") for i, n in enumerate([*HEADS, "id"], 1)]
+    put(tmp_path / "dbo.item__ct", "20260101-120000001.csv.gz", ",".join([*HEADS, "id"]) + "\n", columns)
+    put(tmp_path / "dbo.item__ct", "20260101-120000002.csv", ",".join([*HEADS, "id"]) + "\r\n")
+    part = "20260101T120000_20260101T130000"
+    put(
+        tmp_path / "dbo.line__ct" / part,
+        "20260101-120000001.json",
+        json.dumps(dict.fromkeys([*HEADS, "no"], "1")),
+    )
+    put(
+        tmp_path / "dbo.item",
+        "LOAD00000001.csv",
+        "id\n1\n",
+        [dfm.column(1, "id", "int", key=1)],
+        content="data",
+    )
+    put(tmp_path / "dbo.item", "_SUCCESS", "")
+    put(tmp_path / "dbo.item", "notes.txt", "")
+    put(tmp_path / "dbo.item", "gone.csv", "", [])
+    (tmp_path / "dbo.item" / "gone.csv").unlink()
+    schema = pa.schema(
+        [("header__change_seq", pa.string()), ("header__change_oper", pa.string()), ("a", pa.int32())]
+    )
+    (tmp_path / "dbo.wide__ct").mkdir()
+    pq.write_table(schema.empty_table(), tmp_path / "dbo.wide__ct" / "20260101-120000001.parquet")
+    listed = files.listing(str(tmp_path), PLAIN)
+    found = {
+        n: [(f.stem, f.kind, f.names, f.partition) for f in fs]
+        for n, fs in files.tables(listed, PLAIN).items()
+    }
+    assert found == {
+        "dbo.item": [("LOAD00000001", "csv", ("id",), None)],
+        "dbo.item__ct": [
+            ("20260101-120000001", "csv", (*HEADS, "id"), None),
+            ("20260101-120000002", "csv", (*HEADS, "id"), None),
+        ],
+        "dbo.line__ct": [("20260101-120000001", "json", (*HEADS, "no"), part)],
+        "dbo.wide__ct": [("20260101-120000001", "parquet", tuple(schema.names), None)],
+    }
+    assert [f.ends for f in listed.files if f.folder == "dbo.item__ct"] == [None, "\r\n"]
+    assert listed.notes == (
+        "dbo.item/gone.dfm: there is no data file for it",
+        "dbo.item/notes.txt: neither data nor DFM, not read",
+        "dbo.item__ct/20260101-120000002.csv: there is no DFM for it",
+        "dbo.line__ct/20260101T120000_20260101T130000/20260101-120000001.json: there is no DFM for it",
+        "dbo.wide__ct/20260101-120000001.parquet: there is no DFM for it",
+    )
+
+
+def test_full_loads_and_changes_in_one_folder(tmp_path: Path) -> None:
+    put(tmp_path / "dbo.item", "LOAD00000001.csv", "id\n1\n")
+    put(tmp_path / "dbo.item", "20260101-120000001.csv", ",".join([*HEADS, "id"]) + "\n")
+    listed = files.listing(str(tmp_path / "dbo.item"), PLAIN)
+    assert sorted(files.tables(listed, PLAIN)) == ["dbo.item", "dbo.item__ct"]
+
+
+def test_one_file_with_its_dfm(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "LOAD00000001.csv",
+        "id\n1\n",
+        [dfm.column(1, "id", "int", key=1)],
+        start="2026-01-01T00:00:00.000",
+    )
+    put(tmp_path, "LOAD00000002.csv", "id\n2\n")
+    listed = files.listing(str(tmp_path / "LOAD00000001.csv"), PLAIN)
+    assert [(f.path, f.meta is not None) for f in listed.files] == [("LOAD00000001.csv", True)]
+
+
+def test_reference_files(tmp_path: Path) -> None:
+    for n in (1, 2):
+        put(tmp_path / "dbo.item", f"LOAD0000000{n}.csv", "id\n1\n", [dfm.column(1, "id", "int")])
+    named = tmp_path / "Ref00000001.csv"
+    named.write_text("dbo.item,bucket/path/dbo.item/LOAD00000002.csv\n")
+    read = QlikOptions(reference=str(named))
+    assert [f.path for f in files.listing(str(tmp_path), read).files] == ["dbo.item/LOAD00000002.csv"]
+    named.write_text("dbo.item,bucket/path/dbo.item/LOAD00000003.csv\n")
+    with pytest.raises(FormatError, match=r"LOAD00000003\.csv is not there"):
+        files.listing(str(tmp_path), read)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no"):
+        files.listing(str(tmp_path / "none"), PLAIN)
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    put(tmp_path / "a__ct", "20260101-120000001.parquet", "hello")
+    with pytest.raises(FormatError, match="head of the file"):
+        files.listing(str(tmp_path), PLAIN)
+
+
+def test_prefixes_and_headers() -> None:
+    assert lay.find_prefix(["c$_change_seq", "c$_change_oper", "id"]) == "c$_"
+    assert lay.find_prefix(["change_seq", "oper", "id"]) == ""
+    assert lay.find_prefix(["change_seq", "id"]) is None
+    both = ["header__change_seq", "header__change_oper", "x_change_seq", "x_change_oper"]
+    assert lay.find_prefix(both) == "header__"
+    assert lay.find_prefix(both, "X_") == "x_"
+    assert lay.natives_of([*both, "header__User"], "header__") == {"native_user": "header__User"}
+    with pytest.raises(FormatError, match="two columns"):
+        lay.headers_of(["a", "A"], "header__")
+
+
+def test_layouts_as_one() -> None:
+    old = lay.Layout({"h": "string", "id": "int", "a": "decimal(10,0)", "gone": "date"}, {"id": 1})
+    new = lay.Layout({"h": "string", "A": "decimal(19,2)", "id": "bigint", "new": "float"}, {"id": 1})
+    made = lay.merged([old, new])
+    assert made.types == {"h": "string", "A": "decimal(19,2)", "id": "bigint", "new": "float", "gone": "date"}
+    assert lay.key_of([old, new]) == ["id"]
+    assert lay.widen("decimal(38,0)", "decimal(10,5)") == "string"
+    assert lay.widen("timestamp", "date") == "timestamp"
+    assert lay.widen("tinyint", "bigint") == "bigint"
+
+
+@given(st.integers(2, 70), st.integers(1, 80), st.randoms())
+def test_inserts_tell_the_byte_order(headers: int, columns: int, rng: random.Random) -> None:
+    """An INSERT's mask marks all data columns: it is never taken for the other order."""
+    data = range(headers, headers + columns)
+    octets = mask.encode(data)
+    assert by_insert(octets, data) in (False, None)
+    assert by_insert(octets[::-1], data) in (True, None)
+    changed = sorted(rng.sample(list(data), rng.randint(1, columns)))
+    assert by_update(mask.encode(changed), changed, data) in (False, None)
+    assert by_update(mask.encode(changed)[::-1] + b"\0\0", changed, data) in (True, None)
+
+
+def test_votes() -> None:
+    assert winner([True, True, False, None]) is True
+    assert winner([]) is None
+
+
+def test_options() -> None:
+    form = formats.get("qlik")
+    assert formats.options(form, {"before_images": "false", "start": "keep"}).before_images is False
+    with pytest.raises(ConfigError, match="did you mean 'suffix'"):
+        formats.options(form, {"sufix": "x"})
+    with pytest.raises(ConfigError, match="is none of"):
+        formats.options(form, {"headers": "change_seq,user"})
+    assert PLAIN.written_headers(True)[-1] == "partition_name"
+    assert QlikOptions(headers="change_mask").written_headers(False) == [
+        "change_seq",
+        "change_oper",
+        "change_mask",
+    ]
+    assert PLAIN.source_of("dbo.item") is None
+
+
+def test_knows() -> None:
+    knows = formats.get("qlik").knows
+    assert knows(["HEADER__CHANGE_SEQ", "HEADER__CHANGE_OPER", "ID"]) == 0.9
+    assert knows(["header__change_seq", "header__change_oper", "header__column_mask"]) == 0.5
+    assert knows(["TASK_NAME", "TABLE_OWNER", "TABLE_NAME", "ERROR_TIME", "STATEMENT", "ERROR"]) == 0.9
+    assert knows(["id"]) == 0
