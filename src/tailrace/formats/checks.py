@@ -51,7 +51,8 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     df = _with_why(changes.df)
     seq = F.col(changes.header("change_seq"))
     second, number = F.substring(seq, 1, _SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
-    usual = F.col(WHY).isNull() & (F.length(seq) == sequence.WIDTH)
+    # Times that start with 0 are before all times: rows of a full load, which have no order.
+    usual = F.col(WHY).isNull() & (F.length(seq) == sequence.WIDTH) & ~seq.startswith("0")
     rows = df.filter(usual).groupBy(second.alias("_second")).agg(F.max(number).alias("_most"))
     before = Window.orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
     highest = rows.select("_second", F.max("_most").over(before).alias("_most"))
