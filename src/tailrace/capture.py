@@ -26,6 +26,8 @@ logger = logging.getLogger("tailrace.capture")
 TASK_FILE_CHECK_S = 2.0
 BASELINE_TRIES = 20
 STATE_EVERY_S = 1.0
+READ_S, READ_ONCE_S = 0.5, 0.1
+"""How long one read may gather; shorter where somebody waits for the end."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -188,15 +190,17 @@ class Capture:
     def _loop(self, source: LogSource, writer: log.LogWriter) -> None:
         task = self._task
         target = source.end_position() if self._once else None
+        wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
         committed = told = looked = time.monotonic()
         since_told = 0
         self._state.state = "running"
         while not self.stop.is_set() and not self._failed:
-            chunk = source.read(task.capture.chunk_bytes, min(task.capture.commit_every, 0.5))
+            chunk = source.read(task.capture.chunk_bytes, wait)
             if chunk is not None:
                 writer.add(chunk)
+            drained = target is not None and self._drained(source, target)
             now = time.monotonic()
-            due = now - committed >= task.capture.commit_every
+            due = drained or now - committed >= task.capture.commit_every
             if writer.ready and (due or writer.pending_bytes >= task.capture.commit_bytes):
                 since_told += self._commit(source, writer)
                 committed = time.monotonic()
@@ -207,17 +211,17 @@ class Capture:
             if self._reload is not None and now - looked >= TASK_FILE_CHECK_S:
                 looked = now
                 self._new_tables(source)
-            if target is not None and self._drained(source, writer, target):
+            if drained:
                 break
         if writer.ready:
             self._commit(source, writer)
         self._tell_lag(source)
 
-    def _drained(self, source: LogSource, writer: log.LogWriter, target: bytes) -> bool:
+    def _drained(self, source: LogSource, target: bytes) -> bool:
         if any(t.is_alive() for t in self._baselines):
             return False
         reached = source.reached()
-        return reached is not None and reached >= target and not writer.ready
+        return reached is not None and reached >= target
 
     def _commit(self, source: LogSource, writer: log.LogWriter) -> int:
         done = writer.commit()

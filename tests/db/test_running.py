@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
+from tailrace import lake
 from tailrace.capture import Capture
 from tailrace.cli import app
 from tailrace.control import ledger
@@ -83,6 +84,24 @@ def test_a_table_joins_a_running_task_with_a_baseline_of_its_own(
     drain(task, spark)
     assert sorted(r["id"] for r in target_rows(task, "s.a")) == [1, 2]
     assert bag(target_rows(task, "s.b")) == bag([{"id": 1, "v": "before"}, {"id": 2, "v": "after"}])
+
+
+def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create table s.a (id int primary key)")
+    path = tmp_path / "soon.yaml"
+    path.write_text(
+        f"name: soon\nhome: home\ntarget: {{path: lake}}\ncapture: {{commit_every: 20}}\n"
+        f"source: {{url: '{database}', tables: [s.a]}}\nbaseline: {{enabled: false}}\n"
+    )
+    task = load(path)
+    Capture(task, once=True).run()
+    db.execute("insert into s.a select generate_series(1, 1000)")
+    began = time.monotonic()
+    Capture(task, once=True).run()
+    assert time.monotonic() - began < 10
+    assert lake.read(task.log_path, ["RECID"]).num_rows == 1002
 
 
 def check(task: Task, spark: Any, **more: Any) -> Report:

@@ -38,6 +38,11 @@ STATUS_S = 10.0
 """A status goes out at least this often (sooner when wal_sender_timeout is short)."""
 MOST_BYTES = 512 << 20
 """No chunk gathers more: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
+TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
+"""How long a busy stream is left alone once it is read empty. The server sends every message by itself: to a
+reader that waits for it, each is a trip through the network stack and a wake-up, several times what decoding
+costs; behind messages that wait already it is a copy. A Unix socket holds a few hundred messages, TCP
+megabytes."""
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqB")
 
@@ -87,6 +92,7 @@ class Stream:
         self._pg.nonblocking = 1
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
+        self._pause_s = TCP_PAUSE_S if self._pg.hostaddr else UNIX_PAUSE_S
         self._builder = Builder(after or 0)
         self._known = {relation.relid: relation for relation in known}
         self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
@@ -141,7 +147,7 @@ class Stream:
             consume()
 
     def _wait(self, deadline: float, busy: bool) -> bool:
-        """Waits for the socket unless messages are coming in; False when the deadline has passed."""
+        """Waits for the socket, or a moment when messages come in; False when the deadline has passed."""
         while True:
             now = time.monotonic()
             due = self._status_at + self._status_s
@@ -149,6 +155,8 @@ class Stream:
                 self._send_status()
                 due = now + self._status_s
             if busy and now < deadline:
+                if not self._poll.poll(0):
+                    time.sleep(min(self._pause_s, deadline - now))
                 return True
             if self._poll.poll(max(0.0, 1000 * (min(deadline, due) - now))):
                 return now < deadline or not busy
