@@ -91,9 +91,10 @@ def _heads(layout: lay.Layout, prefix: str) -> set[str]:
 
 
 def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
-    """Rows of full-load files as inserts: `native_oper` L, their numbers below every change's.
+    """Rows of full-load files as inserts: `native_oper` L, before every change.
 
-    A row that has a change_seq keeps it; else each gets one, unique in the table, that says nothing more.
+    A row that has a change_seq keeps it; else each gets one, unique in the table: a time before all times,
+    and the change number 0, so that what was loaded never counts as progress past a change.
     """
     from pyspark.sql import functions as F
 
@@ -104,9 +105,9 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
         for h, n in lay.headers_of(have, prefix).items()
         if prefix or loaded.schema[n].metadata.get(lay.HEADER)
     }
-    number = F.lpad((F.monotonically_increasing_id() + 1).cast("string"), sequence.NUMBER_DIGITS, "0")
+    number = F.lpad((F.monotonically_increasing_id() + 1).cast("string"), sequence.TIME_DIGITS, "0")
     made = {
-        "change_seq": F.concat(F.lit("0" * sequence.TIME_DIGITS), number),
+        "change_seq": F.concat(number, F.lit("0" * sequence.NUMBER_DIGITS)),
         "change_oper": F.lit(INSERT),
         "operation": F.lit(OPERATIONS[INSERT]),
         lay.LOADED: F.lit("L"),

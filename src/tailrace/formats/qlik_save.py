@@ -7,14 +7,13 @@ files, and only then lie in the table's folder.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs
+from deltalake import DeltaTable
 
 from ..errors import ConfigError
 from ..lake import filesystem
@@ -23,31 +22,11 @@ from . import qlik_files as found
 from . import qlik_layout as lay
 from .base import Tables
 from .qlik_options import QlikOptions
+from .qlik_stage import CSV_OPTIONS, Part, staged
 from .shape import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-PARTITION = "_partition"
-CSV_OPTIONS = {
-    "fieldDelimiter": ",", "recordDelimiter": "\n", "nullValue": "", "quoteChar": '"', "escapeChar": "",
-}  # fmt: skip
-_CSV = {
-    "header": "true", "sep": ",", "quote": '"', "escape": '"', "lineSep": "\n", "nullValue": "",
-    "emptyValue": '""', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false",
-    "encoding": "UTF-8",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Part:
-    """A file that Spark wrote: its path, its partition, its rows, its first and last change's commit time."""
-
-    path: str
-    partition: str
-    rows: int
-    first: str | None
-    last: str | None
+    from pyspark.sql import DataFrame
 
 
 def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
@@ -74,80 +53,86 @@ def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
 
 
 def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
-    writer = df.select(*[df[quoted(c)] for c in lay.columns_of(df)]).write.format("delta")
-    if options.start == "drop":
-        writer.mode("overwrite").option("overwriteSchema", "true").save(place)
+    """Writes a Delta table; a table that is there keeps its columns on DDL `ignore`."""
+    df = _plain(df)
+    if options.start == "drop" or not DeltaTable.is_deltatable(place):
+        df.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
         return
-    merge = "true" if options.ddl == "apply" else "false"
-    writer.mode("overwrite" if options.start == "truncate" else "append").option("mergeSchema", merge).save(
-        place
-    )
+    if options.ddl == "ignore":
+        df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
+    mode = "overwrite" if options.start == "truncate" else "append"
+    df.write.format("delta").mode(mode).option("mergeSchema", str(options.ddl == "apply")).save(place)
+
+
+def _plain(df: DataFrame) -> DataFrame:
+    """The vendor's columns alone."""
+    from pyspark.sql import functions as F
+
+    return df.select(*[F.col(quoted(c)) for c in lay.columns_of(df)])
 
 
 def _table(
     fs: pa.fs.FileSystem, root: str, place: str, name: str, df: DataFrame, kind: str, options: QlikOptions,
     *, empty: bool,
 ) -> list[str]:  # fmt: skip
-    """Writes one table; gives its data files below the root."""
+    """Writes one table; gives its data files below the root. What was there goes last."""
     folder = f"{root.rstrip('/')}/{name}"
-    df = _as_it_was(df, folder, fs, options)
-    prefix = lay.find_prefix(lay.columns_of(df), None)
+    df = _as_it_was(_plain(df), folder, fs, options)
+    prefix = lay.find_prefix(df.columns)
+    now = datetime.now(timezone.utc)
+    started = dfm.iso(now)
     if options.source_of(name) is None:
-        df, started = _without_headers(df)
-    else:
-        started = None
+        df, started = _without_headers(df, started)
     columns = _dfm_columns(df, prefix)
     stage = f"_stage-{uuid.uuid4().hex}"
-    now = datetime.now(timezone.utc)
-    if options.start != "keep":
-        _clear(fs, folder)
-    fs.create_dir(folder, recursive=True)
+    fs.create_dir(f"{folder}/{stage}", recursive=True)
     try:
-        parts = _staged(df, f"{place}/{stage}/rows", kind, prefix, options)
+        parts = staged(df, f"{place}/{stage}/rows", kind, prefix, options)
         if not empty and options.source_of(name) is None and not sum(p.rows for p in parts):
             parts = []
-        return _named(fs, root, name, parts, columns, kind, options, now, started or dfm.iso(now))
+        if options.start != "keep":
+            _clear(fs, folder, but=stage)
+        return _named(fs, root, name, parts, columns, kind, options, now, started)
     finally:
-        if fs.get_file_info(f"{folder}/{stage}").type != pa.fs.FileType.NotFound:
-            fs.delete_dir(f"{folder}/{stage}")
+        fs.delete_dir(f"{folder}/{stage}")
         if not fs.get_file_info(pa.fs.FileSelector(folder)):
             fs.delete_dir(folder)
 
 
 def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOptions) -> DataFrame:
     """The rows in the columns the table has, when they are to stay: on DDL `ignore`, unless it is dropped."""
-    if (
-        options.start == "drop"
-        or options.ddl == "apply"
-        or fs.get_file_info(folder).type == pa.fs.FileType.NotFound
-    ):
-        return df.select(*[df[quoted(c)] for c in lay.columns_of(df)])
-    there = found.listing(folder, options).files
-    if not there:
+    there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
+    if options.start == "drop" or options.ddl == "apply" or not there:
         return df
-    meta = max(there, key=lambda f: f.age).meta
+    files = found.listing(folder, options).files
+    if not files:
+        return df
+    meta = max(files, key=lambda f: f.age).meta
     if meta is None:
         raise ConfigError(f"{folder}: its newest file has no DFM", hint="use ddl=apply or start=drop")
-    want = lay.Layout({c.name: c.spark(options.datetime) for c in meta.columns})
-    have = {f.name: f.metadata for f in df.schema}
-    prefix = lay.find_prefix(lay.columns_of(df), options.prefix)
-    df = lay.arrange(df, want, prefix, little=options.mask_order == "little")
-    keyed = [df[quoted(n)].alias(n, metadata=have.get(n, {})) for n in want.names]
-    return df.select(*keyed)
+    return _in_columns(df, lay.Layout({c.name: c.spark(options.datetime) for c in meta.columns}), options)
 
 
-def _without_headers(df: DataFrame) -> tuple[DataFrame, str | None]:
-    """Full-load rows as files have them, and when their load started (one value, from the rows)."""
+def _in_columns(df: DataFrame, want: lay.Layout, options: QlikOptions) -> DataFrame:
+    """The rows in these columns, those that are no more NULL; the key is the new one's."""
     from pyspark.sql import functions as F
 
-    heads = [c for c in df.columns if c.lower().endswith(("change_seq", "timestamp")) and _is_header(df, c)]
+    have = {f.name: f.metadata for f in df.schema}
+    prefix = lay.find_prefix(df.columns, options.prefix)
+    df = lay.arrange(df, want, prefix, little=options.mask_order == "little")
+    return df.select(*[F.col(quoted(n)).alias(n, metadata=have.get(n, {})) for n in want.names])
+
+
+def _without_headers(df: DataFrame, now: str) -> tuple[DataFrame, str]:
+    """Full-load rows as files have them, and when their load started: one value, from the rows."""
+    from pyspark.sql import functions as F
+
+    heads = [f.name for f in df.schema if f.metadata.get(lay.HEADER)]
     at = next((c for c in heads if c.lower().endswith("timestamp")), None)
-    started = df.agg(F.date_format(F.min(at), "yyyy-MM-dd'T'HH:mm:ss.SSS")).collect()[0][0] if at else None
-    return df.drop(*heads), started
-
-
-def _is_header(df: DataFrame, name: str) -> bool:
-    return bool(df.schema[name].metadata.get(lay.HEADER))
+    if at is None:
+        return df.drop(*heads), now
+    first = F.date_format(F.min(F.col(quoted(at))), "yyyy-MM-dd'T'HH:mm:ss.SSS")
+    return df.drop(*heads), df.agg(first).collect()[0][0] or now
 
 
 def _dfm_columns(df: DataFrame, prefix: str | None) -> tuple[dfm.DfmColumn, ...]:
@@ -164,84 +149,15 @@ def _dfm_columns(df: DataFrame, prefix: str | None) -> tuple[dfm.DfmColumn, ...]
     )
 
 
-def _clear(fs: pa.fs.FileSystem, folder: str) -> None:
-    if fs.get_file_info(folder).type == pa.fs.FileType.Directory:
-        fs.delete_dir_contents(folder)
-
-
-def _staged(df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions) -> list[Part]:
-    """Writes the rows as Spark's parts and counts what is in each."""
-    from pyspark.sql import functions as F
-
-    heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
-    names = df.columns
-    by = heads.get("partition_name")
-    rows = _as_text(df, heads, options) if kind != "parquet" else df
-    if by is not None:
-        # The column stays in the files: it is one of those that masks count.
-        rows = rows.select(
-            *[F.col(quoted(c)) for c in names], F.coalesce(F.col(quoted(by)), F.lit("")).alias(PARTITION)
-        )
-    writer = rows.write.mode("error")
-    if by is not None:
-        writer = writer.partitionBy(PARTITION)
-    if kind == "csv":
-        writer = writer.options(**_CSV)
-    if kind == "json":
-        writer = writer.option("ignoreNullFields", "false")
-    if options.gzip and kind != "parquet":
-        writer = writer.option("compression", "gzip")
-    writer.format(kind).save(place)
-    reader = df.sparkSession.read.schema(rows.drop(PARTITION).schema)
-    if kind == "csv":
-        reader = reader.options(**_CSV, multiLine="true")
-    back = reader.format(kind).option("recursiveFileLookup", "true").load(found.unglobbed(place))
-    seq = F.substring(F.col(quoted(heads["change_seq"])), 1, 14) if heads else F.lit(None).cast("string")
-    counted = back.groupBy(F.col("_metadata.file_path").alias("path")).agg(
-        F.count(F.lit(1)).alias("rows"), F.min(seq).alias("first"), F.max(seq).alias("last")
-    )
-    return _parts(place, {_short(unquote(r["path"])): r for r in counted.collect()})
-
-
-def _short(path: str) -> str:
-    """A part's path from its partition's folder on: each partition has parts of the same names."""
-    return "/".join(path.split("/")[-2:])
-
-
-def _parts(place: str, told: Mapping[str, Any]) -> list[Part]:
-    """The parts that lie in a folder, with what was counted in them."""
-    fs, root = filesystem(place)
-    made = []
-    for info in sorted(fs.get_file_info(pa.fs.FileSelector(root, recursive=True)), key=lambda f: str(f.path)):
-        name = info.base_name
-        if info.type != pa.fs.FileType.File or not name.startswith("part-"):
+def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
+    """Takes away what is in a folder, but for one folder in it."""
+    for info in fs.get_file_info(pa.fs.FileSelector(folder)):
+        if info.base_name == but:
             continue
-        row = told.get(_short(unquote(info.path)))
-        folder = info.path.rpartition("/")[0].rpartition("/")[2]
-        partition = unquote(folder.removeprefix(f"{PARTITION}=")) if folder.startswith(PARTITION) else ""
-        partition = "" if partition == "__HIVE_DEFAULT_PARTITION__" else partition
-        made.append(
-            Part(info.path, partition, row["rows"], row["first"], row["last"]) if row
-            else Part(info.path, partition, 0, None, None)
-        )  # fmt: skip
-    with_rows = [p for p in made if p.rows]
-    return with_rows or made[:1]
-
-
-def _as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:
-    """Values that CSV and JSON have no words for as text: bytes, times, floating numbers."""
-    from pyspark.sql import functions as F
-
-    made: list[Column] = []
-    for f in df.schema:
-        value, kind = F.col(quoted(f.name)), f.dataType.simpleString()
-        if kind == "binary":
-            mask = f.name == heads.get("change_mask")
-            value = F.base64(value) if options.binary_text == "base64" and not mask else F.hex(value)
-        elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
-            value = value.cast("string")
-        made.append(value.alias(f.name))
-    return df.select(*made)
+        if info.type == pa.fs.FileType.Directory:
+            fs.delete_dir(info.path)
+        else:
+            fs.delete_file(info.path)
 
 
 def _named(

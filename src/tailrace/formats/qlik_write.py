@@ -48,7 +48,8 @@ def was_loaded(ct: ChangeTable) -> Column | None:
 
     if lay.LOADED not in ct.headers:
         return None
-    first = _header(ct, "change_seq").startswith("0" * sequence.TIME_DIGITS)
+    seq = _header(ct, "change_seq")
+    first = seq.startswith("0") & seq.endswith("0" * sequence.NUMBER_DIGITS)
     came = (_header(ct, lay.LOADED) == "L") & (_header(ct, "change_oper") == INSERT) & first
     return F.coalesce(came, F.lit(False))
 

@@ -1,0 +1,39 @@
+# ruff: noqa: T201 - it shows what it does
+"""Qlik Replicate's files (a full load, changes before and after a DDL): applied, questioned, handed on."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tailrace import convert
+from tailrace.apply import incoming
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.formats.qlik_load import completeness
+from tailrace.spark import session
+
+TABLES = str(Path(__file__).parent / "tables")
+
+
+def main(out: str) -> None:
+    spark = session("qlik example", master="local[2]")
+    source = convert.side("qlik", TABLES, {})
+    print("files whose rows are not as many as their DFM says:", completeness(spark, TABLES, source.options))
+    read = convert.read(spark, source)
+    print("notes:", *read.notes)
+
+    target = DeltaTarget(spark, f"{out}/lake", app_id="qlik example")
+    print("applied:", incoming.apply(target, read.changes)["shop.item"])
+    spark.read.format("delta").load(target.path("shop.item")).orderBy("id").show()
+
+    print("the life of item 1:")
+    incoming.story(read.changes["shop.item"], {"id": 1}).show(truncate=False)
+
+    report = convert.convert(spark, source, convert.side("openedge", f"{out}/openedge", {}, "csv"))
+    print("handed on to OpenEdge:", report.written, "lost:", report.tables["shop.item"].lost)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(sys.argv[1] if len(sys.argv) > 1 else place)
