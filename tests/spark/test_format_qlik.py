@@ -295,6 +295,19 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     assert "no JSON" in rows[None][WHY]
 
 
+def test_json_lines_without_dfm(spark: SparkSession, tmp_path: Path) -> None:
+    lines = [
+        {"header__change_seq": seq(1), "header__change_oper": "D", "id": "1"},
+        {"header__change_seq": seq(2), "header__change_oper": "I", "id": 2, "more": "m"},
+    ]
+    (tmp_path / "20260101-120000120.json").write_text("\n".join(map(json.dumps, lines)))
+    options = QlikOptions(key="id")
+    read = QLIK.read(QLIK.load(spark, str(tmp_path), options), options)
+    (ct,) = read.changes.values()
+    assert reasons(ct) == []
+    assert images(ct) == [(1, "D", None, "1", None), (2, "I", None, "2", "m")]
+
+
 # -- writing
 
 
@@ -361,6 +374,8 @@ def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
     assert [r["id"] for r in ct.df.orderBy("id").collect()] == [1, 2, 3]
     assert [r["id"] for r in read.pending["shop.item__ct"].collect()] == [4]
     assert {r["header__partition_name"] for r in ct.df.collect()} == set(folders[:2])
+    whole = parts.states(tables["shop.item__ct"], "header__partition_name", folders[:2])
+    assert [r["closed"] for r in whole.orderBy("partition_name").collect()] == [True, True, False]
     with pytest.raises(ConfigError, match="needs the table attrep_cdc_partitions"):
         QLIK.read({"shop.item__ct": tables["shop.item__ct"]}, QlikOptions(partitions="closed"))
 

@@ -148,8 +148,9 @@ def test_files_of_tables(tmp_path: Path) -> None:
     assert listed.notes == (
         "dbo.item/gone.dfm: there is no data file for it",
         "dbo.item/notes.txt: neither data nor DFM, not read",
+        f"dbo.line__ct/{part}/20260101-120000001.json: its masks count the columns of its first line",
         "dbo.item__ct/20260101-120000002.csv: there is no DFM for it",
-        "dbo.line__ct/20260101T120000_20260101T130000/20260101-120000001.json: there is no DFM for it",
+        f"dbo.line__ct/{part}/20260101-120000001.json: there is no DFM for it",
         "dbo.wide__ct/20260101-120000001.parquet: there is no DFM for it",
     )
 
@@ -184,6 +185,12 @@ def test_reference_files(tmp_path: Path) -> None:
     named.write_text("dbo.item,bucket/path/dbo.item/LOAD00000003.csv\n")
     with pytest.raises(FormatError, match=r"LOAD00000003\.csv is not there"):
         files.listing(str(tmp_path), read)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    put(tmp_path / "a__ct", "20260101-120000001.csv", "")
+    listed = files.listing(str(tmp_path), PLAIN)
+    assert (listed.files, listed.notes[0]) == ((), "a__ct/20260101-120000001.csv: it is empty, not read")
 
 
 def test_nothing_there(tmp_path: Path) -> None:

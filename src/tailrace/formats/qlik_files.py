@@ -184,7 +184,8 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     read = _each(lambda n: dfm.parse(_text(made.fs, f"{made.root}/{n}"), where=n) if n else None, own)
     files = [replace(f, meta=m) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
-    return replace(made, files=tuple(files), notes=tuple(_odd(names, metas, own, files)))
+    odd = _odd(names, metas, own, files)
+    return replace(made, files=tuple(f for f in files if f.names), notes=tuple(odd))
 
 
 def _odd(
@@ -197,10 +198,16 @@ def _odd(
         if not kind_of(n) and not n.lower().endswith(DFM)
     ]
     said += [f"{f.path}: its DFM counts {f.meta.errors} errors" for f in files if f.meta and f.meta.errors]
+    said += [f"{f.path}: it is empty, not read" for f in files if not f.names]
+    said += [f"{f.path}: its masks count the columns of its first line" for f in files if _guessed(f)]
     without = [f.path for f in files if f.meta is None]
     if without and len(without) < len(files):
         said += [f"{n}: there is no DFM for it" for n in without]
     return said
+
+
+def _guessed(file: DataFile) -> bool:
+    return file.kind == "json" and file.meta is None and any("change_mask" in n.lower() for n in file.names)
 
 
 def _file(path: str, root: str) -> DataFile:

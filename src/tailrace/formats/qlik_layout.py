@@ -112,6 +112,13 @@ def layout_of(df: DataFrame) -> Layout:
     return Layout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
 
 
+def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
+    """The rows with places in the primary key in their columns' metadata."""
+    for name, place in keys.items():
+        df = df.withMetadata(name, {KEY_POS: place})
+    return df
+
+
 def key_of(layouts: Sequence[Layout]) -> list[str]:
     """The key columns in order, as the newest layout that tells them has it."""
     told = next((lay.keys for lay in reversed(layouts) if lay.keys), {})

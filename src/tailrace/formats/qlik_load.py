@@ -103,14 +103,7 @@ def _whole(
             little = next((found for p in parts if (found := is_little(p, prefix)) is not None), False)
         made = [lay.arrange(p, want, prefix, little=little) for p in parts]
     df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
-    return _keyed(df, want.keys)
-
-
-def _keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
-    """The rows with places in the primary key in their columns' metadata."""
-    for name, place in keys.items():
-        df = df.withMetadata(name, {lay.KEY_POS: place})
-    return df
+    return lay.keyed(df, want.keys)
 
 
 def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
@@ -132,7 +125,7 @@ def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], option
         df = _behind(df, options.written_prefix() + "timestamp", _start(started), {lay.HEADER: 1})
     keys = {c.name: c.key for c in first.meta.columns if c.key} if first.meta else {}
     have = {c.lower(): c for c in df.columns}
-    return _keyed(df, {have[n.lower()]: p for n, p in keys.items() if n.lower() in have})
+    return lay.keyed(df, {have[n.lower()]: p for n, p in keys.items() if n.lower() in have})
 
 
 def _start(started: Mapping[str, str]) -> Column:
@@ -174,6 +167,10 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
     first = files[0]
     paths = [listed.spark_path(f.path) for f in files]
     types = _types(first, options)
+    if first.kind == "json" and first.meta is None:
+        # Nothing but the lines tells the columns: one pass over them, so that none is lost.
+        there = spark.read.option("primitivesAsString", "true").json(paths).columns
+        types |= {n: "string" for n in there if n not in types and n != "_corrupt_record"}
     if first.kind == "csv":
         df, null = _csv(spark, paths, list(types), first, options)
     else:

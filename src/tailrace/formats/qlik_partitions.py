@@ -65,3 +65,14 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
     if dot:
         rows = rows.filter(F.col("TABLE_OWNER").isNull() | (F.lower("TABLE_OWNER") == owner.lower()))
     return sorted(r[0] for r in rows.select("PARTITION_NAME").distinct().collect() if r[0])
+
+
+def states(changes: DataFrame, name: str, closed: list[str]) -> DataFrame:
+    """The partitions that a table's rows are in: `partition_name`, `started`, `ends` (from the name)
+    and whether it is `closed`. `name` is the column of the partition's name; one shuffle of names."""
+    from pyspark.sql import functions as F
+
+    started, ends = times_of(F.col("partition_name"))
+    done = F.col("partition_name").isin(closed) if closed else F.lit(False)
+    rows = changes.select(F.col(name).alias("partition_name")).distinct()
+    return rows.select("partition_name", started.alias("started"), ends.alias("ends"), done.alias("closed"))

@@ -83,7 +83,7 @@ def _together(
         options.mask_order == "auto" and _binary(changed, prefix) and bool(is_little(changed, prefix))
     )
     made = [lay.arrange(df, want, prefix, little=little) for df in (first, changed)]
-    return made[0].unionByName(made[1], allowMissingColumns=True), prefix
+    return lay.keyed(made[0].unionByName(made[1], allowMissingColumns=True), want.keys), prefix
 
 
 def _heads(layout: lay.Layout, prefix: str) -> set[str]:

@@ -28,7 +28,7 @@ def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str,
         loaded = was_loaded(ct)
         rows = ct.df if loaded is None else ct.df.filter(~loaded)
         if not options.before_images:
-            rows = rows.filter(_header(ct, "change_oper") != BEFORE)
+            rows = rows.filter(~_header(ct, "change_oper").eqNullSafe(BEFORE))
         made[name + options.suffix] = _written(ct.with_df(rows), options)
         if loaded is not None:
             made[name] = _loads(ct.with_df(ct.df.filter(loaded)), options)
