@@ -26,9 +26,10 @@ KINDS = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"),
 }
 """File kind -> endings; a Delta table is a folder that has `_delta_log`."""
-CSV = {"header": "true", "quote": '"', "escape": '"', "multiLine": "true", "encoding": "UTF-8"}
-
-
+CSV = {
+    "header": "true", "quote": '"', "escape": '"', "multiLine": "true", "encoding": "UTF-8",
+    "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false",
+}  # fmt: skip
 # Spark takes `""` for NULL when NULL is read from nothing: so nothing is read as these letters (of no
 # alphabet), which become NULL, and `""` stays empty.
 _NOTHING = {"nullValue": "\ue000\ue001\ue002"}

@@ -69,6 +69,9 @@ class Target(Protocol):
             ApplyError: a column's type became one its values cannot be turned into faithfully.
         """
 
+    def columns(self, table: str) -> dict[str, str]:
+        """Names and Spark SQL types of the columns the table has now, in order."""
+
     def size(self, table: str) -> Size:
         """Bytes and files in force."""
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from ... import lake
 from ...change import Relation
 from ...errors import TailraceError, from_spark
-from ...laketypes import schema_of
+from ...laketypes import schema_of, spark_type
 from .. import bag
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose
@@ -81,6 +81,10 @@ class DeltaTarget:
     def progress(self, table: str) -> int:
         """The change number reached; -1 when there is none."""
         return lake.progress(self.path(table), self._app)
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Names and Spark SQL types of the columns there are."""
+        return {f.name: spark_type(f.type) for f in lake.arrow_schema(self.path(table))}
 
     def size(self, table: str) -> Size:
         """Bytes and files in force, and whether there are deletion vectors."""

@@ -1,0 +1,122 @@
+"""Applies change tables that others made: vendors' tables, read by a format, to a target; no capture, no
+task.
+
+Each change table is one batch, and its greatest change number the target's progress: the same tables again
+change nothing, and newer files of the same vendor go on where the last call ended.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..change import ChangeTable, Column, Relation
+from ..errors import FormatError
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from .plan import SPECIAL, TableBatch
+from .targets.base import Outcome, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """What a change table holds: the layout it is applied with, its greatest change number, rows by kind."""
+
+    relation: Relation
+    upto: int
+    counts: dict[str, int]
+
+
+def relation_of(changes: ChangeTable) -> Relation:
+    """The layout of a change table that no source described: columns are known by their names alone, so a
+    renamed column is a new one."""
+    schema, _, table = changes.name.rpartition(".")
+    columns = []
+    for name in changes.columns:
+        kind = changes.df.schema[name].dataType.simpleString()
+        columns.append(Column(name, zlib.crc32(name.encode()), kind, kind, kind, key=name in changes.key))
+    # Identity f: what images lack is told by `column_mask`, row by row.
+    return Relation(zlib.crc32(changes.name.encode()), schema, table, "f", tuple(columns))
+
+
+def look(changes: ChangeTable) -> Incoming:
+    """Counts a change table in one pass (columns of its header and its key only).
+
+    Raises:
+        FormatError: a change sequence is not 35 digits, or its number is beyond 64 bits.
+    """
+    from pyspark.sql import functions as F
+
+    seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
+    number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
+    wrong = number.isNull() | (F.length(seq) != WIDTH)
+    mask = F.col(changes.header("column_mask"))
+    kinds = [F.count_if(oper == k).alias(k) for k in "IUDT"]
+    found = changes.df.agg(
+        F.max(number).alias("upto"),
+        F.max(F.when(wrong, F.coalesce(seq, F.lit("NULL")))).alias("wrong"),
+        F.count_if(oper == "B").alias("B"),
+        F.count_if(mask.isNotNull() & (oper == "U")).alias("absent"),
+        *kinds,
+    ).first()
+    assert found is not None  # noqa: S101 - an aggregate without groups has one row
+    if found["wrong"] is not None:
+        raise FormatError(
+            f"{found['wrong']!r} is no change sequence of {WIDTH} digits",
+            where=changes.name,
+            hint="`tailrace inspect` shows what a format makes of the table",
+        )
+    counts = {k: int(found[k]) for k in ("I", "U", "D", "T", "absent")}
+    # B rows may hold old keys; whether they do is found while folding.
+    counts["key_changes"] = int(found["B"])
+    assert set(counts) == set(SPECIAL)  # noqa: S101
+    return Incoming(relation_of(changes), int(found["upto"] or -1), counts)
+
+
+def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outcome]:
+    """Applies change tables, one batch each, and gives what was done by table.
+
+    Raises:
+        FormatError: see `look`.
+        ApplyError: changes that cannot be applied; tables before it in alphabetical order are applied.
+    """
+    done = {}
+    for name, table in sorted(changes.items()):
+        found = look(table)
+        if found.upto < 0:
+            continue
+        target.alter(name, _present(target, found.relation), found.relation)
+        done[name] = target.apply(TableBatch(name, found.relation, table, found.upto, found.counts))
+    return done
+
+
+def _present(target: Target, coming: Relation) -> Relation:
+    """The layout the target has now, columns known by name."""
+    there = target.columns(coming.table) if target.exists(coming.table) else {}
+    columns = [
+        Column(n, zlib.crc32(n.encode()), kind, kind, kind, key=n in coming.key) for n, kind in there.items()
+    ]
+    return coming.with_columns(columns)
+
+
+def story(changes: ChangeTable, key: Mapping[str, Any]) -> DataFrame:
+    """One row's life: its images in order, with what the masks say.
+
+    Columns: `change_seq`, `change_oper` (string), `changed` (array<string>: names in the change mask), then
+    the data columns.
+    """
+    from pyspark.sql import functions as F
+
+    from .. import mask
+
+    rows = changes.df
+    for name, value in key.items():
+        rows = rows.where(F.col(name) == F.lit(value))
+    places = {changes.ordinal(c): c for c in changes.columns}
+    headers = [F.col(changes.header(h)).alias(h) for h in ("change_seq", "change_oper")]
+    changed = mask.names(F.col(changes.header("change_mask")), places).alias("changed")
+    return rows.select(*headers, changed, *changes.columns).orderBy("change_seq", "change_oper")
