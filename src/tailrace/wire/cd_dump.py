@@ -1,9 +1,9 @@
 """`.cd` files: OpenEdge's dumps of CDC policies, read and written.
 
-Blank-separated values in ABL's EXPORT form: strings in double quotes, a quote in them doubled, `?` the unknown
-value, logicals `yes` and `no`. A row tagged `Table` is a table policy, the rows tagged `Field` behind it are its
-field policies; a trailer says how many rows there are and in which code page. Policy ids are not dumped: a
-loaded policy gets a new one. Source: spec/openedge.md §6.2.
+Blank-separated values in ABL's EXPORT form: strings in double quotes, a quote in them doubled, `?` the
+unknown value, logicals `yes` and `no`. A row tagged `Table` is a table policy, the rows tagged `Field` behind
+it are its field policies; a trailer says how many rows there are and in which code page. Policy ids are not
+dumped: a loaded policy gets a new one. Source: spec/openedge.md §6.2.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def read(data: bytes, *, where: str = ".cd file") -> Dump:
         raise FormatError(
             f"{len(rows)} rows, the trailer says {int(records)}", where=where, hint="dump again"
         )
-    named = {"filename": "filename", "ldbname": "database", "timestamp": "timestamp", "numformat": "numformat",
-             "dateformat": "dateformat", "map": "map"}  # fmt: skip
+    named = {n: n for n in ("filename", "timestamp", "numformat", "dateformat", "map")} | {
+        "ldbname": "database"
+    }
     known: dict[str, Any] = {named[k]: v for k, v in trailer.items() if k in named}
     extra = tuple((k, v) for k, v in trailer.items() if k not in named)
     return Dump(_policies(rows, where), codepage=codepage, extra=extra, **known)
@@ -148,7 +149,8 @@ def _policies(rows: Sequence[list[Value]], where: str) -> tuple[TablePolicy, ...
 
 
 def _policy(row: Sequence[Any], fields: Sequence[FieldPolicy]) -> TablePolicy:
-    return TablePolicy(*row[1:14], misc=tuple(row[14 : 14 + MISC]), fields=tuple(fields))
+    values: list[Any] = [*row[1:14], tuple(row[14 : 14 + MISC]), tuple(fields)]
+    return TablePolicy(*values)
 
 
 def _field(row: Sequence[Any], policy: Value, where: str) -> FieldPolicy:
@@ -213,7 +215,7 @@ def _misc(misc: Sequence[str | None]) -> list[str | None]:
 def _trailer(data: bytes, where: str) -> dict[str, str]:
     """What the trailer says by key; under the empty key its last line, the place it begins at."""
     lines = data.decode("latin-1").replace("\r\n", "\n").split("\n")
-    found = {}
+    found: dict[str, str] = {}
     for n, line in enumerate(lines[1:], 1):
         if line == ".":
             return found | {"": "".join(lines[n + 1 :]).strip()}

@@ -1,0 +1,131 @@
+"""Policies to source tables: who shares a change table, where bits are, what a policy captured, what is odd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace import mask
+from tailrace.errors import FormatError
+from tailrace.formats.openedge_dumps import policies_of
+from tailrace.formats.openedge_made import policy_id, table_number
+from tailrace.formats.openedge_policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
+from tailrace.wire.cd_dump import FieldPolicy, TablePolicy
+
+pytestmark = pytest.mark.unit
+
+COLUMNS = {"PUB.CDC_Item": ["Id", "Name", "Note"]}
+
+
+def policy(id: str = "p", instance: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "_Policy-Id": id, "_Policy-Name": id, "_Policy-State": 0, "_Policy-Instance": instance, "_Level": 3,
+        "_Source-File-Recid": 50, "_Change-Tablename": "CDC_Item", "_Change-Table-Owner": "PUB", "_Object-Id": 6,
+        "_First-User-Field": 9, **more,
+    }  # fmt: skip
+
+
+def field(file: int, name: str, place: int) -> dict[str, Any]:
+    return {"_File-Recid": file, "_Field-Name": name, "_Field-Physpos": place, "Recid": file * 100 + place}
+
+
+def captured(policy: str, place: int, rank: int = 0, recid: int | None = None) -> dict[str, Any]:
+    return {"_Policy-Id": policy, "_Field-Position": place, "_Identifying-Field": rank, "_Field-Recid": recid}
+
+
+ITEM = {"_File-Number": 5, "_File-Name": "Item", "_Owner": "PUB", "Recid": 50}
+CDC = {"_File-Number": 6, "_File-Name": "CDC_Item", "_Owner": "PUB", "Recid": 60}
+METADATA = {
+    POLICIES: [policy("old", 1, _Level=2), policy("now")],
+    FIELDS_OF: [captured("now", 2, 2), captured("now", 4, 1), captured("now", 5), captured("old", 2, 1, 5002)],
+    FILES: [ITEM, CDC],
+    FIELDS: [
+        field(50, "Id", 2), field(50, "Name", 4), field(50, "Note", 5), field(60, "Id", 9), field(60, "Name", 12),
+        field(60, "Note", 20),
+    ],
+}  # fmt: skip
+
+
+def test_policies_of_a_source_table_share_its_change_table() -> None:
+    (found,) = sources(METADATA, COLUMNS)
+    assert (found.name, found.change_table, found.number) == ("PUB.Item", "PUB.CDC_Item", 5)
+    assert found.positions == {"Id": 1, "Name": 4, "Note": 12}
+    assert found.key == ("Name", "Id")
+    assert found.tracked == {"now": ("Id", "Name", "Note"), "old": ("Id",)}
+    assert found.levels == {"now": 3, "old": 2}
+
+
+def test_names_in_any_letter_case_and_without_owner() -> None:
+    for name in ("cdc_item", "pub.CDC_ITEM"):
+        (found,) = sources(METADATA, {name: ["ID", "NAME", "note"]})
+        assert (found.change_table, found.key) == (name, ("NAME", "ID"))
+
+
+def test_without_schema_tables_columns_follow_each_other() -> None:
+    (found,) = sources({POLICIES: [policy()]}, COLUMNS)
+    assert (found.name, found.number, found.key) == ("PUB.Item", None, ())
+    assert found.positions == {"Id": 1, "Name": 2, "Note": 3}
+
+
+def test_a_change_table_alone_names_its_source_table() -> None:
+    names = {n: ["a"] for n in ("PUB.CDC_Item", "CDC-Order", "CDC.CDC_Line", "LineCDC")}
+    assert [s.name for s in sources({}, names)] == ["CDC.Line", "PUB.Item", "PUB.LineCDC", "PUB.Order"]
+
+
+def test_a_dump_names_source_table_and_identity() -> None:
+    fields = (FieldPolicy("Name", 2), FieldPolicy("Id", 1), FieldPolicy("Note"))
+    dump = TablePolicy(
+        "p", None, 0, 0, "Goods", "shop", None, None, True, 3, "CDC_Item", "PUB", fields=fields
+    )
+    (found,) = sources({}, COLUMNS, dumped=[dump])
+    assert (found.name, found.key) == ("shop.Goods", ("Id", "Name"))
+
+
+def test_a_level_0_policy_has_no_change_table() -> None:
+    rows = [policy(_Level=0, **{"_Change-Tablename": None, "_Object-Id": None})]
+    (found,) = sources({POLICIES: rows, FILES: [ITEM]}, {})
+    assert (found.name, found.change_table, found.columns) == ("PUB.Item", None, ())
+
+
+def test_what_users_say_goes_first() -> None:
+    (found,) = sources(METADATA, COLUMNS, keys={"item": ["Note"]}, numbers={"PUB.Item": 9})
+    assert (found.key, found.number) == (("Note",), 9)
+    with pytest.raises(FormatError, match="no column Nope"):
+        sources(METADATA, COLUMNS, keys={"Item": ["Nope"]})
+
+
+def test_policies_that_contradict_each_other_are_refused() -> None:
+    rows = [policy("a"), policy("b", 1, **{"_Change-Tablename": "CDC_Other"})]
+    with pytest.raises(FormatError, match="several change tables"):
+        sources({POLICIES: rows}, COLUMNS)
+    wrong = {**METADATA, FIELDS: [field(60, "Id", 9), field(60, "Name", 9), field(60, "Note", 3)]}
+    with pytest.raises(FormatError, match="physical positions of Id, Name, Note"):
+        sources(wrong, COLUMNS)
+
+
+def test_policies_become_a_dump() -> None:
+    (found,) = policies_of(METADATA)
+    assert (found.name, found.table, found.instance, found.level) == ("now", "Item", 0, 3)
+    assert found.fields == (FieldPolicy("Id", 2), FieldPolicy("Name", 1), FieldPolicy("Note", 0))
+    # A previous policy alone is dumped as pending.
+    (old,) = policies_of({**METADATA, POLICIES: METADATA[POLICIES][:1]})
+    assert (old.name, old.instance) == ("old", 2)
+
+
+def test_ids_are_22_characters_and_numbers_leave_room_for_the_change_table() -> None:
+    assert len(policy_id("shop.item")) == 22
+    assert policy_id("shop.item") != policy_id("shop.Item")
+    assert 0 <= table_number("shop.item") < 2**31 - 1
+
+
+@given(st.sets(st.integers(1, 8 * mask.FIELD_MAP_BYTES)))
+def test_field_maps_hold_256_bytes(positions: set[int]) -> None:
+    """Position n is bit (n - 1) mod 8 of byte (n - 1) div 8, lowest bit first."""
+    made = mask.encode_field_map(positions)
+    assert len(made) <= mask.FIELD_MAP_BYTES
+    plain = {8 * byte + bit + 1 for byte, value in enumerate(made) for bit in range(8) if value & 1 << bit}
+    assert plain == positions
+    assert mask.decode_field_map(made + b"\0") == sorted(positions)
