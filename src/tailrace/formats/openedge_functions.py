@@ -90,7 +90,7 @@ def register(spark: SparkSession, change_tables: Mapping[str, ChangeTableLike]) 
         spark.sql(statement)
 
 
-_BIT = "getbit(CAST(conv(hex(substring(field_map, {n} DIV 8 + 1, 1)), 16, 10) AS INT), {n} % 8)"
+_BIT = "getbit(CAST(conv(hex(substring(field_map, CAST({n} DIV 8 + 1 AS INT), 1)), 16, 10) AS INT), {n} % 8)"
 _MAKE = "CREATE OR REPLACE TEMPORARY FUNCTION "
 
 

@@ -83,7 +83,7 @@ def sources(
             left.pop(made.change_table)
         found.append(made)
     for name, columns in left.items():
-        found.append(_of_dumps(name, columns, dumped))
+        found.append(_without_policy(name, columns, dumped, metadata))
     return sorted((_said(s, keys or {}, numbers or {}) for s in found), key=lambda s: s.name)
 
 
@@ -151,19 +151,30 @@ def _of_policies(
     return _fields(made, file, ids)
 
 
-def _of_dumps(name: str, columns: Sequence[str], dumped: Sequence[TablePolicy]) -> Source:
+def _without_policy(
+    name: str, columns: Sequence[str], dumped: Sequence[TablePolicy], metadata: Mapping[str, Sequence[Row]]
+) -> Source:
     """A change table without policy rows: a dump names its source table and identity, else its own name."""
     owner, table = _split(name)
     mine = [p for p in dumped if (p.change_table or "").lower() == table.lower()]
     mine = [p for p in mine if not owner or (p.change_owner or "").lower() == owner.lower()]
-    if not mine:
-        bare = table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table
-        return _columns(Source(f"{owner or 'PUB'}.{bare}", name), columns, None, {})
-    policy = min(mine, key=lambda p: p.instance)
-    spelled = {c.lower(): c for c in columns}
-    ranked = sorted((f.identifying, f.name.lower()) for f in policy.fields if f.identifying)
-    key = tuple(spelled[f] for _, f in ranked if f in spelled)
-    return _columns(Source(f"{policy.owner}.{policy.table}", name, key=key), columns, None, {})
+    key: tuple[str, ...] = ()
+    source = (owner or "PUB", table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table)
+    if mine:
+        policy = min(mine, key=lambda p: p.instance)
+        spelled = {c.lower(): c for c in columns}
+        ranked = sorted((f.identifying, f.name.lower()) for f in policy.fields if f.identifying)
+        key = tuple(spelled[f] for _, f in ranked if f in spelled)
+        source = (policy.owner, policy.table)
+    files = {((f.get("_Owner") or "PUB").lower(), f["_File-Name"].lower()): f for f in metadata.get(FILES, ())}
+    about = files.get((source[0].lower(), source[1].lower()))
+    change_file = files.get(((owner or "PUB").lower(), table.lower()))
+    there = [f for f in (about, change_file) if f is not None]
+    recids = [f.get("Recid") for f in there]
+    rows = {FILES: there, FIELDS: [f for f in metadata.get(FIELDS, ()) if f["_File-Recid"] in recids]}
+    number = None if about is None else about["_File-Number"]
+    made = Source(".".join(source), name, key=key, number=number, rows=rows)
+    return _columns(made, columns, change_file, rows)
 
 
 def _columns(

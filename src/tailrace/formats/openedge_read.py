@@ -130,7 +130,7 @@ def plain_name(name: str) -> str:
 
 
 def _is_change_table(df: DataFrame) -> bool:
-    return knows(df.columns) == 1.0 and any(c.lower() in ("_operation", "_operation_") for c in df.columns)
+    return knows(df.columns) == 1.0 and "_operation" in (c.lower() for c in df.columns)
 
 
 def _user_columns(df: DataFrame) -> list[str]:

@@ -68,7 +68,7 @@ def rebuild(
     every = F.lit(bytearray(mask.encode(ordinals)))
     now = F.nullif(with_bits(no_words(max(ordinals, default=-1) + 1), known), every)
     made[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(carried)
-    filled = df.withColumns({quoted(n) if "`" in n else n: v for n, v in made.items()})
+    filled = df.withColumns(made)
     return changes.with_df(filled.filter(~F.col(_BASE)).select(*map(F.col, map(quoted, changes.df.columns))))
 
 
