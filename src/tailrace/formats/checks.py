@@ -57,8 +57,10 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     before = Window.orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
     highest = rows.select("_second", F.max("_most").over(before).alias("_most"))
     marked = df.join(F.broadcast(highest), usual & (second == F.col("_second")), "left")
+    # Rows that are passed over would all be of one second, and be sorted in one place.
+    alone = F.when(usual, second).otherwise(seq)
     inside = F.max(number).over(
-        Window.partitionBy(second).orderBy(seq).rangeBetween(Window.unboundedPreceding, Window.currentRow)
+        Window.partitionBy(alone).orderBy(seq).rangeBetween(Window.unboundedPreceding, Window.currentRow)
     )
     back = (number <= F.col("_most")) | (number < inside)
     said = F.concat(F.lit("sequence runs backwards: change "), seq)
