@@ -57,6 +57,10 @@ def _environment(url: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, url)
 
 
+def _environments(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {k: _environment(v) if isinstance(v, str) else v for k, v in arguments.items()}
+
+
 def _known_scheme(url: str) -> str:
     try:
         opener(url)
@@ -114,6 +118,26 @@ class Source(Settings):
     """Tables to capture: `schema.table`, with `*` and `?` as in file names. May grow while the task runs."""
     exclude: list[Pattern] = []
     """Tables that `tables` selects but that are to be left out."""
+    connect: Text = ""
+    """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
+    arguments: Annotated[dict[str, Any], AfterValidator(_environments)] = Field(default={}, repr=False)
+    """`soliddb://` only: what that function is called with, by keyword. `${NAME}` in a text is replaced from
+    the environment."""
+    nodes: list[dict[str, Any]] = []
+    """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
+    read, and after it is lost the next."""
+    statements: list[Text] = []
+    """`soliddb://` only: SQL that each new connection runs first, e.g. what chooses a replication
+    partition."""
+    options: dict[Text, Text] = {}
+    """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
+    `capture_off`, ...)."""
+    fetch_rows: int = Field(default=1, ge=1, le=100_000)
+    """`soliddb://` only: rows asked of the driver at once. More than 1 only with a driver that gives what
+    there is instead of waiting for so many."""
+    lock: bool = True
+    """`soliddb://` only: lock tables for writers while a baseline reads them. Without, a change made
+    meanwhile may be applied twice, which tables without key notice."""
 
 
 class Target(Settings):

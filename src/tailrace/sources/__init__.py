@@ -51,5 +51,15 @@ def _postgresql(task: Task) -> LogSource:
     return from_task(task)
 
 
-SCHEMES: dict[str, Callable[[Task], LogSource]] = {"postgresql": _postgresql, "postgres": _postgresql}
+def _soliddb(task: Task) -> LogSource:
+    from .soliddb import from_task
+
+    return from_task(task)
+
+
+SCHEMES: dict[str, Callable[[Task], LogSource]] = {
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+    "soliddb": _soliddb,
+}
 """URL scheme -> what opens such a source, imported late: a task needs its own database's driver only."""

@@ -126,3 +126,40 @@ def name_parts(info: str) -> list[str]:
         else:
             now += letter
     return [*parts, now]
+
+
+def short(address: bytes) -> bytes:
+    """A LOGADDR as the 20 bytes that positions have here.
+
+    Raises:
+        FormatError: it has not 20 or 28 bytes, or ids of more than 32 bits.
+
+    >>> short(bytes.fromhex("000000000000015FFFFFFFFF00000000000006DD00000000000006DD")).hex().upper()
+    '000000000000015FFFFFFFFF000006DD000006DD'
+    """
+    if len(address) == LENGTHS[0]:
+        return address
+    if len(address) != LENGTHS[1] or address[12:16] != bytes(4) or address[20:24] != bytes(4):
+        raise FormatError("a LOGADDR that has no place in 20 bytes", where=address.hex().upper())
+    return address[:12] + address[16:20] + address[24:]
+
+
+def long(position: bytes, length: int) -> bytes:
+    """The LOGADDR that `short` made a position of."""
+    if length == LENGTHS[0]:
+        return position
+    return position[:12] + bytes(4) + position[12:16] + bytes(4) + position[16:]
+
+
+def behind(position: bytes) -> bytes:
+    """The position behind a record: all before it is done.
+
+    >>> behind(bytes(19) + b"\\xff").hex()[-6:]
+    '000100'
+    """
+    return (int.from_bytes(position, "big") + 1).to_bytes(20, "big")
+
+
+def record_before(position: bytes) -> bytes:
+    """The record that a position is behind."""
+    return (max(1, int.from_bytes(position, "big")) - 1).to_bytes(20, "big")
