@@ -16,7 +16,7 @@ from . import openedge_tables as tables_
 from .base import Format, Gap
 from .openedge_files import load, save
 from .openedge_functions import cdc_get_changed_columns, cdc_is_column_changed, register
-from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES
+from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, ZONE
 from .openedge_kept import KEPT
 from .openedge_options import OpenEdgeOptions
 from .openedge_purge import purge
@@ -155,7 +155,7 @@ FORMAT = Format(
         {
             "change_seq", "change_mask", "column_mask", "transaction_id", "timestamp", "partition_id",
             "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
-            IMAGE_TIME, CUT,
+            IMAGE_TIME, CUT, ZONE,
         }
     ),
     cannot=GAPS,

@@ -36,12 +36,14 @@ GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
     NATIVE + "image_Tran-Id",
     NATIVE + "image_Time-Stamp",
 )
-CUT = NATIVE + "split"
+CUT, ZONE = NATIVE + "split", NATIVE + "zone"
 HEADERS = (
     "partition_id", "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
-    IMAGE_TIME, CUT,
+    IMAGE_TIME, CUT, ZONE,
 )  # fmt: skip
 """Headers beside the usual ones, in order."""
+TIME_ZONE = "_zone"
+"""Column of tracking rows whose times are text: the zone they say, e.g. `+01:00`."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
     found[IMAGE_TRAN] = F.when(~_c("_Tran-Id").eqNullSafe(tran), _c("_Tran-Id"))
     found[IMAGE_TIME] = F.when(~_c("_Time-Stamp").eqNullSafe(time), _c("_Time-Stamp"))
     found[CUT] = _c(SPLIT)
+    found[ZONE] = _t(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
     return found
 
 

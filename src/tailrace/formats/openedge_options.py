@@ -43,6 +43,10 @@ class OpenEdgeOptions(Options):
         description="Written `_Change-Sequence`: the number in a change sequence of 35 digits, or the "
         "change's rank in its table, for change sequences of any other form.",
     )
+    timestamps: Literal["timestamp", "text"] = Field(
+        default="timestamp",
+        description="Written `_Time-Stamp`: an instant, or ISO text with the zone that was read (else UTC).",
+    )
     dump: str = Field(default="", description="Writes the policies as `<dump>.cd` too, beside the tables.")
 
 

@@ -166,7 +166,9 @@ def _without_policy(
         ranked = sorted((f.identifying, f.name.lower()) for f in policy.fields if f.identifying)
         key = tuple(spelled[f] for _, f in ranked if f in spelled)
         source = (policy.owner, policy.table)
-    files = {((f.get("_Owner") or "PUB").lower(), f["_File-Name"].lower()): f for f in metadata.get(FILES, ())}
+    files = {
+        ((f.get("_Owner") or "PUB").lower(), f["_File-Name"].lower()): f for f in metadata.get(FILES, ())
+    }
     about = files.get((source[0].lower(), source[1].lower()))
     change_file = files.get(((owner or "PUB").lower(), table.lower()))
     there = [f for f in (about, change_file) if f is not None]

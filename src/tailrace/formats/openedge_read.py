@@ -13,7 +13,7 @@ from ..change import ChangeTable
 from ..errors import FormatError
 from ..wire import cd_dump
 from .base import FILE, RAW, ROW, WHY, Read, Tables
-from .openedge_images import Image, canonical_of
+from .openedge_images import TIME_ZONE, Image, canonical_of
 from .openedge_options import OpenEdgeOptions, parse_lists
 from .openedge_policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
 from .openedge_split import SPLIT, join_halves
@@ -188,7 +188,20 @@ def _tracking(tables: Tables, place: Located) -> DataFrame:
 
 def conform_tracking(df: DataFrame) -> DataFrame:
     """Tracking rows under the declared names and types."""
-    return conform(_unknown_is_null(df, _TRACKING), TRACKING, where=TRACKING.name)
+    return conform(_with_zone(_unknown_is_null(df, _TRACKING)), TRACKING, where=TRACKING.name)
+
+
+def _with_zone(df: DataFrame) -> DataFrame:
+    """The zone that times as text end with, beside them: instants forget it."""
+    from pyspark.sql import functions as F
+
+    name = find_columns([c for c in df.columns if c not in _ASIDE], TRACKING, where=TRACKING.name).get(
+        "_Time-Stamp"
+    )
+    if name is None or df.schema[name].dataType.simpleString() != "string":
+        return df
+    zone = F.regexp_extract(F.col(quoted(name)), r"([+-]\d\d:\d\d)\s*$", 1)
+    return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
 
 
 def _shares(found: list[Source], options: OpenEdgeOptions) -> dict[str, Column]:

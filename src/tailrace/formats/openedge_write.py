@@ -16,7 +16,7 @@ from ..change import NATIVE, PREFIX, ChangeTable
 from ..errors import UnsupportedError
 from .base import VendorTable
 from .openedge_arrays import join_array
-from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES
+from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, ZONE
 from .openedge_kept import KEPT, Kept
 from .openedge_made import made_metadata
 from .openedge_options import OpenEdgeOptions
@@ -81,9 +81,9 @@ def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[
         plan = plans[name]
         df = _numbered(ct, options)
         given = plan.kept.tables.get(_TRACKING, f"PUB.{TRACKING.name}")
-        out.setdefault(given, []).append(tracking_rows(ct.with_df(df), plan))
+        out.setdefault(given, []).append(tracking_rows(ct.with_df(df), plan, options))
         if plan.kept.change_table is not None:
-            out.setdefault(plan.kept.change_table, []).append(image_rows(ct.with_df(df), plan))
+            out.setdefault(plan.kept.change_table, []).append(image_rows(ct.with_df(df), plan, options))
     made = {n: reduce(lambda a, b: a.unionByName(b, True), dfs) for n, dfs in out.items()}
     return {**_metadata(next(iter(changes.values())).df, list(plans.values())), **made}
 
@@ -132,7 +132,7 @@ def transaction_number(text: Column) -> Column:
     return F.when(F.length(text) == 32, hex_).when(text.rlike("^-?[0-9]{1,10}$"), text).try_cast("int")
 
 
-def tracking_rows(ct: ChangeTable, plan: Plan) -> DataFrame:
+def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
     """The tracking rows of a table's changes: one for B and U together."""
     from pyspark.sql import functions as F
 
@@ -163,10 +163,11 @@ def tracking_rows(ct: ChangeTable, plan: Plan) -> DataFrame:
     if not plan.added:
         del made["change_seq"]
     rows = ct.df.filter(oper != "B")
-    return rows.select(*(v.cast(_kind(TRACKING, n)).alias(n) for n, v in made.items()))
+    columns = {n: v.cast(_kind(TRACKING, n)) for n, v in made.items()}
+    return rows.select(*(v.alias(n) for n, v in _timed(columns, ct, options).items()))
 
 
-def image_rows(ct: ChangeTable, plan: Plan) -> DataFrame:
+def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
     """The rows of a change table; changes that carry nothing have none where OpenEdge wrote none."""
     from pyspark.sql import functions as F
 
@@ -186,7 +187,8 @@ def image_rows(ct: ChangeTable, plan: Plan) -> DataFrame:
         "_Fragment": F.lit(0),
         "_Operation": code,
     }
-    columns = [v.cast(_kind(CHANGE, n)).alias(n) for n, v in made.items()]
+    typed = _timed({n: v.cast(_kind(CHANGE, n)) for n, v in made.items()}, ct, options)
+    columns = [v.alias(n) for n, v in typed.items()]
     columns += [_user_column(ct, c) for c in ct.columns]
     if plan.added:
         map_ = F.coalesce(mask.move(carried, places, to_little=True), F.lit(every))
@@ -200,6 +202,18 @@ def image_rows(ct: ChangeTable, plan: Plan) -> DataFrame:
     extents = {r["_Field-Name"]: r["_Extent"] for r in plan.kept.rows.get(FIELDS, ()) if r.get("_Extent")}
     whole = rows.select(*columns, _h(ct, CUT, "string").alias(SPLIT))
     return cut_halves(whole, physical, {c: 1 for c in ct.columns if c in extents})
+
+
+def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions) -> dict[str, Column]:
+    """The columns with `_Time-Stamp` as users want it."""
+    from pyspark.sql import functions as F
+
+    if options.timestamps == "timestamp":
+        return columns
+    zone = F.coalesce(_h(ct, ZONE, "string"), F.lit("+00:00"))
+    local = F.from_utc_timestamp(columns["_Time-Stamp"], zone)
+    text = F.concat(F.date_format(local, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"), zone)
+    return columns | {"_Time-Stamp": text}
 
 
 def _user_column(ct: ChangeTable, name: str) -> Column:

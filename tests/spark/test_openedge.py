@@ -1,0 +1,376 @@
+"""What is special about OpenEdge's tables: field maps in SQL, split records, arrays, levels, old names, full rows
+from sparse images, purge, policy dumps."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from tailrace.errors import ConfigError, FormatError, PositionError
+from tailrace.formats import openedge_tables as oe
+from tailrace.formats.openedge import (
+    FORMAT,
+    OpenEdgeOptions,
+    cdc_get_changed_columns,
+    cdc_is_column_changed,
+    purge,
+    read,
+    rebuild,
+    register,
+    write,
+)
+from tailrace.formats.openedge_arrays import join_array, split_array
+from tailrace.formats.openedge_purge import purge_delta
+from tailrace.formats.openedge_split import SPLIT, cut_halves, join_halves
+from tailrace.testing.changes import Image, change_table, literal, reasons
+from tailrace.wire import cd_dump
+
+from .test_format_openedge import NEW, TRACKED, image, policy, table, track, vendor
+
+pytestmark = pytest.mark.spark
+
+HEX = "header__change_seq"
+
+
+def test_functions_give_what_the_vendors_page_says(spark):
+    # The vendor's example: F1 to F5, field map 11001 (first field first), F1, F2 and F5 changed.
+    ch1 = table(spark, oe.CHANGE, [], dict.fromkeys(("F1", "F2", "F3", "F4", "F5"), "string"))
+    maps = spark.createDataFrame(
+        [(bytearray(b"\x13"),), (bytearray(b""),), (None,)], "`_Change-FieldMap` binary"
+    )
+    names = maps.select(
+        cdc_get_changed_columns(ch1), cdc_is_column_changed(ch1, "f1"), cdc_is_column_changed(ch1, "F3")
+    )
+    assert [tuple(r) for r in names.collect()] == [(["F1", "F2", "F5"], 1, 0), ([], 0, 0), ([], 0, 0)]
+
+    wide = {f"c{n}": n for n in (1, 8, 9, 16, 64, 65, 2048)}
+    register(spark, {"PUB.CDC_ch1": ch1, "Wide": wide})
+    maps.createOrReplaceTempView("tracking")
+    found = spark.sql("""
+        SELECT array_join(cdc_get_changed_columns('pub.cdc_CH1', `_Change-FieldMap`), ';'),
+               cdc_is_column_changed('CDC_ch1', 'F1', `_Change-FieldMap`),
+               cdc_is_column_changed('CDC_ch1', 'f3', `_Change-FieldMap`) FROM tracking""").collect()  # fmt: skip
+    assert [tuple(r) for r in found] == [("F1;F2;F5", 1, 0), ("", 0, 0), ("", 0, 0)]
+    every = "unhex('8181' || repeat('00', 5) || '8001' || repeat('00', 246) || '80')"
+    row = spark.sql(
+        f"SELECT cdc_get_changed_columns('wide', {every}), cdc_is_column_changed('wide', 'c8', {every}), {every}"
+    ).collect()[0]
+    assert (row[0], row[1], len(row[2])) == (list(wide), 1, 256)
+    for wrong, words in (
+        ("cdc_get_changed_columns('PUB.Customer', x'01')", "PUB.Customer is no change table"),
+        ("cdc_is_column_changed('PUB.Customer', 'F1', x'01')", "PUB.Customer is no change table"),
+        ("cdc_is_column_changed('CDC_ch1', 'F9', x'01')", "no column F9 in CDC_ch1"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            spark.sql(f"SELECT {wrong}").collect()
+    with pytest.raises(FormatError, match="no column F9"):
+        cdc_is_column_changed(ch1, "F9")
+    with pytest.raises(FormatError, match="_Change-Sequence"):
+        cdc_get_changed_columns(spark.range(1))
+
+
+def test_functions_know_the_gaps_of_what_was_read(spark):
+    place = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
+    tracking = vendor(spark)["PUB._Cdc-Change-Tracking"].filter("`_Operation` = 4")
+    found = tracking.orderBy("_Change-Sequence").select(cdc_get_changed_columns(place)).collect()
+    assert [r[0] for r in found] == [["Name"], ["Note"], ["Name"]]
+
+
+@pytest.mark.parametrize("arrays", [["a", "", None], ["?"], [";~;", "~"], [None, None], ["x\ny"], [""]])
+def test_arrays_there_and_back(spark, arrays):
+    df = spark.createDataFrame([(arrays,)], "a array<string>")
+    assert df.select(split_array(join_array(F.col("a")))).collect()[0][0] == arrays
+
+
+def test_array_text_is_as_the_vendor_writes_it(spark):
+    df = spark.createDataFrame([("a~;b;?;~~;~?;c~d;",), (None,), ("",)], "t string")
+    found = [r[0] for r in df.select(split_array(F.col("t"))).collect()]
+    assert found == [["a;b", None, "~", "?", "cd", ""], None, [""]]
+    assert [r[0] for r in df.limit(1).select(join_array(split_array(F.col("t")))).collect()] == [
+        "a~;b;?;~~;~?;cd;"
+    ]
+
+
+# The first half's _Continuation-Position, _ArrayIndex, _Fragment, both halves' values, the whole ones. Positions:
+# n 9, s 11, a 12 (array), b 13 (binary).
+CASES = {
+    "between fields": ((11, 0, 0), {"n": 1, "s": "x"}, {"a": "1;2", "b": b"z"}, (1, "x", "1;2", b"z")),
+    "a value cut": ((9, 0, 1), {"n": 1, "s": "he"}, {"s": "llo", "a": "1;2", "b": b"z"}, (1, "hello", "1;2", b"z")),
+    "bytes cut": ((12, 0, 1), {"n": 1, "s": "x", "a": "1;2", "b": b"z"}, {"b": b"\0y"}, (1, "x", "1;2", b"z\0y")),
+    "first element cut": ((11, 0, 1), {"n": 1, "s": "x", "a": "1;?"}, {"a": "1~;;2", "b": b"z"}, (1, "x", "11~;;2", b"z")),
+    "an element cut": ((11, 2, 1), {"n": 1, "s": None, "a": "1;?;c;?"}, {"a": "?;?;d;4", "b": None}, (1, None, "1;?;cd;4", None)),
+    "between elements": ((11, 1, 0), {"n": 1, "s": "", "a": "1;?;?"}, {"a": "?;2;3", "b": b"z"}, (1, "", "1;2;3", b"z")),
+    "nothing complete": ((8, 0, 0), {}, {"n": 1, "s": "x", "a": "1;2", "b": b""}, (1, "x", "1;2", b"")),
+}  # fmt: skip
+PLACES = {"n": 9, "s": 11, "a": 12, "b": 13}
+
+
+def test_split_records_in_all_cases_there_and_back(spark):
+    rows = []
+    for seq, (cut, one, two, _) in enumerate(CASES.values()):
+        last = 13 if cut[0] < 13 else 14
+        for half in (image(seq, 1, *cut, **one), image(seq, 1, last, 0, 0, **two)):
+            rows.append({k: bytearray(v) if isinstance(v, bytes) else v for k, v in half.items()})
+    halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string", "a": "string", "b": "binary"})
+    df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
+    joined = join_halves(df, PLACES, {"a": 3}).localCheckpoint()
+    got = joined.orderBy("_Change-Sequence").select("n", "s", "a", "b", "_why").collect()
+    want = [(*whole[:3], whole[3] and bytearray(whole[3]), None) for *_, whole in CASES.values()]
+    assert [tuple(r) for r in got] == [
+        (a, b, c, bytearray(d) if d == b"" else d, e) for a, b, c, d, e in want
+    ]
+    again = cut_halves(joined, PLACES, {"a": 3}).drop("_why", "_raw")
+    assert sorted(map(repr, again.collect())) == sorted(map(repr, halves.collect()))
+    assert SPLIT not in again.columns
+
+
+def test_what_cannot_be_joined_has_its_reason(spark):
+    def why(*rows):
+        halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string"})
+        df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
+        return [r[0] for r in join_halves(df, {"n": 9, "s": 10}, {}).select("_why").collect()]
+
+    assert why(image(1, 4, 9, 0, 1, s="x")) == ["half of a split record: the other half is missing"]
+    three = [image(1, 4, 9 + n, 0, 0, n=n) for n in range(3)]
+    assert why(*three) == ["split record of 3 rows"]
+    assert why(image(1, 4, 8, 0, 1, n=1), image(1, 4, 10, 0, 0, n=2)) == ["split record cut inside n, a int"]
+    assert why(image(1, 4, 9, 0, 1, s="x"), image(1, 4, 10, 0, 0)) == [
+        "split record cut inside s, and one part of it is missing"
+    ]
+
+
+def rows_of(ct):
+    return {
+        (rank, oper): (changed, carried, values) for rank, oper, changed, carried, _, values in literal(ct)
+    }
+
+
+def test_policies_over_time_say_what_an_image_carries(spark):
+    found = read(vendor(spark), OpenEdgeOptions())
+    rows = rows_of(found.changes["PUB.Customer"])
+    absent = "(absent)"
+    # Captured under the policy before: two columns.
+    assert rows[0, "I"] == (("CustNum", "Name"), ("CustNum", "Name"), (1, "a", absent, absent))
+    assert rows[1, "U"] == (("Name",), ("CustNum", "Name"), (1, "b", absent, absent))
+    # Changed to NULL is there, unchanged is not.
+    assert rows[3, "U"] == (("Name",), ("CustNum", "Name"), (1, None, absent, absent))
+    assert rows[4, "D"] == (("CustNum",), None, (1, None, "new", "1;?;3"))
+    assert rows[5, "I"][2] == (2, "c", "long text", "a;b~;c;")
+    assert rows[6, "T"][0] == ()
+    assert found.changes["PUB.Customer"].key == ["CustNum"]
+    assert found.pending["_Cdc-Change-Tracking"].count() == 0
+    text = FORMAT.read(vendor(spark), OpenEdgeOptions(arrays="array")).changes["PUB.Customer"]
+    assert text.df.filter("CustNum = 2").select("Phones").collect()[0][0] == ["a", "b;c", ""]
+
+
+def test_levels_0_and_1_have_changes_without_images(spark):
+    for level, columns in ((0, ()), (1, ("CustNum", "Name", "Note", "Phones"))):
+        mine = policy(
+            NEW, "p", level, 50, **({"_Change-Tablename": "CDC_Customer", "_Object-Id": 6} if level else {})
+        )
+        changes = [track(1, 1), track(2, 4, [2] if level else None), track(3, 2)]
+        tables = vendor(spark, policies=[mine], tracked=changes, images=[])
+        tables.pop("PUB.Note_changes")
+        if not level:
+            tables.pop("PUB.CDC_Customer")
+        ct = read(tables, OpenEdgeOptions()).changes["PUB.Customer"]
+        assert (tuple(ct.columns), reasons(ct)) == (columns, [])
+        rows = rows_of(ct)
+        assert {k[1]: r[1] for k, r in rows.items()} == {"I": (), "U": (), "D": ()}
+        assert rows[1, "U"][0] == (("Name",) if level else None)
+        again = write({ct.name: ct}, OpenEdgeOptions())
+        assert sorted(again) == sorted(tables)
+        left, right = (t["PUB._Cdc-Change-Tracking"] for t in (again, tables))
+        assert sorted(map(repr, left.collect())) == sorted(map(repr, right.select(*left.columns).collect()))
+
+
+def test_operations_that_change_no_row_wait_with_what_they_say(spark):
+    more = [
+        track(8, 5),
+        track(9, 12, [4]),
+        track(10, 11),
+        track(11, 1, **{"_Source-Table-Number": 99, "_Policy-Id": "?"}),
+    ]
+    found = read(vendor(spark, tracked=[*TRACKED, *more]), OpenEdgeOptions())
+    waiting = (
+        found.pending["_Cdc-Change-Tracking"]
+        .orderBy("_Change-Sequence")
+        .select("_Operation", "_why")
+        .collect()
+    )
+    assert [(code, why.split(":")[0]) for code, why in waiting] == [
+        (5, "operation 5"), (12, "operation 12"), (11, "operation 11"),
+        (1, "no policy and no change table for source table 99"),
+    ]  # fmt: skip
+    assert reasons(found.changes["PUB.Customer"]) == []
+
+
+def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
+    codes = [track(20 + code, code, **{"_Partition-Id": 3, "_Tenant-Id": 4}) for code in range(6, 11)]
+    tables = vendor(spark, tracked=[*TRACKED, *codes])
+    assert len(reasons(read(tables, OpenEdgeOptions()).changes["PUB.Customer"])) == 5
+    ct = read(tables, OpenEdgeOptions(partitions="truncate")).changes["PUB.Customer"]
+    kept = ct.df.filter("header__change_oper = 'T'").orderBy(HEX)
+    columns = ("header__native__Operation", "header__partition_id", "header__tenant_id")
+    assert [tuple(r) for r in kept.select(*columns).collect()] == [
+        (7, 0, 0),
+        *((c, 3, 4) for c in range(6, 11)),
+    ]
+    again = write({ct.name: ct}, OpenEdgeOptions())["PUB._Cdc-Change-Tracking"]
+    assert sorted(r[0] for r in again.filter("`_Partition-Id` = 3").select("_Operation").collect()) == [
+        6,
+        7,
+        8,
+        9,
+        10,
+    ]
+
+
+def test_names_of_12_2_and_any_letter_case(spark):
+    tables = vendor(spark)
+    old = {
+        "_Change-FieldMap": "_Source-FieldMap",
+        "_Recid": "_Source-Rowid",
+        "_Partition-Id": "_Source-Partition-Id",
+    }
+    more = {"_ArrayIndex": "_Array-Index", "_Tran-Id": "_Tran-id", "_Change-Sequence": "_CHANGE-SEQUENCE"}
+
+    def spelled(df, names):
+        return df.drop("_User-Name").withColumnsRenamed({k: v for k, v in names.items() if k in df.columns})
+
+    other = {n.upper() if "CDC-" in n.upper() else n: spelled(df, old | more) for n, df in tables.items()}
+    left, right = (read(t, OpenEdgeOptions()).changes["PUB.Customer"] for t in (tables, other))
+    headers = ["recid", "partition_id", "transaction_id"]
+    assert literal(left, headers=headers) == literal(right, headers=headers)
+    both = tables["PUB._Cdc-Change-Tracking"].withColumn("_Source-Rowid", F.lit(1))
+    with pytest.raises(FormatError, match="both stand for _Recid"):
+        read(tables | {"PUB._Cdc-Change-Tracking": both}, OpenEdgeOptions())
+
+
+def test_time_zones_of_text_are_kept(spark):
+    tables = vendor(spark)
+    name, text = "PUB._Cdc-Change-Tracking", "2026-01-02T04:04:05.678000+01:00"
+    tables[name] = tables[name].withColumn("_Time-Stamp", F.lit(text))
+    ct = read(tables, OpenEdgeOptions()).changes["PUB.Customer"]
+    assert {r[0].isoformat() for r in ct.df.select("header__timestamp").collect()} == {
+        "2026-01-02T03:04:05.678000"
+    }
+    again = write({ct.name: ct}, OpenEdgeOptions(timestamps="text"))[name]
+    assert {r[0] for r in again.select("_Time-Stamp").collect()} == {text}
+
+
+def test_change_tables_alone_or_without_policies(spark):
+    tables = vendor(spark)
+    alone = {"PUB.CDC_Customer": tables["PUB.CDC_Customer"]}
+    with pytest.raises(FormatError, match="without _Cdc-Change-Tracking"):
+        read(alone, OpenEdgeOptions())
+    kept = read(alone, OpenEdgeOptions(orphans="keep", keys="Customer=CustNum")).changes["PUB.Customer"]
+    # What an update changed is not known: what is not NULL is there.
+    assert rows_of(kept)[2, "U"][:2] == (None, ("CustNum", "Note"))
+    assert "no tracking row" not in str(reasons(kept))
+    named = {n: df for n, df in tables.items() if "olicy" not in n}
+    two = {n: df for n, df in named.items() if not n.startswith("_F")}
+    with pytest.raises(FormatError, match="cannot be told"):
+        read(two, OpenEdgeOptions())
+    found = read(two, OpenEdgeOptions(numbers="PUB.Customer=5; PUB.Note_changes=15"))
+    assert [reasons(ct) for ct in found.changes.values()] == [[], []]
+    # With `_File` and `_Field` numbers and gaps are known; source tables have change tables of default names.
+    plain = {n.replace("Note_changes", "CDC_Note"): df for n, df in named.items()}
+    plain["_File"] = plain["_File"].replace("Note_changes", "CDC_Note")
+    assert rows_of(read(plain, OpenEdgeOptions()).changes["PUB.Customer"])[2, "U"][0] == ("Note",)
+    with pytest.raises(FormatError, match="no change table"):
+        read({"x": spark.range(1)}, OpenEdgeOptions())
+
+
+def test_full_rows_from_sparse_images(spark):
+    images = [
+        Image(1, "I", {"id": 1, "name": "a", "note": "n"}, ["id", "name", "note"]),
+        Image(2, "U", {"id": 1, "name": None}, ["name"]),
+        Image(3, "B", {"id": 1, "note": "n"}),
+        Image(3, "U", {"id": 1, "note": "m"}, ["note"]),
+        Image(4, "D", {"id": 1}),
+        Image(5, "U", {"id": 1, "note": "late"}, ["note"]),  # after the delete: nothing is known
+        Image(6, "U", {"id": 2, "name": "b"}, ["name"]),
+        Image(7, "U", {"id": 2, "note": "base"}, ["note"]),
+        Image(8, "T"),
+        Image(9, "U", {"id": 2, "note": "x"}, ["note"]),
+        Image(10, "I", {"id": 3, "name": "c", "note": ""}, ["id", "name", "note"]),
+        Image(11, "U", {"id": 2, "note": "y"}, ["id", "note"]),  # took the key of another row over
+    ]
+    columns = {"id": "int", "name": "string", "note": "string"}
+    sparse = change_table(spark, images, columns=columns)
+    gone = "(absent)"
+    want = [(1, "a", "n"), (1, None, "n"), (1, None, "n"), (1, None, "m"), (1, None, "m"), (1, gone, "late"),
+            (2, "b", gone), (2, "b", "base"), (gone,) * 3, (2, gone, "x"), (3, "c", ""), (2, gone, "y")]  # fmt: skip
+
+    def values(ct):
+        return [r[-1] for r in sorted(literal(ct), key=lambda r: (r[0], r[1]))]
+
+    assert values(rebuild(sparse, by="key")) == want
+    base = spark.createDataFrame([(2, "old", "older")], "id int, name string, note string")
+    want[6] = (2, "b", "older")
+    assert values(rebuild(sparse, by="key", base=base)) == want
+    # By recid a change of the key changes nothing: the row is the same.
+    moved = change_table(spark, images[9:], columns=columns)
+    by_recid = moved.with_df(moved.df.withColumn("header__recid", F.lit("7")))
+    assert values(rebuild(by_recid))[-1] == (2, "c", "y")
+    with pytest.raises(ConfigError, match="no recid"):
+        rebuild(sparse, by="recid")
+
+
+def test_purge_takes_the_consumed_range_only(spark, tmp_path):
+    tables = vendor(spark)
+    left = purge(tables, "PUB.Customer", low=1, high=3, consumers={"a": 3, "b": 9})
+    counts = {
+        n: (df.count(), left[n].count()) for n, df in tables.items() if "olicy" not in n and "_F" not in n
+    }
+    assert counts == {
+        "PUB._Cdc-Change-Tracking": (8, 5), "PUB.CDC_Customer": (9, 5), "PUB.Note_changes": (1, 1),
+    }  # fmt: skip
+    with pytest.raises(PositionError, match="a has done with changes up to 3, not 4"):
+        purge(tables, "PUB.Customer", low=1, high=4, consumers={"a": 3, "b": 9})
+    with pytest.raises(PositionError, match="nobody"):
+        purge(tables, "PUB.Customer", low=1, high=4, consumers={})
+    with pytest.raises(FormatError, match="no source table"):
+        purge(tables, "PUB.Nope", low=1, high=1, consumers={"a": 1})
+    paths = {n: str(tmp_path / n) for n in tables}
+    for name, df in tables.items():
+        df.write.format("delta").save(paths[name])
+    for _ in range(2):
+        purge_delta(spark, paths, "PUB.Customer", low=6, high=6, consumers={"a": 6})
+    assert spark.read.format("delta").load(paths["PUB.CDC_Customer"]).count() == 7
+    assert spark.read.format("delta").load(paths["PUB._Cdc-Change-Tracking"]).count() == 7
+
+
+def test_policy_dumps_are_written_and_name_what_is_read(spark, tmp_path):
+    tables = vendor(spark)
+    few = {n: t for n, t in tables.items() if n != "PUB.Note_changes"}
+    few["PUB._Cdc-Change-Tracking"] = few["PUB._Cdc-Change-Tracking"].filter("`_Source-Table-Number` = 5")
+    FORMAT.save(few, str(tmp_path / "all"), "csv", OpenEdgeOptions(dump="sports"))
+    dump = cd_dump.read((tmp_path / "all" / "sports.cd").read_bytes())
+    assert [(p.name, p.table, p.level, [f.name for f in p.fields if f.identifying]) for p in dump.policies] == [
+        ("now", "Customer", 3, ["CustNum"]), ("notes", "Note", 2, ["Id"]),
+    ]  # fmt: skip
+    for name in ("PUB._Cdc-Table-Policy", "PUB._Cdc-Field-Policy", "_File", "_Field"):
+        for file in (tmp_path / "all" / name).iterdir():
+            file.unlink()
+        (tmp_path / "all" / name).rmdir()
+    back = FORMAT.load(spark, str(tmp_path / "all"), OpenEdgeOptions())
+    found = read(back, OpenEdgeOptions(split="joined"))
+    assert list(found.changes) == ["PUB.Customer"]
+    assert found.changes["PUB.Customer"].key == ["CustNum"]
+    (tmp_path / "all" / "_Cdc-Change-Tracking.csv").write_text("a\n")
+    with pytest.raises(ConfigError, match="Spark passes over files"):
+        FORMAT.load(spark, str(tmp_path / "all"), OpenEdgeOptions())
+
+
+def test_sequences_of_any_form_are_written_by_rank(spark):
+    ct = change_table(spark, [Image(1, "I", {"id": 1}), Image(2, "B", {"id": 1}), Image(2, "U", {"id": 1})])
+    odd = ct.with_df(ct.df.withColumn(HEX, F.concat(F.lit("LSN:"), F.substring(HEX, -3, 3))))
+    with pytest.raises(PySparkException, match="not 35 digits"):
+        write({"a.b": odd}, OpenEdgeOptions())["PUB._Cdc-Change-Tracking"].collect()
+    made = write({"a.b": odd}, OpenEdgeOptions(sequence="rank"))
+    numbers = made["a.CDC_b"].select("_Change-Sequence", "_Operation").collect()
+    assert sorted(map(tuple, numbers)) == [(1, 1), (2, 3), (2, 4)]
+    assert literal(read(made, OpenEdgeOptions()).changes["a.b"], headers=["change_seq"])[0][4] == ("LSN:001",)
