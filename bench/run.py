@@ -1,6 +1,6 @@
 """`make bench`: every bench in one run, one table, and `bench/results/latest.json`.
 
-    python bench/run.py [--only capture,decode,store,way,apply,transaction] [--quick] [--folder F]
+    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats] [--quick] [--folder F]
 
 Figures mean something on an idle machine, at full size; `--quick` only shows that everything works.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 import apply
 import capture
 import decode
+import formats
 import load
 import report
 import whole_way
@@ -60,12 +61,16 @@ class Benches:
         """Apply alone."""
         return apply.rows(self.folder, quick=self.quick)
 
+    def formats(self) -> list[Row]:
+        """Vendor formats."""
+        return formats.rows(self.folder, quick=self.quick)
+
     def transaction(self) -> list[Row]:
         """One very large transaction."""
         return capture.one_transaction(self.running, self.folder, self.sizes)
 
 
-NAMES = ("capture", "decode", "store", "way", "apply", "transaction")
+NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "formats")
 
 
 def main() -> int:

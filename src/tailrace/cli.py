@@ -221,6 +221,7 @@ def demo(
 
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
+app.command()(cli_formats.apply)
 app.command()(cli_formats.inspect)
 
 

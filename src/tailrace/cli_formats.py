@@ -89,6 +89,35 @@ def convert(
         raise typer.Exit(2)
 
 
+def apply(
+    changes: Annotated[str, typer.Option(help="The change tables: a file, a folder, or a folder of tables.")],
+    target: Annotated[str, typer.Option(help="The folder of the target tables.")],
+    format: Annotated[str, typer.Option(help="The format of the change tables.")] = "tailrace",
+    option: Option = None,
+    on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
+    name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what there is to apply; write nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Apply change tables, a vendor's or your own, to a target: no capture, no task."""
+    from . import incoming as work
+    from .spark import session
+
+    given = dict(_pair(o) for o in option or [])
+    spark = session("tailrace apply")
+    with _progress(spark):
+        done = work.run(
+            spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run
+        )
+    _print_json(done) if as_json else out.print(_grid(done["tables"]))
+    if done["bad"] and not as_json:
+        out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
+    if done["bad"]:
+        raise typer.Exit(2)
+
+
 def inspect(
     path: Annotated[str, typer.Argument(help="A file, a folder, or a folder of tables.")],
     from_: Annotated[str | None, typer.Option("--from", help="The format, when it cannot be told.")] = None,

@@ -107,7 +107,7 @@ def convert(
     except (ConfigError, FormatError):
         raise
     except Exception as error:
-        raise _reason(error, source.path) from error
+        raise reason(error, source.path) from error
 
 
 def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
@@ -117,16 +117,16 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
         gaps = target.form.gaps(ct)
-        df, seen = _observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
+        df, seen = observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
         counted[name] = (seen, gaps)
         good[name] = ct.with_df(df)
     tables = target.form.write(good, target.options)
     written = {n: _count(df, f"written {n}") for n, df in tables.items()}
-    observed = {n: df for n, (df, _) in written.items()}
+    counting = {n: df for n, (df, _) in written.items()}
     if target.form.save:
-        target.form.save(observed, target.path, target.kind, target.options)
+        target.form.save(counting, target.path, target.kind, target.options)
     else:
-        files.save(observed, target.path, target.kind)
+        files.save(counting, target.path, target.kind)
     report.written = {n: figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
     for name, (seen, gaps) in counted.items():
         got = figures(seen)
@@ -134,12 +134,12 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
         report.tables[name] = TableReport(
             got.get("rows", 0), got.get("bad", 0), {k: n for k, n in lost.items() if n}
         )
-    _keep_aside(spark, source, target, found, report)
+    keep_aside(spark, source, target.path, found, report)
     return report
 
 
-def _observed(
-    ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool, to: str
+def observed(
+    ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
 ) -> tuple[DataFrame, Observation]:
     """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
     from pyspark.sql import Observation
@@ -203,7 +203,7 @@ def figures(seen: Observation) -> dict[str, int]:
     return {k: int(v or 0) for k, v in seen.get.items()}
 
 
-def _keep_aside(spark: SparkSession, source: Side, target: Side, found: Read, report: Report) -> None:
+def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: Report) -> None:
     """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
     from pyspark.sql import functions as F
 
@@ -225,17 +225,17 @@ def _keep_aside(spark: SparkSession, source: Side, target: Side, found: Read, re
         )
         rejects = one if rejects is None else rejects.unionByName(one)
     if rejects is not None:
-        report.rejects = str(Path(target.path) / REJECTS)
+        report.rejects = str(Path(place) / REJECTS)
         rejects.write.parquet(report.rejects)
     for name, df in found.pending.items():
-        place = str(Path(target.path) / PENDING / name)
+        waiting = str(Path(place) / PENDING / name)
         seen_df, seen = _count(df, f"pending {name}")
-        seen_df.write.parquet(place)
+        seen_df.write.parquet(waiting)
         if rows_waiting := figures(seen).get("rows", 0):
-            report.pending = str(Path(target.path) / PENDING)
+            report.pending = str(Path(place) / PENDING)
             report.notes.append(f"{name}: {rows_waiting:,} rows wait for the rest of their transaction")
         else:
-            shutil.rmtree(place)
+            shutil.rmtree(waiting)
 
 
 def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -245,7 +245,7 @@ def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(lambda a, b: a.unionAll(b), parts)
 
 
-def _reason(error: Exception, where: str) -> Exception:
+def reason(error: Exception, where: str) -> Exception:
     found = from_spark(error, where=where)
     return found if isinstance(found, FormatError) else error
 

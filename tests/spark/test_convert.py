@@ -130,3 +130,28 @@ def test_wrong_words():
     with pytest.raises(ConfigError, match="has no option 'keys'") as wrong:
         convert.side("tailrace", "x", {"keys": "id"})
     assert "did you mean 'key'?" in str(wrong.value)
+
+
+def test_apply_command(csv, tmp_path):
+    words = [
+        "apply",
+        "--changes",
+        str(csv),
+        "--target",
+        str(tmp_path / "lake"),
+        "-o",
+        "key=id",
+        "-o",
+        f"columns={TYPES}",
+    ]
+    stopped = CliRunner().invoke(app, words)
+    assert isinstance(stopped.exception, FormatError)
+    assert "unknown operation Q" in str(stopped.exception)
+    dry = CliRunner().invoke(app, [*words, "--on-bad", "reject", "--dry-run", "--json"])
+    assert json.loads(dry.stdout)["tables"][0]["would do"] == "apply"
+    assert not (tmp_path / "lake").exists()
+    done = CliRunner().invoke(app, [*words, "--on-bad", "reject", "--json"])
+    assert done.exit_code == 2, done.output
+    told = json.loads(done.stdout)
+    assert (told["bad"], told["tables"][0]["up to"]) == (2, 5)
+    assert told["rejects"].endswith("_rejects")

@@ -86,12 +86,17 @@ def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outco
     """
     done = {}
     for name, table in sorted(changes.items()):
-        found = look(table)
-        if found.upto < 0:
-            continue
-        target.alter(name, _present(target, found.relation), found.relation)
-        done[name] = target.apply(TableBatch(name, found.relation, table, found.upto, found.counts))
+        done[name] = apply_one(target, table, look(table))
     return done
+
+
+def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> Outcome:
+    """Applies one change table that `look` has counted."""
+    if found.upto < 0:
+        return Outcome()
+    name = found.relation.table
+    target.alter(name, _present(target, found.relation), found.relation)
+    return target.apply(TableBatch(name, found.relation, changes, found.upto, found.counts))
 
 
 def _present(target: Target, coming: Relation) -> Relation:
