@@ -1,0 +1,304 @@
+"""StarQuest SQDR key logs: the conformance suite, and what is special about them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from pyspark.sql import functions as F
+
+from tailrace import formats
+from tailrace.formats import sqdr_detail, sqdr_flags, sqdr_text
+from tailrace.formats.sqdr_tables import COLUMNS_TABLE, KEYLOG_TABLE
+from tailrace.testing.changes import Image, change_table, literal, reasons
+from tailrace.testing.formats import FormatConformance, full
+from tailrace.wire.keylog_values import Field
+
+pytestmark = pytest.mark.spark
+
+FORM = formats.get("sqdr")
+TYPES = ", ".join(f"{c.name} {c.type}" for c in KEYLOG_TABLE.columns)
+DETAIL = (
+    "<detail> <receiver>MYLIB QSQJRN0014</receiver> <user>SQDR91</user> <job>QZRCSRVS\nQUSER 511037</job> "
+    "<type>U 70</type> <sequence>00000000000019012714</sequence> <rrn>0</rrn>\n<program>RJRNLAPI</program> </detail>"
+)
+AT = datetime(2026, 3, 4, 5, 6, 7)
+
+
+def row(number: int, kind: str | None, **more):
+    """A row of a key log of the subscription S1."""
+    made = {
+        "run_id": "R1",
+        "group_id": "G1",
+        "subscription_id": "S1",
+        "resync_state": 40 + number // 3,
+        "change_row_counter": number,
+        "change_row_timestamp": AT,
+        "change_row_nanosecond": 120_000_001,
+        "change_row_type": kind,
+        "action_taken": {"U": "M", "B": "D"}.get(kind, kind),
+        "result_row_count": 1,
+        "flagged_count": 0,
+        "keylog_sort": 100 + number,
+        "keylog_ts": AT,
+        "insert_ts": AT,
+    }
+    made.update(more)
+    return tuple(made.get(c.name) for c in KEYLOG_TABLE.columns)
+
+
+def image(items: str, dest: str = '<Dest>"SHOP"."ITEM"</Dest>') -> str:
+    return f"{dest}<row>{items}</row>"
+
+
+def log(spark, *rows):
+    return spark.createDataFrame(list(rows), TYPES)
+
+
+def columns(spark, *rows):
+    kinds = ", ".join(f"{c.name} {c.type}" for c in COLUMNS_TABLE.columns)
+    return spark.createDataFrame(list(rows), kinds)
+
+
+def good(spark):
+    return {
+        "ir_keylog": log(
+            spark,
+            row(1, "I", after_image=image('ID="1" NAME="a&lt;b" PIC="&#x0AFF"'), change_row_member="M2"),
+            row(2, "U", before_key='ID="1"', after_image=image('ID="1" NAME=&xsi:nil="true" PIC="&#x"')),
+            row(3, "U", before_key='ID="1"', after_key='ID="2"', after_image=image('ID="2" NAME="" PIC="&#x00"'),
+                change_row_log_detail=DETAIL),
+            row(4, "D", before_key='ID="2"', result_row_count=0, flagged_count=1),
+            row(5, "B", before_key='ID="3"', after_image=image('ID="3" NAME="c"'), flagged_count=1),
+            row(6, "T", action_taken="\0", result_row_count=None, flagged_count=1),
+            row(7, "I", after_image=image('ID="4" NAME="&#x000A&quot;" PIC=&xsi:nil="true"'), action_taken=None,
+                result_error="[ODBC] no", result_row_count=None, flagged_count=1),
+            row(8, "U", before_key='ID="4"', after_image='<row>ID="4" NAME="x"</row>', action_taken="U",
+                run_id=None, group_id=None, change_row_nanosecond=None, keylog_ts=None),
+        ),
+        "tailrace_columns": columns(
+            spark,
+            ("SHOP.ITEM", 1, "ID", "int", True, False),
+            ("SHOP.ITEM", 2, "NAME", "string", False, False),
+            ("SHOP.ITEM", 3, "PIC", "binary", False, False),
+        ),
+    }  # fmt: skip
+
+
+class TestSqdr(FormatConformance):
+    format = FORM
+
+    def vendor(self, spark):
+        return good(spark)
+
+    def hostile(self, spark):
+        types = good(spark)["tailrace_columns"]
+        ok = row(1, "I", after_image=image('ID="9" NAME="z" PIC="&#x00"'))
+        yield "twice", {"ir_keylog": log(spark, ok, ok), "tailrace_columns": types}, "comes twice"
+        odd = row(2, "Q", after_image=image('ID="1"'))
+        yield (
+            "unknown type",
+            {"ir_keylog": log(spark, ok, odd), "tailrace_columns": types},
+            "unknown change_row_type Q",
+        )
+
+
+BAD = {
+    "no change_row_type": {"kind": None},
+    "unknown action_taken Z": {"action_taken": "Z"},
+    "no resync_state": {"resync_state": None},
+    "below 0": {"change_row_counter": -1},
+    "(counter_digits)": {"change_row_counter": 10**8},
+    "change_row_nanosecond is not below one second": {"change_row_nanosecond": 10**9},
+    "change_row_timestamp is not in whole seconds": {
+        "change_row_timestamp": datetime(2026, 1, 1, 0, 0, 0, 5)
+    },
+    "no after_image": {"after_image": None},
+    "delete without a key": {"kind": "D", "before_key": None, "after_image": None},
+    "after_image: ID is no int": {"after_image": image('ID="x"')},
+    "PIC is no hex octets": {"after_image": image('ID="1" PIC="&#x0"')},
+    "there is no column Z": {"after_image": image('ID="1" Z="1"')},
+    "quotes do not pair": {"after_image": image('ID="1')},
+    "is no name": {"after_image": 'ID="1"'},
+    "before_key: there is no column NAME": {"before_key": 'NAME="1"'},
+    "after_key: 'ID=1' is no item": {"after_key": "ID=1"},
+}
+
+
+def test_every_fault_of_a_row_has_its_reason(spark):
+    usual = {"kind": "U", "before_key": 'ID="1"', "after_image": image('ID="1" NAME="a" PIC="&#x00"')}
+    cases = [usual | more for more in BAD.values()]
+    rows = [row(n, run_id=str(n), **case) for n, case in enumerate(cases)]
+    tables = good(spark) | {
+        "ir_keylog": log(spark, *rows, row(90, "I", run_id="ok", after_image=usual["after_image"]))
+    }
+    found = {
+        r[0]: r[1]
+        for r in read(tables).changes["SHOP.ITEM"].df.select("header__native_run_id", "_why").collect()
+    }
+    for n, words in enumerate(BAD):
+        assert words in (found[str(n)] or ""), (words, found[str(n)])
+    assert found["ok"] is None
+
+
+def read(tables, **options):
+    return FORM.read(tables, FORM.options(**options))
+
+
+def test_what_a_key_log_says(spark):
+    found = read(good(spark)).changes["SHOP.ITEM"]
+    assert (found.key, found.columns) == (["ID"], ["ID", "NAME", "PIC"])
+    assert [(oper, there, values) for _, oper, _, there, _, values in literal(found, headers=[])] == [
+        ("I", None, (1, "a<b", b"\x0a\xff")),
+        ("U", None, (1, None, b"")),
+        ("B", ("ID",), (1, "(absent)", "(absent)")),
+        ("U", None, (2, "", b"\x00")),
+        ("D", ("ID",), (2, "(absent)", "(absent)")),
+        ("D", ("ID", "NAME"), (3, "c", "(absent)")),
+        ("T", None, ("(absent)",) * 3),
+        ("I", None, (4, '\n"', None)),
+        ("U", ("ID", "NAME"), (4, "x", "(absent)")),
+    ]
+    one = found.df.filter("header__native_change_row_counter = 3 AND header__change_oper = 'U'").collect()[0]
+    assert one["header__change_seq"] == "0" * 16 + "00000000041" + "00000003"
+    assert one["header__transaction_id"] == "41"
+    assert one["header__timestamp"] == datetime(2026, 3, 4, 5, 6, 7, 120_000)
+    assert (one["header__user_name"], one["header__recid"]) == ("SQDR91", "0")
+
+
+def test_action_taken_is_null_a_byte_0_or_a_code(spark):
+    tables = good(spark)
+    tables["ir_keylog"] = (
+        tables["ir_keylog"]
+        .filter("change_row_counter in (1, 6, 7)")
+        .withColumn("action_taken", F.regexp_replace("action_taken", "\0", "0x00"))
+    )
+    found = read(tables).changes["SHOP.ITEM"]
+    assert not reasons(found)
+    actions = found.df.orderBy("header__change_seq").select("header__native_action_taken").collect()
+    assert [a[0] for a in actions] == ["I", "\0", None]
+
+
+def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
+    extra = good(spark)["ir_keylog"].withColumn("before_key_edited", F.lit("x"))
+    renamed = extra.withColumnsRenamed({c: c.upper() for c in extra.columns})
+    signals = log(
+        spark, row(9, "S"), row(10, "C", action_taken="#"), row(11, "A"), row(12, "R", action_taken=None)
+    )
+    found = read({"IR_KEYLOG": renamed, "ir_keylog_2": signals})
+    assert list(found.changes) == ["SHOP.ITEM"]
+    ct = found.changes["SHOP.ITEM"]
+    assert (ct.key, ct.columns) == (["ID"], ["ID", "NAME", "PIC"])
+    # Text, as nothing says that PIC is binary; what is no Unicode escape is named.
+    assert any("PIC is no Unicode text" in why for why in reasons(ct))
+    typed = read({"ir_keylog": renamed}, columns="ID int, PIC binary").changes["SHOP.ITEM"]
+    assert not reasons(typed)
+    assert dict(typed.df.dtypes)["PIC"] == "binary"
+    # Rows that change no row are kept aside as they came.
+    assert sorted(r["change_row_type"] for r in found.pending["ir_keylog"].collect()) == ["A", "C", "R", "S"]
+
+
+def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
+    rows = [
+        row(1, "D", before_key='K="1" L="2"', subscription_id="S9"),
+        row(2, "I", after_image=image('ID="1"'), subscription_id="S2"),
+        row(2, "I", after_image=image('ID="2"'), subscription_id="S3"),
+    ]
+    found = read({"ir_keylog": log(spark, *rows)})
+    assert sorted(found.changes) == ["S9", "SHOP.ITEM@S2", "SHOP.ITEM@S3"]
+    assert found.changes["S9"].key == ["K", "L"]
+    assert any("SHOP.ITEM" in note for note in found.notes)
+    again = FORM.write(found.changes, FORM.options())["ir_keylog"]
+    assert sorted(map(tuple, again.select("subscription_id", "before_key", "after_image").collect()), key=str) == [
+        ("S2", None, image('ID="1"')), ("S3", None, image('ID="2"')), ("S9", 'K="1" L="2"', None),
+    ]  # fmt: skip
+
+
+def test_octet_text_has_two_digits(spark):
+    ct = change_table(spark, [Image(1, "I", full(1, "a\nb"))])
+    options = FORM.options(octet="name")
+    tables = FORM.write({"shop.item": ct}, options)
+    assert 'name="a&#x0Ab"' in tables["ir_keylog"].collect()[0]["after_image"]
+    assert literal(FORM.read(tables, FORM.options()).changes["shop.item"], headers=[])[0][-1][1] == "a\nb"
+
+
+def test_rows_written_for_other_formats_changes(spark):
+    rows = [Image(1, "I", full(1)), Image(2, "B", full(1)), Image(2, "U", full(2)), Image(3, "D", {"id": 2})]
+    made = FORM.write({"shop.item": change_table(spark, rows)}, FORM.options())["ir_keylog"].orderBy(
+        "keylog_sort"
+    )
+    first, second, third = made.collect()
+    assert first["after_image"] == (
+        '<Dest>"shop"."item"</Dest><row>id="1" name="a" amount="12.50" at="2026-03-04T05:06:07.123456" '
+        'note=&xsi:nil="true"</row>'
+    )
+    assert (first["before_key"], first["after_key"]) == (None, None)
+    assert (second["before_key"], second["after_key"]) == ('id="1"', 'id="2"')
+    assert (third["before_key"], third["after_image"]) == ('id="2"', None)
+    assert (first["subscription_id"], first["change_row_nanosecond"]) == ("shop.item", 120_000_000)
+    # Nothing says what became of them.
+    assert {(r["action_taken"], r["result_row_count"]) for r in (first, second, third)} == {(None, None)}
+
+
+def test_the_vendors_detail_in_columns(spark):
+    df = spark.createDataFrame([(DETAIL,), (None,), ("<detail></detail>",)], "d string")
+    found = [r[0] for r in df.select(sqdr_detail.detail(F.col("d"))).collect()]
+    assert tuple(found[0]) == (
+        "MYLIB", "QSQJRN0014", "SQDR91", "QZRCSRVS", "QUSER", "511037", "U", "70", "00000000000019012714", "0",
+        "RJRNLAPI",
+    )  # fmt: skip
+    assert found[1] is None
+    assert set(found[2]) == {None}
+
+
+def test_user_and_row_number_travel_in_the_detail(spark):
+    ct = change_table(spark, [Image(1, "I", full(1))])
+    df = ct.df.select("*", F.lit("a<b").alias("header__user_name"), F.lit("17").alias("header__recid"))
+    back = read(FORM.write({"shop.item": ct.with_df(df.select(*ct.df.columns[:8], *df.columns[-2:], *ct.columns))},
+                           FORM.options()))  # fmt: skip
+    one = back.changes["shop.item"].df.collect()[0]
+    assert (one["header__user_name"], one["header__recid"]) == ("a<b", "17")
+
+
+def test_flags_are_counted_again(spark):
+    rows = [
+        row(1, "U", action_taken="M", result_row_count=0, flagged_count=8),  # a pruned log: 7 before it
+        row(2, "I", result_row_count=None, result_error="no", flagged_count=9),
+        row(3, "D", result_row_count=1, flagged_count=10),  # says one too many
+        row(4, "S", flagged_count=9),
+        row(5, "D", result_row_count=0, flagged_count=9),  # the window is open
+        row(6, "C", action_taken="#", flagged_count=9),  # stale: closes nothing
+        row(7, "U", action_taken="M", result_row_count=0, flagged_count=9),
+        row(8, "C", flagged_count=0),
+        row(9, "D", result_row_count=2, flagged_count=1),
+    ]
+    found = sqdr_flags.recount(log(spark, *rows)).orderBy("keylog_sort")
+    assert [r[0] for r in found.select("flagged_expected").collect()] == [8, 9, 9, 9, 9, 9, 9, 0, 1]
+    assert [r[0] for r in found.filter("flagged_differs").select("keylog_sort").collect()] == [103]
+    upsert = [row(1, "U", action_taken="U"), row(2, "D", result_row_count=0)]
+    assert sqdr_flags.recount(log(spark, *upsert)).filter("flagged_differs").count() == 0
+    bad = good(spark)
+    bad["ir_keylog"] = bad["ir_keylog"].withColumn("flagged_count", F.lit(5))
+    assert any("flagged_count is not" in w for w in reasons(read(bad, check_flags=True).changes["SHOP.ITEM"]))
+
+
+def test_keys_and_images_for_whoever_writes_a_key_log(spark):
+    fields = [Field("a b", "int"), Field("B", "boolean"), Field("O", octet=True)]
+    df = spark.createDataFrame([(1, True, "\n&"), (None, False, None)], "a int, b boolean, c string")
+    items = [(f, c, None) for f, c in zip(fields, df.columns, strict=True)]
+    assert [r[0] for r in df.select(F.expr(sqdr_text.items(items))).collect()] == [
+        'a&#x0020b="1" B="1" O="&#x0A&amp;"',
+        'a&#x0020b=&xsi:nil="true" B="0" O=&xsi:nil="true"',
+    ]
+
+
+def test_texts_written_are_texts_read(spark):
+    texts = ["".join(map(chr, range(128))), "&amp;&#x0041;", "é中🚀\u2028", "", " ", None, "\0", "'\\'%_"]
+    names = ["a'b", "c\\d", 'e"=f ', "`", "&<>"]
+    fields = [Field(n, octet=i == 1) for i, n in enumerate(names)]
+    df = spark.createDataFrame([(t,) * 5 for t in texts], "a string, b string, c string, d string, e string")
+    written = F.expr(sqdr_text.image([(f, c, None) for f, c in zip(fields, df.columns, strict=True)], "NULL"))
+    read_ = df.withColumn("p", sqdr_text.parsed(written, fields, range(5), row=True))
+    for r in read_.collect():
+        assert r["p"]["why"] is None
+        assert tuple(r["p"]["v"]) == tuple(r[:5])
