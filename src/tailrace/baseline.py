@@ -64,11 +64,13 @@ def run(
     keep_bad: bool = False,
     progress: Callable[[BaselineProgress], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
+    hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset(),
 ) -> list[Baseline]:
     """Takes the baselines of some tables in one snapshot; gives what was recorded.
 
     `target` gives the Delta path per table, `record` is the `baselines` control table. With `keep_bad`,
-    values no lake type can hold become NULL; else the first one raises ValueRangeError.
+    values no lake type can hold become NULL; else the first one raises ValueRangeError. Columns that are
+    `hidden` by a layout's policy are NULL.
     """
     done = []
     # spawn: a forked child would share the parent's replication connection and Arrow threads
@@ -90,6 +92,7 @@ def run(
                     rows_per_part,
                     keep_bad,
                     progress,
+                    hidden,
                 )
             )
             write_baseline(record, done[-1])
@@ -106,6 +109,7 @@ def _table(
     rows_per_part: int,
     keep_bad: bool,
     progress: Callable[[BaselineProgress], None],
+    hidden: Callable[[Relation], frozenset[str]],
 ) -> Baseline:
     began = time.monotonic()
     relation = source.relation(table)
@@ -113,7 +117,8 @@ def _table(
     lake.create(path, schema_of(relation.columns), TARGET_PROPERTIES)
     reader = source.part_reader()
     waiting: set[Future[Loaded]] = {
-        pool.submit(load_part, reader, snapshot, relation, part, path, keep_bad) for part in parts
+        pool.submit(load_part, reader, snapshot, relation, part, path, keep_bad, hidden(relation))
+        for part in parts
     }
     files: list[lake.AddedFile] = []
     bad: list[tuple[str, str]] = []
@@ -177,11 +182,25 @@ def _reason(relation: Relation, column: str, text: str) -> str:
     return f"{text!r} does not fit {relation.table}.{column} (lake type {relation.column(column).type})"
 
 
+def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
+    """The batch with NULL in hidden columns."""
+    if not hidden:
+        return batch
+    columns = [pa.nulls(batch.num_rows, f.type) if f.name in hidden else batch[f.name] for f in batch.schema]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
 PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
 
 def load_part(
-    reader: PartReader, snapshot: Snapshot, relation: Relation, part: BaselinePart, path: str, keep_bad: bool
+    reader: PartReader,
+    snapshot: Snapshot,
+    relation: Relation,
+    part: BaselinePart,
+    path: str,
+    keep_bad: bool,
+    hidden: frozenset[str] = frozenset(),
 ) -> Loaded:
     """Reads one part into one parquet file of the target; runs in a worker process.
 
@@ -190,7 +209,7 @@ def load_part(
     out = lake.Part(path, schema_of(relation.columns), name="baseline")
     found: list[tuple[str, str]] = []
     for batch, bad in reader(snapshot, relation, part):
-        found += [(one.column, one.text) for one in bad]
+        found += [(one.column, one.text) for one in bad if one.column not in hidden]
         if found and not keep_bad:
             column, text = found[0]
             out.discard()
@@ -200,5 +219,5 @@ def load_part(
                 hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or set '
                 "`on_bad_value: quarantine` to load NULL in its place",
             )
-        out.write(batch)
+        out.write(_without(batch, hidden))
     return Loaded(out.close(), out.rows, found)

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import baseline, lake, log, sequence
 from .control import ledger, live
+from .control.policies import MEDIUM
 from .control.task import Task
 from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
 from .sources import open_source
@@ -119,6 +120,7 @@ class Capture:
         fresh = source.prepare(tables)
         done = ledger.read_baselines(self._task.control_path("baselines"))
         wanted = [t for t in tables if t not in done] if self._task.baseline.enabled else []
+        wanted = [t for t in wanted if self._task.policy(t).level >= MEDIUM]
         running = {t for t, s in self._state.baselines.items() if s.get("state") == "running"}
         wanted = [t for t in wanted if t not in running]
         if wanted or fresh:
@@ -181,6 +183,7 @@ class Capture:
             keep_bad=task.on_bad_value == "quarantine",
             progress=self._baseline_progress,
             stopped=self.stop.is_set,
+            hidden=lambda relation: task.policy(relation.table).hidden(relation),
         )
 
     def _baseline_progress(self, at: baseline.BaselineProgress) -> None:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from . import lake, log
 from .apply.applier import Applier, ApplyPaths
 from .apply.targets.delta import DeltaTarget
-from .control import live
+from .control import ledger, live
 from .control.ledger import AppliedTable, Stored
+from .control.policies import MEDIUM
 from .control.task import Task
-from .errors import TailraceError, from_spark
+from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
 from .store import tracking
 from .store.writer import Store, StorePaths
@@ -41,6 +42,7 @@ class Pipeline:
 
     def __init__(self, task: Task, spark: SparkSession, *, stop: threading.Event | None = None) -> None:
         self._task, self._spark = task, spark
+        refuse_lowered(task)
         self.stop = stop or threading.Event()
         lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
         lake.create(task.tracking_path, tracking.SCHEMA)
@@ -201,6 +203,18 @@ class _Seen:
             }
 
 
+def refuse_lowered(task: Task) -> None:
+    """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    if lowered := [t for t in sorted(taken) if task.policy(t).level < MEDIUM]:
+        level = task.policy(lowered[0]).level
+        raise ConfigError(
+            f"{', '.join(lowered)} has a target, which level {level} would not keep up",
+            where=f"policies of {task.name}",
+            hint="leave it at level 2 or 3, or capture it in a task of its own",
+        )
+
+
 def target_of(task: Task, spark: SparkSession) -> DeltaTarget:
     """The task's target."""
     return DeltaTarget(
@@ -219,6 +233,7 @@ def _store_paths(task: Task) -> StorePaths:
         task.control_path("stored"),
         task.control_path("quarantine"),
         task.changes_path,
+        task.policy,
     )
 
 

@@ -195,8 +195,9 @@ def _source_rows(
     path = str(scratch)
     parts = source.parts(relation, task.baseline.rows_per_part)
     reader = source.part_reader()
+    hidden = task.policy(relation.table).hidden(relation)  # their values are nowhere but in the source
     loads = [
-        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, keep_bad=True)
+        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
         for part in parts
     ]
     files = [f"{path}/{done.added.path}" for done in (one.result() for one in loads) if done.added]

@@ -97,6 +97,7 @@ ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
 Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
+Level = Annotated[int, Field(ge=0, le=3)]
 ConfText = Annotated[str, BeforeValidator(_conf_text)]
 
 
@@ -123,7 +124,7 @@ class Source(Settings):
     arguments: Annotated[dict[str, Any], AfterValidator(_environments)] = Field(default={}, repr=False)
     """`soliddb://` only: what that function is called with, by keyword. `${NAME}` in a text is replaced from
     the environment."""
-    nodes: list[dict[str, Any]] = []
+    nodes: list[Annotated[dict[str, Any], AfterValidator(_environments)]] = Field(default=[], repr=False)
     """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
     read, and after it is lost the next."""
     statements: list[Text] = []

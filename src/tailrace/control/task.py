@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from ..errors import ConfigError
 from ..lake import file_name
 from . import task_text, yaml_lines
+from .policies import Policy, policy_of
 from .settings import (
     ApplySettings,
     BaselineSettings,
@@ -20,7 +21,9 @@ from .settings import (
     ConfText,
     Folder,
     LakeType,
+    Level,
     MaintenanceSettings,
+    Pattern,
     Settings,
     Source,
     StoreSettings,
@@ -54,6 +57,10 @@ class Task(Settings):
     aside in `control/quarantine` and go on with NULL."""
     types: dict[ColumnName, LakeType] = Field(default={})
     """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
+    policies: dict[Pattern, Level] = Field(default={})
+    """How much of a table's changes is kept: `schema.table: level`, also `schema.table.column: level` for
+    columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
+    something changed. Tables (columns) below 2 are tracked and not applied. Holds from the next start on."""
     spark: dict[str, ConfText] = Field(default={})
     """Spark settings that win over tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
 
@@ -85,6 +92,10 @@ class Task(Settings):
     def apply_app(self) -> str:
         """App id under which targets keep the change number that was applied."""
         return f"tailrace/{self.name}"
+
+    def policy(self, table: str) -> Policy:
+        """The capture policy of `schema.table`."""
+        return policy_of(self.policies, table)
 
     @property
     def log_path(self) -> str:

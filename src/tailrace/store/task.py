@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from .. import lake, log
 from ..change import Relation
+from ..control.policies import EVERYTHING, MEDIUM, Policy
 from ..errors import FormatError, ValueRangeError
 from . import images, tracking
+from .policy import reduced
 from .tables import SEQ
 
 RESULT = "kind string, relid bigint, file string, info string"
@@ -34,13 +36,14 @@ QUARANTINE_SCHEMA = pa.schema(
 @dataclass(frozen=True)
 class TablePlan:
     """How one source table is stored: its change table (path, schema), its layouts with the change numbers
-    they hold from, and the change number it has already got to."""
+    they hold from, the change number it has already got to, and how much of its changes is kept."""
 
     table: str
     path: str
     schema: pa.Schema
     layouts: tuple[tuple[int, Relation], ...]
     after: int
+    policy: Policy = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,10 @@ class _Storing:
         field_maps = None
         if records["RECID"][0].as_py() == log.DDL:
             rows = images.truncates(records, table.schema)
+            rows = rows if table.policy.level >= MEDIUM else rows.slice(0, 0)
             counts["T"] += rows.num_rows
         else:
-            decoded = images.decode(records, layout, table.schema)
+            decoded = reduced(images.decode(records, layout, table.schema), layout, table.policy)
             field_maps, rows = decoded.field_maps, decoded.rows
             for k, v in decoded.counts.items():
                 counts[k] += v

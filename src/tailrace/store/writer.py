@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from .. import lake, log
 from ..change import Relation
 from ..control.ledger import STORE_APP, Stored, write_stored
+from ..control.policies import EVERYTHING, Policy
 from . import tracking
 from .tables import ensure
 from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorePaths:
-    """Where a store batch reads and writes: Delta table paths, and the change table's path per table name."""
+    """Where a store batch reads and writes: Delta table paths, and the change table's path and the policy per
+    table name."""
 
     relations: str
     tracking: str
     stored: str
     quarantine: str
     changes: Callable[[str], str]
+    policy: Callable[[str], Policy] = lambda _: EVERYTHING
 
 
 class Store:
@@ -131,7 +134,7 @@ class Store:
         for start, layout in layouts[max(len(known.layouts) - 1, 0) if known else 0 :]:
             ensure(path, layout, start)
         after = known.after if known else lake.progress(path, STORE_APP)
-        return TablePlan(name, path, lake.arrow_schema(path), tuple(layouts), after)
+        return TablePlan(name, path, lake.arrow_schema(path), tuple(layouts), after, self._paths.policy(name))
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -1,0 +1,109 @@
+"""What a capture policy (`control/policies.py`) leaves of decoded changes, columnar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import mask
+from ..change import HEADERS, PREFIX, Relation
+from ..control.policies import BIT_MAP, MAXIMUM, MEDIUM, Policy
+from .images import Decoded
+
+Bools = npt.NDArray[np.bool_]
+OPER, CHANGED, CARRIED = (PREFIX + h for h in ("change_oper", "change_mask", "column_mask"))
+
+
+def reduced(decoded: Decoded, relation: Relation, policy: Policy) -> Decoded:
+    """What a policy keeps of decoded changes: rows, masks, field maps and counts."""
+    levels = policy.of(relation)
+    if min(levels, default=policy.level) == MAXIMUM and policy.level == MAXIMUM:
+        return decoded
+    schema = decoded.rows.schema
+    ordinals = [schema.get_field_index(c.name) for c in relation.columns]
+    rows = decoded.rows if policy.level >= MEDIUM else decoded.rows.slice(0, 0)
+    known = np.array(levels) >= BIT_MAP
+    maps = unpack(decoded.field_maps, [n - len(HEADERS) for n in ordinals], little=True) & known[None, :]
+    packed = mask.pack(maps, [n - len(HEADERS) for n in ordinals], little=True)
+    nothing = pa.scalar(None, pa.binary())
+    untold = decoded.field_maps.is_null() if policy.level >= BIT_MAP else pa.array([True] * len(maps))
+    counts = dict(decoded.counts)
+    if policy.level < MEDIUM:
+        counts = dict.fromkeys(counts, 0)
+    elif rows.num_rows:
+        rows = _images(
+            rows, relation, levels, ordinals, befores=policy.level == MEDIUM and bool(relation.key)
+        )
+        updates = pc.equal(rows[OPER], "U")
+        counts["absent"] = int(pc.sum(pc.and_(updates, pc.is_valid(rows[CARRIED]))).as_py() or 0)
+    bad = [b for b in decoded.bad if b.column not in policy.hidden(relation)]
+    return replace(decoded, rows=rows, field_maps=pc.if_else(untold, nothing, packed), counts=counts, bad=bad)
+
+
+def _images(
+    rows: pa.RecordBatch, relation: Relation, levels: Sequence[int], ordinals: Sequence[int], *, befores: bool
+) -> pa.RecordBatch:
+    """Images without what columns' levels leave out; `befores`: before images only of changed keys."""
+    level = np.array(levels)
+    keys = np.array([c.key for c in relation.columns], np.bool_)
+    changed = unpack(rows[CHANGED], ordinals) & (level >= BIT_MAP)[None, :]
+    before = pc.equal(rows[OPER], "B").to_numpy(zero_copy_only=False)
+    carried = (
+        unpack(rows[CARRIED], ordinals) | rows[CARRIED].is_null().to_numpy(zero_copy_only=False)[:, None]
+    )
+    carried &= np.where(before[:, None], (level >= MAXIMUM) | keys, level >= MEDIUM)
+    columns = {CHANGED: mask.pack(changed, ordinals)}
+    whole = pa.array(carried.all(axis=1))
+    columns[CARRIED] = pc.if_else(whole, pa.scalar(None, pa.binary()), mask.pack(carried, ordinals))
+    for k, at in enumerate(ordinals):
+        if not carried[:, k].all():
+            kind = rows.schema.field(at).type
+            columns[rows.schema.field(at).name] = pc.if_else(
+                pa.array(carried[:, k]), rows.column(at), pa.scalar(None, kind)
+            )
+    made = pa.record_batch(
+        [columns.get(f.name, rows.column(i)) for i, f in enumerate(rows.schema)], schema=rows.schema
+    )
+    if not befores:
+        return made
+    # A before image stands directly in front of its update.
+    moved = np.zeros(len(before), np.bool_)
+    moved[:-1] = np.any(changed & keys[None, :], axis=1)[1:]
+    return made.filter(pa.array(~before | moved))
+
+
+def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) -> Bools:
+    """`bits[i, k]`: whether mask i has `ordinals[k]` set; the other way round of `mask.pack`. NULL: none.
+
+    >>> unpack(pa.array([b"\\x01\\x80", None, b""]), [7, 8]).tolist()
+    [[True, True], [False, False], [False, False]]
+    """
+    n, width = len(masks), max(ordinals, default=-1) // 8 + 1
+    wide = np.zeros((n, width), np.uint8)
+    filled = pc.fill_null(masks, b"")
+    sizes = pc.binary_length(filled).to_numpy(zero_copy_only=False).astype(np.int64)
+    raw = _bytes(filled)
+    row = np.repeat(np.arange(n), sizes)
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = np.arange(len(raw)) - starts
+    if not little:
+        place = np.repeat(sizes, sizes) - 1 - place  # byte k from the end holds ordinals 8k..8k+7
+    inside = place < width
+    wide[row[inside], place[inside]] = raw[inside]
+    bits = np.unpackbits(wide, axis=1, bitorder="little").astype(np.bool_)
+    return np.asarray(bits[:, list(ordinals)], np.bool_)
+
+
+def _bytes(values: pa.Array) -> npt.NDArray[np.uint8]:
+    """All values' bytes one behind the other."""
+    if not len(values):
+        return np.empty(0, np.uint8)
+    offsets = np.frombuffer(values.buffers()[1], np.int32)
+    first, end = int(offsets[values.offset]), int(offsets[values.offset + len(values)])
+    data = values.buffers()[2]
+    return np.frombuffer(data, np.uint8)[first:end] if data is not None else np.empty(0, np.uint8)

@@ -1,0 +1,188 @@
+"""Capture policies: what each level keeps of a table's and of a column's changes, bit for bit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace import lake, mask
+from tailrace.baseline import load_part
+from tailrace.change import Relation
+from tailrace.control.ledger import Baseline, write_baseline
+from tailrace.control.policies import Policy, policy_of
+from tailrace.control.task import Task, read
+from tailrace.errors import ConfigError
+from tailrace.laketypes import schema_of
+from tailrace.pipeline import refuse_lowered
+from tailrace.store import images, tables, tracking
+from tailrace.store.images import BadValue
+from tailrace.store.policy import reduced, unpack
+from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
+
+from .messages import UNSENT, delete, insert, update
+from .test_images import COLUMNS, FULL, ID, KEYED, NAME, PRICE, SCHEMA, records
+from .test_log_and_store import ITEM, chunk, writer
+
+pytestmark = pytest.mark.unit
+
+MESSAGES = (
+    insert(7, [1, "a", "2.50"]),
+    update(7, [1, "b", "2.50"], old=[1, "a", "2.50"]),
+    update(7, [9, "b", "3.00"], old=[1, "b", "2.50"]),
+    delete(7, old=[9, "b", "3.00"]),
+)
+
+
+def kept(
+    policy: Policy, relation: Relation = FULL
+) -> tuple[list[tuple[object, ...]], list[list[int] | None], dict[str, int]]:
+    """Rows (oper, changed, carried or None, id, name, price), field maps, counts that are not 0."""
+    found = reduced(images.decode(records(*MESSAGES), relation, SCHEMA), relation, policy)
+    rows = [
+        (
+            r["header__change_oper"],
+            mask.decode(r["header__change_mask"]),
+            None if r["header__column_mask"] is None else mask.decode(r["header__column_mask"]),
+            r["id"],
+            r["name"],
+            None if r["price"] is None else str(r["price"]),
+        )
+        for r in found.rows.to_pylist()
+    ]
+    maps = [None if m is None else mask.decode_field_map(m) for m in found.field_maps.to_pylist()]
+    return rows, maps, {k: v for k, v in found.counts.items() if v}
+
+
+I1 = ("I", [ID, NAME, PRICE], None, 1, "a", "2.50")
+D4 = ("D", [ID], None, 9, "b", "3.00")
+MAPS = [None, [2], [1, 3], None]
+
+
+def test_level_3_keeps_everything() -> None:
+    rows, maps, counts = kept(Policy())
+    assert [r[0] for r in rows] == ["I", "B", "U", "B", "U", "D"]
+    assert maps == MAPS
+    assert counts == {"I": 1, "U": 2, "D": 1, "key_changes": 1}
+
+
+def test_level_2_keeps_before_images_of_changed_keys_alone() -> None:
+    rows, maps, counts = kept(Policy(2))
+    assert rows == [
+        I1, ("U", [NAME], None, 1, "b", "2.50"), ("B", [], [ID], 1, None, None), ("U", [ID, PRICE], None, 9, "b", "3.00"), D4,
+    ]  # fmt: skip
+    assert (maps, counts) == (MAPS, {"I": 1, "U": 2, "D": 1, "key_changes": 1})
+
+
+def test_levels_1_and_0_keep_no_image() -> None:
+    assert kept(Policy(1)) == ([], MAPS, {})
+    assert kept(Policy(0)) == ([], [None] * 4, {})
+
+
+def test_columns_have_levels_of_their_own() -> None:
+    rows, maps, counts = kept(Policy(3, {"name": 0, "price": 1, "id": 0}))
+    assert rows[0] == ("I", [ID, PRICE], [ID], 1, None, None)
+    assert rows[2] == ("U", [], [ID], 1, None, None)
+    assert rows[-1] == ("D", [ID], [ID], 9, None, None)
+    assert maps == [None, [], [1, 3], None]
+    assert counts["absent"] == 2
+    rows, _, _ = kept(Policy(3, {"name": 2}))
+    assert rows[1] == ("B", [], [ID, PRICE], 1, None, "2.50")
+    assert rows[2] == ("U", [NAME], None, 1, "b", "2.50")
+
+
+def test_tables_without_key_keep_their_before_images() -> None:
+    keyless = Relation(
+        7, "shop", "note", "f", tuple(c.__class__(**{**vars(c), "key": False}) for c in COLUMNS)
+    )
+    assert [r[0] for r in kept(Policy(2), keyless)[0]] == ["I", "B", "U", "B", "U", "D"]
+
+
+def test_hidden_columns_and_names() -> None:
+    assert Policy(3, {"name": 1, "price": 2, "id": 0}).hidden(KEYED) == {"name"}
+    assert Policy(1).hidden(KEYED) == {"id", "name", "price"}
+    levels = {"shop.*": 1, "shop.item": 3, "shop.item.name": 0, "shop.item2.name": 2}
+    assert policy_of(levels, "shop.item") == Policy(3, {"name": 0})
+    assert policy_of(levels, "shop.other").level == 1
+    assert policy_of({}, "a.b") == Policy()
+
+
+@pytest.mark.parametrize(("level", "opers", "maps"), [
+    (3, ["I", "B", "U", "T"], [None, b"\x01", None]),
+    (2, ["I", "B", "U", "T"], [None, b"\x01", None]),
+    (1, [], [None, b"\x01", None]),
+    (0, [], [None, None, None]),
+])  # fmt: skip
+def test_a_store_task_keeps_what_the_policy_says(
+    tmp_path: Path, level: int, opers: list[str], maps: list[bytes | None]
+) -> None:
+    w = writer(tmp_path)
+    truncate = b"T\0\0\0\1\0\0\0\0\7"
+    moved = update(7, [2, UNSENT], key=[1, None])
+    w.add(chunk(100, b"B", insert(7, [1, "1"]), moved, truncate, b"C"))
+    w.commit()
+    path, tracked = str(tmp_path / "item__ct"), str(tmp_path / "tracking")
+    table = TablePlan("shop.item", path, tables.ensure(path, ITEM), ((0, ITEM),), -1, Policy(level))
+    lake.create(tracked, tracking.SCHEMA)
+    plan = StorePlan({7: table}, tracked, -1, str(tmp_path / "quarantine"), False)
+    batches = lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches()
+    places = {"changes": path, "tracking": tracked}
+    for found in [r for out in plan(iter(batches)) for r in out.to_pylist()]:
+        if found["file"]:
+            lake.commit(places[found["kind"]], [lake.AddedFile.from_json(found["file"])], progress={})
+        if found["kind"] == "changes":
+            assert json.loads(found["info"])["rows"] == len(opers)
+    rows = lake.read(path).sort_by("header__change_seq")
+    assert rows["header__change_oper"].to_pylist() == opers
+    seen = lake.read(tracked).sort_by("_Change-Sequence")
+    assert seen["_Operation"].to_pylist() == [1, 4, 7]
+    assert seen["_Change-FieldMap"].to_pylist() == maps
+
+
+def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
+    path = str(tmp_path / "item")
+    lake.create(path, schema_of(ITEM.columns))
+    batch = pa.record_batch(
+        {"id": [1, 2], "n": pa.array([1, 2], pa.decimal128(5, 1))}, schema=schema_of(ITEM.columns)
+    )
+    bad = [BadValue(0, "n", "NaN")]
+
+    def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadValue]]]:
+        yield batch, bad
+
+    loaded = load_part(reader, None, ITEM, None, path, False, frozenset({"n"}))  # type: ignore[arg-type]
+    assert loaded.added is not None and loaded.bad == []
+    lake.commit(path, [loaded.added], progress={})
+    assert lake.read(path).to_pylist() == [{"id": 1, "n": None}, {"id": 2, "n": None}]
+
+
+def test_a_target_is_not_left_standing(tmp_path: Path) -> None:
+    text = (
+        "name: shop\nsource: {url: 'postgresql://localhost/shop'}\npolicies: {shop.item: 1, shop.item.n: 0}"
+    )
+    task = read(text, tmp_path)
+    assert isinstance(task, Task)
+    assert task.policy("shop.item") == Policy(1, {"n": 0})
+    refuse_lowered(task)
+    now = dt.datetime.now(dt.timezone.utc)
+    write_baseline(task.control_path("baselines"), Baseline("shop.item", ITEM, "00" * 20, 1, 0, now, 1.0))
+    with pytest.raises(ConfigError, match="level 1 would not keep up"):
+        refuse_lowered(task)
+    (mistake,) = read(text.replace("item: 1", "item: 4"), tmp_path)  # type: ignore[misc]
+    assert "less than or equal to 3" in mistake.what
+
+
+@given(st.lists(st.none() | st.sets(st.integers(0, 40)), max_size=6), st.booleans(), st.integers(0, 2))
+def test_masks_unpack_as_they_were_packed(rows: list[set[int] | None], little: bool, skip: int) -> None:
+    encoded = [
+        None if r is None else mask.encode_field_map(n + 1 for n in r) if little else mask.encode(r)
+        for r in rows
+    ]
+    got = unpack(pa.array(encoded, pa.binary()).slice(skip), list(range(41)), little=little)
+    assert [{n for n in range(41) if bits[n]} for bits in got] == [r or set() for r in rows[skip:]]
