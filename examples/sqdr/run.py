@@ -1,0 +1,40 @@
+# ruff: noqa: T201 - it shows what it does
+"""A key log of StarQuest SQDR (a key change, a row that was not there, a bad value): applied, handed on."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tailrace import convert
+from tailrace.apply import incoming
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.formats import sqdr_detail, sqdr_flags
+from tailrace.spark import session
+
+
+def main(out: str) -> None:
+    spark = session("sqdr example", master="local[2]")
+    source = convert.side("sqdr", str(Path(__file__).parent / "tables"), {})
+    log = convert.load(spark, source)["ir_keylog"]
+    print("flagged at the destination, and who changed rows:")
+    log.filter(sqdr_flags.unexpected()).select("action_taken", "before_key", "result_row_count").show()
+    detail = sqdr_detail.detail(log.change_row_log_detail).alias("detail")
+    log.select(detail).filter("detail is not null").show(2, truncate=False)
+    read = convert.read(spark, source)
+    items = read.changes["SHOP.ITEM"]
+    items.df.filter("_why IS NOT NULL").select("_why").show(truncate=False)
+    good = items.with_df(items.df.filter("_why IS NULL"))
+    print("the life of item 1:")
+    incoming.story(good, {"ID": 1}).show(truncate=False)
+    target = DeltaTarget(spark, f"{out}/lake", app_id="sqdr example")
+    print("applied:", incoming.apply(target, {"SHOP.ITEM": good})["SHOP.ITEM"])
+    spark.read.format("delta").load(target.path("SHOP.ITEM")).orderBy("ID").show()
+    report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))
+    print("handed on to Qlik:", report.written, "lost:", report.tables["SHOP.ITEM"].lost)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(sys.argv[1] if len(sys.argv) > 1 else place)
