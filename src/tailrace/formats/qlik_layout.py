@@ -7,7 +7,7 @@ meet: each row's masks are moved to it, and a row says in `column_mask` which co
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ KEY_POS = "primaryKeyPos"
 """In the metadata of a Spark column: its place in the primary key, from 1."""
 HEADER = "qlikHeader"
 """In the metadata of a Spark column of full-load rows: it is none of the file's, but tells of its load."""
+BIG = "qlikBig"
+"""In the metadata of a mask column: its most significant byte is first, as in all text there is."""
 _ENOUGH = 38
 
 
@@ -225,7 +227,7 @@ def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
         raw = F.col(quoted(name))
         why = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
         bad = reasons([*why, (raw.isNotNull() & F.unhex(raw).isNull(), f"{name} is no binary")])
-        df = df.withColumn(WHY, bad).withColumn(name, F.unhex(raw))
+        df = df.withColumn(WHY, bad).withColumn(name, F.unhex(raw)).withMetadata(name, {BIG: 1})
     return df
 
 
@@ -248,31 +250,41 @@ def _carried(
 
 
 def outside(
-    bits: Column, width: int, allowed: Sequence[int], what: str, *, little: bool = False
+    bits: Column,
+    width: int,
+    allowed: Sequence[int],
+    what: str,
+    *,
+    little: bool = False,
+    words: Sequence[Column] | None = None,
 ) -> list[tuple[Column, str | Column]]:
-    """Reasons for masks that mark columns beyond the `width` there are, or others than the `allowed`."""
+    """Reasons for masks that mark columns beyond the `width` there are, or others than the `allowed`.
+    `words`: the mask's, `width` bits at least, where they are known already."""
     from pyspark.sql import functions as F
 
-    free = set(range(width)) - set(allowed)
-    found = mask.words(bits, width, little=little) if free else []
-    marked = F.lit(False)
-    for k, word in enumerate(found):
-        wrong = sum(1 << (n % mask.WORD) for n in free if n // mask.WORD == k)
-        if wrong:
-            signed = wrong - (1 << mask.WORD) if wrong >> (mask.WORD - 1) else wrong
-            marked = marked | (word.bitwiseAND(F.lit(signed).cast("bigint")) != 0)
-    longer = _beyond_little(bits, width) if little else mask.beyond(bits, width)
+    words = mask.words(bits, width, little=little) if words is None else words
+    size = len(words) * mask.WORD
+    longer = _any(words, range(width, size))
+    # What lies beyond the words is looked at only where there is something: masks are trimmed, mostly.
+    start = F.lit(size // 8 + 1) if little else F.lit(1)
+    rest = F.hex(F.substring(bits, start, F.octet_length(bits) - size // 8))
+    more = F.when(F.octet_length(bits) > size // 8, rest.rlike("[1-9A-F]"))
     return [
-        (bits.isNotNull() & longer, f"{what} longer than the columns"),
-        (bits.isNotNull() & marked, f"{what} marks header columns"),
+        (longer | F.coalesce(more, F.lit(False)), f"{what} longer than the columns"),
+        (_any(words, set(range(width)) - set(allowed)), f"{what} marks header columns"),
     ]
 
 
-def _beyond_little(bits: Column, width: int) -> Column:
-    """`mask.beyond` for masks whose least significant byte is first."""
+def _any(words: Sequence[Column], bits: Iterable[int]) -> Column:
+    """Whether one of these bits is set."""
     from pyspark.sql import functions as F
 
-    byte, bit = divmod(width, 8)
-    octet = F.coalesce(F.conv(F.hex(F.substring(bits, byte + 1, 1)), 16, 10).cast("int"), F.lit(0))
-    rest = F.hex(F.substring(bits, F.lit(byte + 2), F.octet_length(bits)))
-    return (F.shiftright(octet, bit) != 0) | rest.rlike("[1-9A-F]")
+    wanted = [0] * len(words)
+    for n in bits:
+        wanted[n // mask.WORD] |= 1 << (n % mask.WORD)
+    found = F.lit(False)
+    for word, ones in zip(words, wanted, strict=True):
+        if ones:
+            signed = ones - (1 << mask.WORD) if ones >> (mask.WORD - 1) else ones
+            found = found | (word.bitwiseAND(F.lit(signed).cast("bigint")) != 0)
+    return found

@@ -14,7 +14,7 @@ from .base import FILE, RAW, ROW, WHY
 from .qlik_files import DataFile, Listing
 from .qlik_options import HEADERS, QlikOptions
 from .qlik_order import is_little
-from .qlik_read import NOTE
+from .qlik_read import NOTE, in_doubt
 from .shape import as_type, quoted, reasons
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _whole(
         if any(data - {c.lower() for c in p.columns} for p in parts):
             want = lay.Layout({**want.types, prefix + lay.COLUMN_MASK: "binary"}, want.keys)
         little = options.mask_order == "little"
-        if options.mask_order == "auto" and ordered[-1][0].kind == "parquet":
-            little = next((found for p in parts if (found := is_little(p, prefix)) is not None), False)
+        if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
+            little = next((told for p in parts if (told := is_little(p, prefix)) is not None), False)
         made = [lay.arrange(p, want, prefix, little=little) for p in parts]
     df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
     return lay.keyed(df, want.keys)

@@ -114,6 +114,13 @@ class QlikOptions(Options):
                 raise ValueError(f"{name!r} is none of {', '.join(HEADERS)}")
         return value
 
+    @field_validator("truncate_code")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value in "IUDB":
+            raise ValueError(f"{value} is another operation")
+        return value
+
     def written_prefix(self) -> str:
         """The prefix of header columns that are written."""
         return PREFIX if self.prefix is None else self.prefix

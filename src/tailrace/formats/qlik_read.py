@@ -37,12 +37,13 @@ def read(tables: Tables, options: QlikOptions) -> Read:
             notes.append(f"{name} is a control table: it is no change table and is not converted")
             continue
         source = options.source_of(name)
-        if lay.find_prefix(lay.columns_of(df), options.prefix) and source is not None:
-            found[source] = (found.get(source, (None, None))[0], df)
-        elif source is not None:
+        changed = lay.find_prefix(lay.columns_of(df), options.prefix) is not None
+        if source is not None and not changed:
             raise FormatError(f"{name} has no change_seq and change_oper", where=", ".join(df.columns))
-        else:
-            found[name] = (df, found.get(name, (None, None))[1])
+        loaded, before = found.get(source or name, (None, None))
+        if (before if changed else loaded) is not None:
+            raise FormatError(f"two tables {source or name}", where=name)
+        found[source or name] = (loaded, df) if changed else (df, before)
     changes, pending = {}, {}
     for name, (loaded, changed) in found.items():
         df, prefix = _together(name, loaded, changed, options)
@@ -80,7 +81,7 @@ def _together(
     if short and masked not in want.types:
         want = lay.Layout({**want.types, masked: "binary"}, want.keys)
     little = options.mask_order == "little" or (
-        options.mask_order == "auto" and _binary(changed, prefix) and bool(is_little(changed, prefix))
+        options.mask_order == "auto" and in_doubt(changed, prefix) and bool(is_little(changed, prefix))
     )
     made = [lay.arrange(df, want, prefix, little=little) for df in (first, changed)]
     return lay.keyed(made[0].unionByName(made[1], allowMissingColumns=True), want.keys), prefix
@@ -134,9 +135,12 @@ def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, Da
     return df.filter(ready), df.filter(~ready)
 
 
-def _binary(df: DataFrame, prefix: str) -> bool:
+def in_doubt(df: DataFrame, prefix: str) -> bool:
+    """Whether nothing but the rows can tell in which order the bytes of masks stand."""
     name = lay.headers_of(lay.columns_of(df), prefix).get("change_mask")
-    return name is not None and df.schema[name].dataType.simpleString() == "binary"
+    if name is None or df.schema[name].dataType.simpleString() != "binary":
+        return False
+    return not df.schema[name].metadata.get(lay.BIG)
 
 
 def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[ChangeTable, list[str]]:
@@ -157,33 +161,50 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     df = conform(df, _declared(heads, prefix), where=name)
     held = {h: F.col(quoted(prefix + h)) for h in heads}
     extras = [h for h in heads if h in EXTRA_HEADERS] + list(natives)
-    queue = options.masks == "queue"
-    counted = data if queue else names
-    order = [*HEADERS, *extras, *data]
-    bit = {n: order.index(h) for h, n in natives.items()} | {
-        n: len(HEADERS) + len(extras) + i for i, n in enumerate(data)
-    }
+    # A column's bit in the vendor's masks -> its bit here, where it stands behind all headers.
+    order = [*(None for _ in HEADERS), *(natives.get(h) for h in extras), *data]
+    bit = {n: i for i, n in enumerate(order) if n is not None}
+    counted = data if options.masks == "queue" else names
     places = {i: bit[n] for i, n in enumerate(counted) if n in bit}
-    bad = [*_reasons(held, options)]
-    masks = {}
-    for h in ("change_mask", lay.COLUMN_MASK):
-        if h in held:
-            bad += lay.outside(held[h], len(counted), list(places), h, little=little)
-            masks[h] = mask.move(held[h], places, little=little)
-    df = also(df, *bad)
-    headers = {h: held[h] for h in heads if h != "operation"} | masks
-    headers |= {h: F.col(quoted(n)) for h, n in natives.items()}
-    oper = F.when(held["change_oper"] == options.truncate_code, F.lit(TRUNCATE)).otherwise(
-        held["change_oper"]
-    )
+    found = {h: held[h] for h in ("change_mask", lay.COLUMN_MASK) if h in held}
+    df, words = _words(df, found, len(counted), little=little)
+    bad = [
+        why
+        for h, m in found.items()
+        for why in lay.outside(m, len(counted), list(places), h, little=little, words=words[h])
+    ]
+    df = also(df, *_reasons(held, options), *bad)
+    letter = held["change_oper"]
+    oper = F.when(letter == options.truncate_code, F.lit(TRUNCATE)).otherwise(letter)
+    headers = held | {h: F.col(quoted(n)) for h, n in natives.items()}
+    headers |= {
+        h: F.when(m.isNotNull(), mask.from_words(mask.moved(words[h], places))) for h, m in found.items()
+    }
     headers |= {"change_oper": oper, "operation": word_of(oper)}
     ordered = {h: headers[h] for h in (*HEADERS, *extras) if h in headers}
     return canonical(df, ordered, {c: F.col(quoted(c)) for c in data}, key=key, name=name), notes
 
 
+def _words(
+    df: DataFrame, masks: dict[str, Column], width: int, *, little: bool
+) -> tuple[DataFrame, dict[str, list[Column]]]:
+    """The rows with the words of their masks beside them: made once, for several expressions need them."""
+    from pyspark.sql import functions as F
+
+    made: dict[str, list[Column]] = {}
+    beside = []
+    for header, bits in masks.items():
+        names = []
+        for k, word in enumerate(mask.words(bits, width, little=little)):
+            names.append(f"_tailrace_{header}_{k}")
+            beside.append(word.alias(names[-1]))
+        made[header] = [F.col(n) for n in names]
+    return (df.select("*", *beside) if beside else df), made
+
+
 def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[bool, list[str]]:
     """Whether masks are little-endian; looked up in the rows only for binary masks of a whole table."""
-    if options.mask_order != "auto" or not _binary(df, prefix) or options.masks == "queue":
+    if options.mask_order != "auto" or not in_doubt(df, prefix) or options.masks == "queue":
         return options.mask_order == "little", []
     little = is_little(df, prefix)
     if little:
@@ -229,8 +250,9 @@ def _reasons(held: dict[str, Column], options: QlikOptions) -> list[tuple[Column
     if "operation" in held:
         word = F.upper(F.trim(held["operation"]))
         right = F.lit(False)
-        for code, said in codes.items():
-            right = right | ((oper == code) & (word == said))
+        for form in (held["operation"], word):  # as it is, mostly
+            for code, said in codes.items():
+                right = right | ((oper == code) & (form == said))
         known = oper.isin(*codes) & held["operation"].isNotNull()
         text = F.concat(F.lit("operation "), held["operation"], F.lit(" but change_oper "), oper)
         found.append((known & ~right, text))
@@ -239,4 +261,4 @@ def _reasons(held: dict[str, Column], options: QlikOptions) -> list[tuple[Column
     return found
 
 
-__all__ = ["NOTE", "QLIK", "as_changes", "read", "word_of"]
+__all__ = ["NOTE", "QLIK", "as_changes", "in_doubt", "read", "word_of"]

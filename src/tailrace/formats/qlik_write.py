@@ -79,7 +79,11 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
         values["change_mask"] = _mask(ct, start, natives, len(heads), options)
     if options.partition_minutes:
         values["partition_name"] = _partition(ct, options)
-    made = [values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h) for h in heads]
+    # Readers need not look at rows to know the order of a mask's bytes.
+    told = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
+    made = [
+        values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=told.get(h, {})) for h in heads
+    ]
     made += [_header(ct, h).alias(was, metadata={QLIK: was}) for h, was in natives.items()]
     return ct.df.select(*made, *_data(ct))
 
