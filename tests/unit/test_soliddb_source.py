@@ -126,6 +126,26 @@ def test_a_transaction_as_log_has_it(data: Database, node: Server) -> None:
     one.close()
 
 
+def test_key_changes_in_either_order(data: Database, node: Server) -> None:
+    one = started(source(node))
+    data.commit(
+        (4, ITEM, item(1, "a")), (1, ITEM, item(2, "a")), (4, ITEM, item(2, "a")), (1, ITEM, item(3, "b"))
+    )
+    data.commit((1, ITEM, item(5, "c")), (4, ITEM, item(4, "c")))
+    data.commit((4, ITEM, item(5, "c")), (1, ITEM, item(5, "d")))  # the same key: no key change
+    data.commit(
+        (4, ITEM, item(7, "x")), (4, ITEM, item(8, "x")), (1, ITEM, item(9, "x")), (1, ITEM, item(6, "x"))
+    )
+    chunks = until(one, 4)
+    found = changes(chunks, one.relation("SHOP.ITEM"))
+    assert [(r["oper"], r["ID"]) for r in found] == [
+        ("B", 1), ("U", 2), ("B", 2), ("U", 3), ("B", 4), ("U", 5), ("D", 5), ("I", 5),
+        ("D", 7), ("D", 8), ("I", 9), ("I", 6),
+    ]  # fmt: skip
+    assert chunks[0].complete == chunks[0].records.num_rows
+    one.close()
+
+
 def test_restart_behind_a_commit(data: Database, node: Server) -> None:
     one = started(source(node))
     data.commit((1, ITEM, item(1, "a")))
@@ -265,7 +285,7 @@ source:
   url: soliddb://test
   connect: tests.soliddb_server:connect
   arguments: {{password: '${{SHOP_PASSWORD}}'}}
-  nodes: [{{port: {0}}}, {{port: {1}}}]
+  nodes: [{{port: {0}, password: '${{SHOP_PASSWORD}}'}}, {{port: {1}}}]
   options: {{keys: 'SHOP.ITEM=ID'}}
   fetch_rows: 100
   tables: [SHOP.ITEM]

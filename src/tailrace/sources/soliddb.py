@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..change import Relation
@@ -134,9 +134,9 @@ class SolidSource:
                     lock(holder, sorted(self._stream.wanted))
                 position = behind(short(log_end(holder)))
             yield Snapshot("", position)
-            with asking(self.server.where):
-                holder.rollback()
         finally:
+            with suppress(Exception):  # a lost connection holds no locks either
+                holder.rollback()
             let_go(holder)
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:

@@ -61,15 +61,16 @@ class _Batch:
         self.relations: list[tuple[int, Relation]] = []  # row -> layout in force from it on
         self.made = pa.nulls(len(rows), pa.binary())
         self.truncates = np.zeros(len(rows), np.bool_)
+        self.whole = np.isin(self.of, self.of[self.recid == COMMIT]) & (self.of > 0)
+        self.joined = np.zeros(len(rows), np.bool_)  # first halves of key changes
 
     def chunk(self) -> Chunk:
         wanted = self._wanted()
         layouts = self._layouts(wanted)
         kept = self._changes(wanted, layouts) | self.truncates
         marks = np.isin(self.recid, (TRX_START, COMMIT))
-        whole = np.isin(self.of, self.of[self.recid == COMMIT]) & (self.of > 0)
         busy = np.isin(self.of, self.of[kept])
-        keep = kept | (marks & (busy | ~whole))  # empty transactions are left out
+        keep = kept | (marks & (busy | ~self.whole))  # empty transactions are left out
         commits = np.flatnonzero(self.recid == COMMIT)
         before = np.concatenate([[0], np.cumsum(keep)])
         position = None if not len(commits) else self._behind(int(commits[-1]))
@@ -171,7 +172,7 @@ class _Batch:
             self.made = pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
         kept = wanted.copy()
         kept[rows[kinds == BEFORE]] = False
-        return kept
+        return kept & ~self.joined
 
     def _encoded(self, relation: Relation, mine: Ints, old: Ints) -> list[tuple[Ints, pa.Array]]:
         """(rows, messages) of one layout's inserts, deletes, updates with and without before image."""
@@ -182,7 +183,8 @@ class _Batch:
         texts = [pgoutput_write.text_of(c) for c in found.columns]
         place = np.full(len(self.recid), -1, np.int64)
         place[mine] = np.arange(len(mine))
-        kinds, paired = self.recid[mine], old[mine] >= 0
+        new = self._key_changes(mine, [t for t, c in zip(texts, relation.columns, strict=True) if c.key], old)
+        kinds, paired = np.where(self.joined[mine], -1, self.recid[mine]), old[mine] >= 0
         made = []
         for letter, chosen in (
             ("I", kinds == INSERT), ("D", kinds == DELETE),
@@ -191,11 +193,42 @@ class _Batch:
             which = mine[chosen]
             if not len(which):
                 continue
-            now = [t.take(pa.array(place[which])) for t in texts]
+            now = [t.take(pa.array(place[new[chosen]])) for t in texts]
             then = [t.take(pa.array(place[old[which]])) for t in texts] if old[which[0]] >= 0 else None
-            new, before = (None, now) if letter == "D" else (now, then)
-            made.append((which, pgoutput_write.messages(letter, relation.relid, new, before)))
+            sides = (None, now) if letter == "D" else (now, then)
+            made.append((which, pgoutput_write.messages(letter, relation.relid, *sides)))
         return made
+
+    def _key_changes(self, mine: Ints, key: Sequence[pa.Array], old: Ints) -> Ints:
+        """The rows of the new images of `mine`. Inserts and deletes of one statement that strictly alternate,
+        with different keys, are key changes: their second row becomes the update, `old` its old image's row.
+        A transaction that goes on in another chunk is left as it is: what belongs together is not known."""
+        new = mine.copy()
+        at = np.flatnonzero(np.isin(self.recid[mine], (INSERT, DELETE)) & self.whole[mine])
+        if not key or len(at) < 2:
+            return new
+        rows = mine[at]
+        _, group = np.unique(np.stack([self.of[rows], self.stmt[rows]]), axis=1, return_inverse=True)
+        order = np.argsort(group.reshape(-1), kind="stable")
+        at, rows, group = at[order], rows[order], group.reshape(-1)[order]
+        first = np.flatnonzero(np.r_[True, np.diff(group) != 0])
+        size = np.diff(np.r_[first, len(group)])
+        repeats = np.r_[False, (np.diff(group) == 0) & (np.diff(self.recid[rows]) == 0)]
+        strict = (size % 2 == 0) & (np.add.reduceat(repeats.astype(np.int64), first) == 0)
+        second = np.flatnonzero(
+            np.repeat(strict, size) & ((np.arange(len(group)) - np.repeat(first, size)) % 2 == 1)
+        )
+        differ = np.zeros(len(second), np.bool_)
+        for text in key:
+            left, right = text.take(pa.array(at[second - 1])), text.take(pa.array(at[second]))
+            differ |= ~pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
+        second = second[differ]
+        inserted = np.where(self.recid[rows[second]] == INSERT, rows[second], rows[second - 1])
+        old[rows[second]] = rows[second] + rows[second - 1] - inserted
+        new[at[second]] = inserted
+        self.recid[rows[second]] = UPDATE
+        self.joined[rows[second - 1]] = True
+        return new
 
     def _refuse(self, row: int, what: str) -> None:
         table = self.state.tables.get(int(self.relid[row]), str(self.relid[row]))
