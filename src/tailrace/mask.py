@@ -136,7 +136,8 @@ def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
         return F.unhex(F.lit(""))
     padded = [F.lpad(F.hex(w), 16, "0") for w in words]
     if not little:
-        return F.unhex(F.regexp_replace(F.concat(*reversed(padded)), "^(00)+", ""))
+        # An odd number of digits stands for a first byte below 16: whole zero bytes go, no other.
+        return F.unhex(F.ltrim(F.concat(*reversed(padded)), F.lit("0")))
     octets = [F.substring(w, i, 2) for w in padded for i in range(15, 0, -2)]
     return F.unhex(F.regexp_replace(F.concat(*octets), "(00)+$", ""))
 
@@ -152,7 +153,14 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
     if not places:
         return F.when(mask.isNotNull(), F.unhex(F.lit("")))
     old = words(mask, max(places) + 1, little=little)
-    made: list[Column | None] = [None] * (max(places.values()) // WORD + 1)
+    return F.when(mask.isNotNull(), from_words(moved(old, places), little=to_little))
+
+
+def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
+    """The words of a mask with each bit in its new place, from the words of the old one; see `move`."""
+    from pyspark.sql import functions as F
+
+    made: list[Column | None] = [None] * (max(places.values(), default=-1) // WORD + 1)
     for start, to, size in _runs(places):
         field = F.shiftrightunsigned(old[start // WORD], start % WORD)
         if size < WORD:
@@ -161,7 +169,7 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
         there = made[to // WORD]
         made[to // WORD] = field if there is None else there.bitwiseOR(field)
     zero = F.lit(0).cast("bigint")
-    return F.when(mask.isNotNull(), from_words([zero if w is None else w for w in made], little=to_little))
+    return [zero if w is None else w for w in made]
 
 
 def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
