@@ -180,9 +180,7 @@ def dest(table: str) -> str:
     >>> dest("shop.item")
     '<Dest>"shop"."item"</Dest>'
     """
-    schema, _, name = table.rpartition(".") if table.count(".") < 2 else table.partition(".")
-    parts = [schema, name] if schema else [name]
-    return f"<Dest>{'.'.join(_identifier(p) for p in parts)}{DEST_END}"
+    return f"<Dest>{'.'.join(_identifier(p) for p in table.split('.', 1))}{DEST_END}"
 
 
 def _identifier(name: str) -> str:

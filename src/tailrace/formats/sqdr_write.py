@@ -7,6 +7,7 @@ from the change: no action and no row count, because nothing says what became of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
 
     if not changes:
         return {}
+    changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     log = reduce(lambda a, b: a.unionByName(b), [_log(ct, fields[name]) for name, ct in changes.items()])
     if not all(has(ct, NATIVE + "keylog_sort") for ct in changes.values()):
@@ -78,7 +80,7 @@ def fits(ct: ChangeTable) -> Column:
     time, number = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
     digits = (F.length(seq) == sequence.WIDTH) & (F.translate(seq, "0123456789", "") == "")
     timed = (time >= str(TIME_SHAPED)) | (time == "0" * 16)
-    return came(ct) | (digits & timed & (number <= str(2**63 - 1)))
+    return came(ct) | F.coalesce(digits & timed & (number <= str(2**63 - 1)), F.lit(False))
 
 
 def key_places(ct: ChangeTable) -> list[int]:
