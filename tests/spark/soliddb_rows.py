@@ -115,7 +115,9 @@ def columns() -> list[dict[str, Any]]:
     """SYS_COLUMNS: ITEM's first layout, its second from `ALTERED` on, and STAFF's."""
     made = []
 
-    def column(relid: int, start: bytes | None, place: int, name: str, sql: int, family: int, **more: Any) -> None:
+    def column(
+        relid: int, start: bytes | None, place: int, name: str, sql: int, family: int, **more: Any
+    ) -> None:
         row = {"ID": len(made) + 500, "REL_ID": relid, "COLUMN_NAME": name, "COLUMN_NUMBER": place * 10}
         row |= {"SQL_DATA_TYPE_NUM": sql, "DATA_TYPE_NUMBER": family, "ATTR_TYPE": 0, "FROM_LOGADDR": start}
         made.append(row | more)
@@ -123,7 +125,18 @@ def columns() -> list[dict[str, Any]]:
     for start in (None, at(ALTERED)):
         column(ITEM, start, 1, "ID", 4, 1, DATA_TYPE="INTEGER", NULLABLE="NO", NULLABLE_ODBC=0, FORMAT="f")
         column(ITEM, start, 2, "NAME", 12, 0, DATA_TYPE="VARCHAR", CHAR_MAX_LENGTH=40, DEFAULT_VAL="x")
-        column(ITEM, start, 3, "PRICE", 2, 5, DATA_TYPE="NUMERIC", NUMERIC_PRECISION=10, NUMERIC_SCALE=2, NUMERIC_PREC_RADIX=10)
+        column(
+            ITEM,
+            start,
+            3,
+            "PRICE",
+            2,
+            5,
+            DATA_TYPE="NUMERIC",
+            NUMERIC_PRECISION=10,
+            NUMERIC_SCALE=2,
+            NUMERIC_PREC_RADIX=10,
+        )
     column(ITEM, at(ALTERED), 4, "NOTE", -9, 7, DATA_TYPE="WVARCHAR", REMARKS="new")
     column(STAFF, None, 1, "ID", -5, 8, DATA_TYPE="BIGINT")
     column(STAFF, None, 2, "HIRED", 11, 4, DATA_TYPE="TIMESTAMP")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace import formats
+from tailrace import formats, mask
 from tailrace.change import PREFIX
-from tailrace.formats.base import Options, Tables
-from tailrace.testing.changes import literal, reasons
-from tailrace.testing.formats import FormatConformance
+from tailrace.formats import checks, files, shape
+from tailrace.formats.base import Options, Read
+from tailrace.formats.soliddb_read import FIELDS, RECORDS, TABLES
+from tailrace.testing.changes import TABLE, Image, change_table, reasons
+from tailrace.testing.formats import HISTORIES, FormatConformance
+from tailrace.wire import soliddb_address
 
 from .soliddb_rows import ITEM, OPTIONS, Log, at, item, sample, tables
 
@@ -37,31 +42,167 @@ class TestSolidDB(FormatConformance):
     def vendor_options(self) -> Options:
         return options()
 
-    def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str]]:
-        good = item(1, "a", "1.5")
-        for what, record, words in (
-            ("no image", (1, None, ITEM), "a row record without DATA"),
-            ("unknown table", (1, good, 4711), "RELID 4711 is in no SYS_TABLES"),
-            ("cut off", (1, good[:-2], ITEM), "DATA ends in column 3"),
-            ("too long", (1, good + b"\1a", ITEM), "bytes left over"),
-            ("no number", (1, item(1, "a", "x"), ITEM), "PRICE is no DFLOAT of type decimal(10,2)"),
-            ("blob", (1, good[:5] + b"\xff\1\0\0\0", ITEM), "column 2 refers to a blob"),
-            ("short address", (1, good, ITEM, {"LOGADDR": b"\1" * 19}), "LOGADDR has 19 bytes"),
-            ("other length", (1, good, ITEM, {"LOGADDR": b"\1" * 28}), "LOGADDR has 28 bytes, others have 20"),
-            ("no address", (1, good, ITEM, {"LOGADDR": None}), "no LOGADDR"),
-            ("no place", (1, good, ITEM, {"LOGADDR": b"\xff" * 20}), "no place in 35 digits"),
-            ("lone before image", (5, good, ITEM), "before image without its update"),
-            ("names differ", (1, good, ITEM, {"RECNAME": "DBE_LOGREADER_LOG_REC_UPDATE"}), "is not that of RECID 1"),
-            ("nop", (1, good, ITEM, {"FLAGS": 0}), "NOP"),
-            ("no kind", (None, good, ITEM), "no RECID"),
-        ):  # fmt: skip
-            log = Log()
-            log.transaction((1, good, ITEM), record)
-            yield what, tables(spark, log), words
-        twice = Log()
-        twice.transaction((1, good, ITEM, {"LOGADDR": at(1, 5)}), (1, good, ITEM, {"LOGADDR": at(1, 5)}))
-        yield "twice", tables(spark, twice), "comes twice"
-        again = Log()
-        again.transaction((1, good, ITEM), commit=False, TRXID=7)
-        again.transaction((1, good, ITEM), TRXID=7)
-        yield "begins again", tables(spark, again), "no COMMIT, though its TRXID begins again"
+    def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
+        """All bad rows in one log: reading it once is cheaper than once for each."""
+        found = self.read(tables(spark, hostile()), options()).changes
+        said = {
+            name: sorted(why for why in reasons(checks.together(ct)) if why) for name, ct in found.items()
+        }
+        assert said == {
+            "SHOP.ITEM": sorted(
+                [
+                    "DATA ends in column 3", "bytes left over behind the last column",
+                    "PRICE is no DFLOAT of type decimal(10,2)", "column 2 refers to a blob outside DATA",
+                    f"before image without its update: change {seq(at(97, 5000))}",
+                    *[f"comes twice: change {seq(at(98, 5000))} I"] * 2,
+                    "its transaction has no COMMIT, though its TRXID begins again",
+                ]
+            ),
+            "HR.STAFF": [],
+            RECORDS: sorted(
+                [
+                    "a row record without DATA", "RELID 4711 is in no SYS_TABLES with SYS_COLUMNS",
+                    "LOGADDR has 19 bytes, not 20 or 28", "LOGADDR has 28 bytes, others have 20", "no LOGADDR",
+                    "LOGADDR has no place in 35 digits", "no RECID",
+                    "RECNAME DBE_LOGREADER_LOG_REC_UPDATE is not that of RECID 1", "a NOP record with values",
+                ]
+            ),
+            TABLES: [],
+            FIELDS: [],
+        }  # fmt: skip
+        bad = found[RECORDS].df.filter("_why = 'no RECID'").select("_raw", "_why").collect()
+        assert '"RELID":10003' in bad[0]["_raw"]
+
+
+def hostile() -> Log:
+    """One bad record in each transaction, a good one beside it."""
+    good = item(1, "a", "1.5", None)
+    log = Log()
+    log.position = 10
+    for record in (
+        (1, None, ITEM),
+        (1, good, 4711),
+        (1, good[:-2], ITEM),
+        (1, good + b"\1a", ITEM),
+        (1, item(1, "a", "x", None), ITEM),
+        (1, good[:5] + b"\xff\1\0\0\0", ITEM),
+        (1, good, ITEM, {"LOGADDR": b"\1" * 19}),
+        (1, good, ITEM, {"LOGADDR": b"\1" * 28}),
+        (1, good, ITEM, {"LOGADDR": None}),
+        (1, good, ITEM, {"LOGADDR": b"\xff" * 20}),
+        (1, good, ITEM, {"RECNAME": "DBE_LOGREADER_LOG_REC_UPDATE"}),
+        (1, good, ITEM, {"FLAGS": 0}),
+        (None, good, ITEM),
+    ):
+        log.transaction((1, good, ITEM), record)
+    log.position = 96
+    log.transaction((5, good, ITEM, {"LOGADDR": at(97, 5000)}))
+    twice = {"LOGADDR": at(98, 5000)}
+    log.transaction((1, good, ITEM, twice), (1, good, ITEM, twice))
+    log.transaction((1, good, ITEM), commit=False, TRXID=7)
+    log.transaction((1, good, ITEM), TRXID=7)
+    return log
+
+
+def seq(address: bytes) -> str:
+    return soliddb_address.sequence_of(address)
+
+
+def read(spark: SparkSession, log: Log, **more: str) -> Read:
+    return FORMAT.read(tables(spark, log), options(**more))
+
+
+def rows(ct: ChangeTable) -> list[tuple[Any, ...]]:
+    """Operation, transaction, and values of the good rows, in order."""
+    names = [PREFIX + "change_oper", PREFIX + "transaction_id", *ct.columns]
+    found = ct.df.filter("_why is null").orderBy(PREFIX + "change_seq", PREFIX + "change_oper")
+    return [tuple(r) for r in found.select(*[shape.quoted(n) for n in names]).collect()]
+
+
+def test_what_the_sample_says(spark: SparkSession) -> None:
+    found = read(spark, sample()).changes
+    d = Decimal
+    assert rows(found["SHOP.ITEM"]) == [
+        ("I", "661", 1, "bolt", d("1.50"), None),
+        ("I", "661", 2, None, None, None),
+        ("B", "662", 1, "bolt", d("1.50"), None),
+        ("U", "662", 1, "Bolt", d("1.75"), None),
+        ("U", "662", 2, "", d("2.00"), None),
+        ("B", "663", 1, "Bolt", d("1.75"), None),
+        ("U", "663", 7, "Bolt", d("1.75"), None),
+        ("B", "663", 2, "", d("2.00"), None),
+        ("U", "663", 8, "", d("2.00"), None),
+        ("D", "663", 7, "Bolt", d("1.75"), None),
+        ("I", "665", 9, "nut", d("0.10"), "é🚀"),
+        ("I", "665", 10, "n", d("0.10"), ""),
+        ("T", "667", None, None, None, None),
+    ]
+    masks = {r[0] for r in found["SHOP.ITEM"].df.select(PREFIX + "column_mask").collect()}
+    start = found["SHOP.ITEM"].ordinal("ID")
+    assert {None if m is None else tuple(mask.decode(bytes(m))) for m in masks} == {
+        None, tuple(range(start, start + 3)),
+    }  # fmt: skip
+    hired = [str(r[3]) for r in rows(found["HR.STAFF"])]
+    assert hired == ["2024-02-29 10:11:12"] * 2
+    kinds = found[RECORDS].df.groupBy("RECID").count().collect()
+    assert {r[0]: r[1] for r in kinds} == {4: 1, 6: 1, 7: 7, 9: 1, 12: 7, 13: 1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"), [("skip-all", []), ("skip-deletes", ["I"]), ("keep", ["I", "D"])]
+)
+def test_capture_off(spark: SparkSession, policy: str, want: list[str]) -> None:
+    log = Log()
+    records = ((1, item(1, "a", "1"), ITEM), (4, item(1, "a", "1"), ITEM, {"STMTTRXID": 8}))
+    log.transaction(*records, flags=0x41)
+    found = read(spark, log, capture_off=policy)
+    assert [r[0] for r in rows(found.changes["SHOP.ITEM"])] == want
+    kept = [r["RECID"] for r in found.changes[RECORDS].df.orderBy("LOGADDR").collect()]
+    assert [k for k in kept if k in (1, 4)] == [k for k, o in ((1, "I"), (4, "D")) if o not in want]
+
+
+def test_an_unfinished_tail_waits_and_idle_rows_say_nothing(spark: SparkSession) -> None:
+    log = Log()
+    log.transaction((1, item(1, "a", "1"), ITEM))
+    nothing = dict.fromkeys(("RECNAME", "TRXID", "STMTTRXID", "RELID", "LOGADDR", "DATA"))
+    log.record(0, **nothing | {"FLAGS": 0})
+    log.record(0, **nothing | {"FLAGS": 2})
+    log.transaction((1, item(2, "b", "1"), ITEM), (13, b"\0\0\0\x11X", 77), commit=False)
+    found = read(spark, log)
+    assert [r[2] for r in rows(found.changes["SHOP.ITEM"])] == [1]
+    waiting = found.pending["SYS_LOG"].orderBy("LOGADDR").collect()
+    assert [r["RECID"] for r in waiting] == [7, 1, 13]
+    assert sorted(r["RECID"] for r in found.changes[RECORDS].df.collect()) == [7, 12]
+
+
+def test_overlapping_transactions_of_28_bytes_without_start(spark: SparkSession) -> None:
+    log = Log()
+    log.transaction((1, item(1, "a", "1"), ITEM, {"TRXID": 5}), (1, item(2, "a", "1"), ITEM), TRXID=6)
+    log.record(12, TRXID=5, LOGADDR=at(3))
+    log.record(1, item(3, "a", "1"), ITEM, TRXID=5, LOGADDR=at(4))
+    for row in log.rows:
+        row["LOGADDR"] += b"\0" * 8
+    found = read(spark, log)
+    assert [r[1:3] for r in rows(found.changes["SHOP.ITEM"])] == [("5", 1), ("6", 2)]
+    assert [r["TRXID"] for r in found.pending["SYS_LOG"].collect()] == [5]
+
+
+def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) -> None:
+    ct = change_table(spark, HISTORIES["key change"])
+    given = formats.options(FORMAT, {"row_layout": "B", "binary": "base64", "logaddr_bytes": "28"})
+    assert FORMAT.save is not None
+    FORMAT.save(FORMAT.write({TABLE: ct}, given), str(tmp_path), "csv", given)
+    found = FORMAT.read(files.load(spark, str(tmp_path)), given)
+    assert sorted(found.changes) == [RECORDS, TABLE]
+    assert found.changes[TABLE].key == ["id"]
+    assert [r[0] for r in rows(found.changes[TABLE])] == ["I", "B", "U"]
+    assert found.changes[RECORDS].df.count() == 0
+    with (next((tmp_path / "SYS_LOG").glob("*.csv"))).open() as file:
+        assert len(base64.b64decode(file.read().splitlines()[1].split(",")[6])) == 28
+
+
+def test_a_sequence_without_35_digits_is_an_error(spark: SparkSession) -> None:
+    ct = change_table(spark, [Image(1, "I", {"id": 1})])
+    short = ct.with_df(ct.df.withColumn(PREFIX + "change_seq", shape.reasons([])))
+    with pytest.raises(Exception, match="no place in a LOGADDR"):
+        FORMAT.write({TABLE: short}, options())["SYS_LOG"].collect()

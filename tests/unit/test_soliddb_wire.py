@@ -221,6 +221,22 @@ def test_any_bytes_give_values_or_a_reason(rows: list[bytes], layout: str) -> No
         assert exact == (why is None and made == data)
 
 
+def test_every_wrong_value_is_named() -> None:
+    fields = [
+        Field("a", "INTEGER", "int"),
+        Field("b", "DFLOAT", "decimal(5,2)"),
+        Field("c", "BIGINT", "bigint"),
+    ]
+    good = model_row([b"\0\0\0\1", b"1", None], "A")
+    rows = [good, model_row([b"\1", b"x", b"\1"], "A"), model_row([None, b"x", None], "A"), good[:2]]
+    assert soliddb.decode(pa.array(rows), fields, Style()).why.to_pylist() == [
+        None,
+        "a is no INTEGER of type int; b is no DFLOAT of type decimal(5,2); c is no BIGINT of type bigint",
+        "b is no DFLOAT of type decimal(5,2)",
+        "DATA ends in column 1",
+    ]
+
+
 def test_slices_and_no_rows() -> None:
     field = [Field("c", "CHAR", "string"), Field("t", "DATE", "string")]
     whole = soliddb.encode(

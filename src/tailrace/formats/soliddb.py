@@ -1,8 +1,8 @@
 """solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS beside them.
 
-Source: spec/soliddb.md; what is inferred there is an option here (`soliddb_options`). The parts: `soliddb_log`
-(records, transactions), `soliddb_place` (LOGADDR), `soliddb_tables` (system tables), `soliddb_read`,
-`soliddb_write`; bytes in `wire.soliddb`.
+Source: spec/soliddb.md; what is inferred there is an option (`soliddb_options`). The parts: `soliddb_log`
+(records, transactions), `soliddb_place` (LOGADDR), `soliddb_tables` (system tables), `soliddb_changes` (one
+table's records), `soliddb_codec` (DATA), `soliddb_read`, `soliddb_write`; bytes in `wire.soliddb`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from ..change import NATIVE, ChangeTable
 from . import files
 from .base import Format, Gap, Tables
 from .shape import any_of, quoted
+from .soliddb_changes import KEPT
 from .soliddb_log import RECNAMES, SYS_LOG
 from .soliddb_options import SolidOptions
-from .soliddb_read import KEPT, kind_of, read
+from .soliddb_read import kind_of, read
 from .soliddb_tables import SQL, SYS_COLUMNS, SYS_TABLES
 from .soliddb_write import is_own, keeps_id, write
 
@@ -74,7 +75,7 @@ def _empty_binary(ct: ChangeTable) -> Column:
     return any_of(F.coalesce(F.octet_length(quoted(c)) == 0, F.lit(False)) for c in _binaries(ct))
 
 
-def _without_empty_binary(ct: ChangeTable) -> ChangeTable:
+def _no_empty_binary(ct: ChangeTable) -> ChangeTable:
     from pyspark.sql import functions as F
 
     made = {c: F.when(F.octet_length(quoted(c)) > 0, F.col(quoted(c))) for c in _binaries(ct)}
@@ -105,17 +106,10 @@ FORMAT = Format(
         | {"change_seq", "change_oper", "operation"}
     ),
     cannot=(
-        _cleared(
-            "absent_columns", "an image has every column: those that are absent are written as NULL", "column_mask", False
-        ),
-        _cleared("transaction_id", "TRXID is a number: other transaction ids are not kept", "transaction_id", True),
-        _cleared(
-            "stream_position", "LOGADDR is made from change_seq: positions of other sources are not kept",
-            "stream_position", False,
-        ),
-        Gap(
-            "empty_binary", "in row layout A binary values without bytes are NULL", _empty_binary, _without_empty_binary
-        ),
+        _cleared("absent_columns", "absent columns become NULL: an image has all", "column_mask", False),
+        _cleared("transaction_id", "TRXID is a number: no other id is kept", "transaction_id", True),
+        _cleared("stream_position", "a position is made from change_seq", "stream_position", False),
+        Gap("empty_binary", "no bytes are NULL in row layout A", _empty_binary, _no_empty_binary),
     ),
     options=SolidOptions,
     read=read,

@@ -96,19 +96,19 @@ def in_transactions(log: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    good = F.col(WHY).isNull()
-    order = Window.partitionBy("TRXID", good).orderBy("LOGADDR", "RECID")
+    log = log.withColumn("_good", F.col(WHY).isNull())
+    order = Window.partitionBy("TRXID", "_good").orderBy("LOGADDR", "RECID")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     log = log.withColumn("_after", F.lag("RECID").over(order) == COMMIT)
     begins = (F.col("RECID") == START) | F.coalesce(F.col("_after"), F.lit(False))
     log = log.withColumn("_part", F.sum(F.when(begins, 1).otherwise(0)).over(so_far)).drop("_after")
-    whole = Window.partitionBy("TRXID", good, "_part")
+    whole = Window.partitionBy("TRXID", "_good", "_part")
     off = (F.col("RECID") == START) & (F.col("FLAGS").bitwiseAND(CAPTURE_OFF) != 0)
     return log.withColumns(
         {
             "_committed": F.coalesce(F.max(F.col("RECID") == COMMIT).over(whole), F.lit(False)),
             "_off": F.coalesce(F.max(off).over(whole), F.lit(False)),
-            "_newest": F.col("_part") == F.max("_part").over(Window.partitionBy("TRXID", good)),
+            "_newest": F.col("_part") == F.max("_part").over(Window.partitionBy("TRXID", "_good")),
         }
     )
 
@@ -123,7 +123,7 @@ def is_skipped(policy: str) -> Column:
         return F.lit(False)
     if policy == "skip-all":
         return F.col("_off")
-    statement = Window.partitionBy("TRXID", "_part", "STMTTRXID", "RELID")
+    statement = Window.partitionBy("TRXID", "_good", "_part", "STMTTRXID", "RELID")
     inserts = F.max(F.col("RECID") == REC_INSERT).over(statement)
     return F.col("_off") & (F.col("RECID") == REC_DELETE) & ~inserts
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ..wire.soliddb import Style
 from .base import Options
@@ -15,31 +15,36 @@ class SolidOptions(Options):
     """Options of `soliddb`."""
 
     row_layout: str = Field(
-        "A", description="How values stand in DATA: A, B, or `package.module:LAYOUT` of your own."
+        default="A", description="How values stand in DATA: A, B, or `package.module:LAYOUT` of your own."
     )
-    binary: Literal["hex", "base64"] = Field("hex", description="Binary columns in CSV and JSON.")
-    logaddr_bytes: Literal[0, 20, 28] = Field(
-        0, description="Bytes of LOGADDR; 0: read what is there, write 20."
+    binary: Literal["hex", "base64"] = Field(default="hex", description="Binary columns in CSV and JSON.")
+    logaddr_bytes: Annotated[Literal[0, 20, 28], BeforeValidator(int)] = Field(
+        default=0, description="Bytes of LOGADDR; 0: read what is there, write 20."
     )
     capture_off: Literal["skip-all", "skip-deletes", "keep"] = Field(
-        "skip-all",
-        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes are none, or "
-        "all are changes. What is skipped is kept among the other records.",
+        default="skip-all",
+        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes are "
+        "none, or all are changes. What is skipped is kept among the other records.",
     )
-    char_encoding: Literal["utf-8", "latin-1"] = Field("utf-8", description="Encoding of CHAR and VARCHAR.")
-    year_bias: bool = Field(False, description="Write years with 0x8000 added; they are read either way.")
+    char_encoding: Literal["utf-8", "latin-1"] = Field(
+        default="utf-8", description="Encoding of CHAR and VARCHAR."
+    )
+    year_bias: bool = Field(
+        default=False, description="Write years with 0x8000 added; they are read either way."
+    )
     trailing_nul: bool = Field(
-        True, description="Write one 0x00 behind CHAR and UNICODE values; they are read either way."
+        default=True, description="Write one 0x00 behind CHAR and UNICODE values; they are read either way."
     )
     keys: str = Field(
-        "", description="Key columns where the tables do not say: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`."
+        default="",
+        description="Key columns where the tables do not say: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`.",
     )
     tables: str = Field(
-        "",
-        description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; records of others stay as they are.",
+        default="",
+        description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; other records stay as they are.",
     )
     keep_records: bool = Field(
-        True,
+        default=True,
         description="Keep records that are no row changes, and the system tables, as tables of `_SYSTEM`.",
     )
 

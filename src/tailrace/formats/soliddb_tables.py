@@ -1,5 +1,6 @@
-"""solidDB's system tables as far as they tell how to read DATA: SYS_TABLES and SYS_COLUMNS, over time. Source:
-spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
+"""solidDB's system tables as far as they tell how to read DATA: SYS_TABLES and SYS_COLUMNS, over time.
+
+Source: spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
 
 An extract may say from which LOGADDR a row holds (`FROM_LOGADDR`, our own column; NULL: from the start): all
 rows of a table with the same one are its layout from there on.
@@ -30,7 +31,8 @@ SYS_TABLES = VendorTable(
     tuple(
         VendorColumn(n, t, m, optional=n not in ("ID", "TABLE_NAME"))
         for n, t, m in (
-            ("ID", "int", "SYS_LOG.RELID"), ("TABLE_NAME", "string", "name"), ("TABLE_TYPE", "string", "kind"),
+            ("ID", "int", "SYS_LOG.RELID"), ("TABLE_NAME", "string", "name"),
+            ("TABLE_TYPE", "string", "sort"),
             ("TABLE_SCHEMA", "string", "schema"), ("TABLE_CATALOG", "string", "catalog"),
             ("CREATIME", "timestamp", "made at"), ("CHECKSTRING", "string", "constraints"),
             ("REMARKS", "string", "remarks"), (FROM, "binary", "tailrace's: in force from that LOGADDR"),
@@ -64,13 +66,17 @@ FAMILIES = {
 """DATA_TYPE_NUMBER -> how DATA holds the values (2 is the engine's FLOAT)."""
 SQL: dict[int, tuple[str, str, str]] = {
     -10: ("LONG WVARCHAR", "UNICODE", "string"), -9: ("WVARCHAR", "UNICODE", "string"),
-    -8: ("WCHAR", "UNICODE", "string"), -7: ("BIT", "INTEGER", "boolean"), -6: ("TINYINT", "INTEGER", "smallint"),
+    -8: ("WCHAR", "UNICODE", "string"), -7: ("BIT", "INTEGER", "boolean"),
+    -6: ("TINYINT", "INTEGER", "smallint"),
     -5: ("BIGINT", "BIGINT", "bigint"), -4: ("LONG VARBINARY", "BINARY", "binary"),
     -3: ("VARBINARY", "BINARY", "binary"), -2: ("BINARY", "BINARY", "binary"),
-    -1: ("LONG VARCHAR", "CHAR", "string"), 1: ("CHAR", "CHAR", "string"), 2: ("NUMERIC", "DFLOAT", "decimal"),
+    -1: ("LONG VARCHAR", "CHAR", "string"), 1: ("CHAR", "CHAR", "string"),
+    2: ("NUMERIC", "DFLOAT", "decimal"),
     3: ("DECIMAL", "DFLOAT", "decimal"), 4: ("INTEGER", "INTEGER", "int"), 5: ("SMALLINT", "INTEGER", "int"),
-    6: ("FLOAT", "DOUBLE", "double"), 7: ("REAL", "DOUBLE", "float"), 8: ("DOUBLE PRECISION", "DOUBLE", "double"),
-    9: ("DATE", "DATE", "date"), 10: ("TIME", "DATE", "string"), 11: ("TIMESTAMP", "DATE", "timestamp_ntz"),
+    6: ("FLOAT", "DOUBLE", "double"), 7: ("REAL", "DOUBLE", "float"),
+    8: ("DOUBLE PRECISION", "DOUBLE", "double"),
+    9: ("DATE", "DATE", "date"), 10: ("TIME", "DATE", "string"),
+    11: ("TIMESTAMP", "DATE", "timestamp_ntz"),
     12: ("VARCHAR", "CHAR", "string"), 91: ("DATE", "DATE", "date"), 92: ("TIME", "DATE", "string"),
     93: ("TIMESTAMP", "DATE", "timestamp_ntz"),
 }  # fmt: skip
@@ -79,8 +85,10 @@ _BY_NAME = {name: number for number, (name, _, _) in reversed(SQL.items())}
 _PLAIN = {"UNICODE": "string", "CHAR": "string", "BINARY": "binary", "INTEGER": "int", "BIGINT": "bigint",
           "DOUBLE": "double", "DATE": "timestamp_ntz", "DFLOAT": "string"}  # fmt: skip
 MADE = {
-    "boolean": (-7, 1), "tinyint": (-6, 1), "smallint": (5, 1), "int": (4, 1), "bigint": (-5, 8), "float": (7, 2),
-    "double": (8, 3), "string": (-9, 7), "binary": (-4, 6), "date": (9, 4), "timestamp": (11, 4),
+    "boolean": (-7, 1), "tinyint": (-6, 1), "smallint": (5, 1), "int": (4, 1), "bigint": (-5, 8),
+    "float": (7, 2),
+    "double": (8, 3),
+    "string": (-9, 7), "binary": (-4, 6), "date": (9, 4), "timestamp": (11, 4),
     "timestamp_ntz": (11, 4), "decimal": (3, 5),
 }  # fmt: skip
 """Spark SQL type -> SQL_DATA_TYPE_NUM and DATA_TYPE_NUMBER of columns made up here."""
@@ -88,7 +96,7 @@ MADE = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of one table id from a LOGADDR on, in DATA's order; key columns as far as they are known."""
+    """The columns of one table id from a LOGADDR on, in DATA's order; its key as far as it is known."""
 
     relid: int
     start: bytes
@@ -205,7 +213,8 @@ def _made_column(relid: int, place: int, column: str, kind: str, key: Sequence[s
         {
             "ID": relid * 1000 + place, "REL_ID": relid, "COLUMN_NAME": column, "COLUMN_NUMBER": place,
             "DATA_TYPE": SQL[number][0], "SQL_DATA_TYPE_NUM": number, "DATA_TYPE_NUMBER": family,
-            "NUMERIC_PRECISION": precision, "NUMERIC_SCALE": scale, "NULLABLE": "NO" if column in key else "YES",
+            "NUMERIC_PRECISION": precision, "NUMERIC_SCALE": scale,
+            "NULLABLE": "NO" if column in key else "YES",
             "ATTR_TYPE": 0, "REMARKS": " ".join(["tailrace", *remarks]) if remarks else None,
         },
     )  # fmt: skip

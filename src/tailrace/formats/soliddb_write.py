@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from ..change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, UPDATE, ChangeTable
 from ..laketypes import arrow_type
-from ..wire import soliddb as codec
 from ..wire.soliddb_address import LENGTHS, RANKS
 from .base import VendorTable
 from .shape import quoted
+from .soliddb_changes import KEPT, layout_of
+from .soliddb_codec import Encoding
 from .soliddb_log import (
     COLUMNS,
     COMMIT,
@@ -32,7 +31,7 @@ from .soliddb_log import (
 )  # fmt: skip
 from .soliddb_options import SolidOptions
 from .soliddb_place import address_of, with_rank
-from .soliddb_read import FIELDS, KEPT, RECORDS, TABLES, layout_of
+from .soliddb_read import FIELDS, RECORDS, TABLES
 from .soliddb_tables import (
     FIRST_RELID,
     SYS_COLUMNS,
@@ -54,8 +53,8 @@ _BILLION = 1_000_000_000
 
 
 def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str, DataFrame]:
-    """The vendor's tables. System tables and records of other kinds that came from solidDB are written as they
-    were (the system tables are collected: they are small); tables they do not name get rows made up."""
+    """The vendor's tables. System tables and records of other kinds that came from solidDB are written as
+    they were (the system tables are collected: they are small); tables they do not name get rows made up."""
     mine = {n: ct for n, ct in changes.items() if n not in (RECORDS, TABLES, FIELDS)}
     carried = [
         rows_of(changes[n], t) if n in changes else []
@@ -79,12 +78,11 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
         parts += _marks(reduce(_union, marks))
     if RECORDS in changes:
         parts.append(changes[RECORDS].df.select(*COLUMNS))
-    result = {} if session is None else {
+    return {} if session is None else {
         SYS_LOG.name: reduce(_union, parts) if parts else _frame(session, SYS_LOG, []),
         SYS_TABLES.name: _frame(session, SYS_TABLES, [*carried[0], *made[0]]),
         SYS_COLUMNS.name: _frame(session, SYS_COLUMNS, [*carried[1], *made[1]]),
     }  # fmt: skip
-    return result
 
 
 def spec_of(name: str, ct: ChangeTable) -> Spec:
@@ -158,7 +156,8 @@ def _records(
     encoding = Encoding(tuple(x.fields for x in found), _types(ct, names), tuple(ct.columns), options.style())
     df = df.mapInArrow(encoding, encoding.schema(df))
     relids = F.create_map(*[F.lit(v) for i, x in enumerate(found) for v in (i, x.relid)])
-    relid = F.coalesce(F.element_at(relids, F.col("_layout")), F.lit(found[-1].relid))
+    said = F.col("_RELID") if own else F.lit(None).cast("int")
+    relid = F.coalesce(F.element_at(relids, F.col("_layout")), said, F.lit(found[-1].relid))
     data = F.when(F.col("RECID") == DDL, F.lit(truncate_body(name))).otherwise(F.col("_encoded"))
     return df.withColumns(
         {
@@ -236,53 +235,3 @@ def _marks(changes: DataFrame) -> list[DataFrame]:
             )
         )
     return made
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Encodes one table's rows as DATA, a batch at a time; what Spark's tasks run. Adds `_encoded`, takes the
-    rows' values (`_c0`, `_c1`, ...) away."""
-
-    fields: tuple[tuple[codec.Field, ...], ...]
-    types: tuple[str, ...]
-    columns: tuple[str, ...]
-    style: codec.Style
-
-    def schema(self, df: DataFrame) -> str:
-        """The Spark schema of the rows that come out."""
-        came = [
-            f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if not f.name.startswith("_c")
-        ]
-        return ", ".join([*came, "_encoded binary"])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encodes a task's batches."""
-        for batch in batches:
-            names = [n for n in batch.schema.names if not n.startswith("_c")]
-            values = [batch[f"_c{i}"] for i in range(len(self.columns))]
-            made = self.encode(values, batch["_layout"])
-            yield pa.RecordBatch.from_arrays([*(batch[n] for n in names), made], names=[*names, "_encoded"])
-
-    def encode(self, values: Sequence[pa.Array], layout: pa.Array) -> pa.Array:
-        """DATA of rows with these values and layouts; null without a layout."""
-        which = layout.fill_null(-1).to_numpy(zero_copy_only=False)
-        parts, order = [pa.array([], pa.binary())], [np.zeros(0, np.int64)]
-        for kind in np.unique(which).tolist():
-            rows = np.flatnonzero(which == kind)
-            if kind < 0:
-                parts.append(pa.nulls(len(rows), pa.binary()))
-            else:
-                some = values if len(rows) == len(which) else [v.take(pa.array(rows)) for v in values]
-                parts.append(self._part(self.fields[kind], some, len(rows)))
-            order.append(rows)
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return pa.concat_arrays(parts).take(pa.array(back))
-
-    def _part(self, fields: Sequence[codec.Field], values: Sequence[pa.Array], n: int) -> pa.Array:
-        by_name = dict(zip(self.columns, values, strict=True))
-        arrays = []
-        for one in fields:
-            found = by_name.get(one.name)
-            target = arrow_type(one.type)
-            arrays.append(pa.nulls(n, target) if found is None else found.cast(target))
-        return codec.encode(arrays, fields, self.style)

@@ -71,19 +71,20 @@ def decode(data: pa.Array, fields: Sequence[Field], style: Style) -> Decoded:
     ([[7], ['a']], [True], [None])
     """
     rows = split(data, len(fields), row_layout(style.layout))
-    columns, found = [], [rows.why]
+    columns, why = [], rows.why
     for one, raw in zip(fields, rows.values, strict=True):
         values, wrong = decode_values(one, raw, style)
         columns.append(values)
         if wrong is not None and pc.any(wrong).as_py():
             text = pa.scalar(f"{one.name} is no {one.kind} of type {one.type}")
-            found.append(pc.if_else(wrong, text, pa.scalar(None, pa.string())))
-    why = rows.why
-    if len(found) > 1:
-        joined = pc.binary_join_element_wise(*found, "; ", null_handling="skip")
-        why = pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), joined)
+            why = _also(why, pc.if_else(wrong, text, pa.scalar(None, pa.string())))
     exact = pc.and_(pc.is_null(why), pc.fill_null(pc.equal(encode(columns, fields, style), data), False))
     return Decoded(columns, exact, why)
+
+
+def _also(why: pa.Array, more: pa.Array) -> pa.Array:
+    """Both texts, joined where there are two."""
+    return pc.coalesce(pc.binary_join_element_wise(why, more, "; "), why, more)
 
 
 def encode(columns: Sequence[pa.Array], fields: Sequence[Field], style: Style) -> pa.Array:

@@ -1,0 +1,83 @@
+"""LOG exported as SYS_LOG, and read again as any other solidDB log."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace import formats, log
+from tailrace.change import PREFIX, Column, Relation
+from tailrace.formats import files
+from tailrace.formats.soliddb_read import FIELDS, RECORDS, TABLES
+from tailrace.sources.base import RECORDS as SCHEMA
+from tailrace.sources.base import Chunk
+from tailrace.sys_log import export_sys_log
+from tailrace.wire.pgoutput_write import messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+OLD = Relation(16384, "shop", "item", "f", (
+    Column("id", 1, "integer", "int4", "int", key=True),
+    Column("v", 2, "text", "text", "string"),
+))  # fmt: skip
+NEW = OLD.with_columns([*OLD.columns, Column("n", 3, "smallint", "int2", "smallint")])
+FORMAT = formats.get("soliddb")
+
+
+def message(kind: str, new: list[Any] | None, old: list[Any] | None = None) -> bytes:
+    sides = [None if s is None else [pa.array([v], pa.string()) for v in s] for s in (new, old)]
+    return bytes(messages(kind, OLD.relid, *sides)[0].as_py())
+
+
+def a_log(folder: Path) -> tuple[str, str]:
+    writer = log.LogWriter(str(folder / "log"), str(folder / "relations"))
+    records = [
+        (7, b""), (1, message("I", ["1", "a"])), (3, message("U", ["1", "é"], ["1", "a"])), (12, b""),
+        (7, b""), (3, message("U", ["9", None, "5"], ["1", "é", None])), (4, message("D", None, ["9", None, "5"])),
+        (13, b""), (12, b""),
+    ]  # fmt: skip
+    rows = [
+        {"RECID": recid, "TRXID": 700 + (n > 3), "STMTTRXID": None, "RELID": OLD.relid, "FLAGS": 1,
+         "LOGADDR": n.to_bytes(20, "big"), "DATA": data,
+         "COMMIT_TIME": datetime(2026, 1, 1, 0, 0, n > 3, tzinfo=timezone.utc)}
+        for n, (recid, data) in enumerate(records)
+    ]  # fmt: skip
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    writer.add(Chunk(batch, [(1, OLD), (5, NEW)], len(rows), (99).to_bytes(20, "big")))
+    writer.commit()
+    return str(folder / "log"), str(folder / "relations")
+
+
+@pytest.mark.parametrize(("layout", "size"), [("A", "20"), ("B", "28")])
+def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str) -> None:
+    out = tmp_path / "out"
+    done = export_sys_log(spark, *a_log(tmp_path), str(out), row_layout=layout, logaddr_bytes=size)
+    # two transactions of two marks; I, 5 + 3, 4 + 1 (the key change), D, T
+    assert done.rows == {"SYS_LOG": 11, "SYS_TABLES": 1, "SYS_COLUMNS": 5}
+    assert done.absent_columns == 0
+    given = formats.options(FORMAT, {"row_layout": layout})
+    found = FORMAT.read(files.load(spark, str(out)), given).changes
+    assert sorted(found) == sorted([RECORDS, TABLES, FIELDS, "shop.item"])
+    ct = found["shop.item"]
+    assert ct.key == ["id"]
+    assert ct.df.schema["n"].dataType.simpleString() == "smallint"
+    order = [PREFIX + "change_seq", PREFIX + "change_oper"]
+    names = [PREFIX + "change_oper", PREFIX + "transaction_id", "id", "v", "n", "_why"]
+    assert [tuple(r) for r in ct.df.orderBy(*order).select(*names).collect()] == [
+        ("I", "700", 1, "a", None, None),
+        ("B", "700", 1, "a", None, None),
+        ("U", "700", 1, "é", None, None),
+        ("B", "701", 1, "é", None, None),
+        ("U", "701", 9, None, 5, None),
+        ("D", "701", 9, None, 5, None),
+        ("T", "701", None, None, None, None),
+    ]
+    seqs = [r[0] for r in ct.df.orderBy(*order).select(order[0]).distinct().orderBy(order[0]).collect()]
+    assert seqs[0] == "2026010100000000" + "2".zfill(19)
+    assert found[RECORDS].df.count() == 0

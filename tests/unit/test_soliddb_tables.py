@@ -1,0 +1,121 @@
+"""What SYS_TABLES and SYS_COLUMNS say of DATA, and rows made up for tables solidDB does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace import formats
+from tailrace.errors import ConfigError, UnsupportedError
+from tailrace.formats import soliddb_tables as tables
+from tailrace.formats.soliddb_options import SolidOptions
+from tailrace.wire.soliddb import Field
+
+pytestmark = pytest.mark.unit
+
+
+def table(relid: int, name: str, **more: Any) -> dict[str, Any]:
+    known = {"ID": relid, "TABLE_NAME": name, "TABLE_SCHEMA": "S", "TABLE_TYPE": "BASE TABLE"}
+    return {c.name: None for c in tables.SYS_TABLES.columns} | known | more
+
+
+def column(
+    relid: int, place: int, name: str, sql: int | None = 4, family: int | None = None, **more: Any
+) -> dict[str, Any]:
+    known = {"REL_ID": relid, "COLUMN_NAME": name, "COLUMN_NUMBER": place, "SQL_DATA_TYPE_NUM": sql}
+    return {c.name: None for c in tables.SYS_COLUMNS.columns} | known | {"DATA_TYPE_NUMBER": family} | more
+
+
+@pytest.mark.parametrize(
+    ("row", "want"),
+    [
+        (column(1, 1, "c", 4, 1), Field("c", "INTEGER", "int")),
+        (column(1, 1, "c", 5), Field("c", "INTEGER", "int")),
+        (column(1, 1, "c", -6), Field("c", "INTEGER", "smallint")),
+        (column(1, 1, "c", -7), Field("c", "INTEGER", "boolean")),
+        (column(1, 1, "c", 7, 2), Field("c", "DOUBLE", "float")),
+        (column(1, 1, "c", 12, 7), Field("c", "UNICODE", "string")),  # the family says how it is stored
+        (column(1, 1, "c", 4, 8), Field("c", "BIGINT", "bigint")),
+        (
+            column(1, 1, "c", 3, 5, NUMERIC_PRECISION=38, NUMERIC_SCALE=10),
+            Field("c", "DFLOAT", "decimal(38,10)"),
+        ),
+        (column(1, 1, "c", 3, 5, NUMERIC_PRECISION=52, NUMERIC_SCALE=0), Field("c", "DFLOAT", "string")),
+        (column(1, 1, "c", 2, 5), Field("c", "DFLOAT", "string")),
+        (column(1, 1, "c", 10, 4), Field("c", "DATE", "string")),
+        (column(1, 1, "c", None, 4), Field("c", "DATE", "timestamp_ntz")),
+        (column(1, 1, "c", None, None, DATA_TYPE="varchar(20)"), Field("c", "CHAR", "string")),
+        (column(1, 1, "c", 999, None, DATA_TYPE="POINT"), Field("c", "BINARY", "binary")),
+        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=timestamp"), Field("c", "DATE", "timestamp")),
+        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=int"), Field("c", "DATE", "timestamp_ntz")),
+        (column(1, 1, "c", 11, 4, REMARKS="type=timestamp"), Field("c", "DATE", "timestamp_ntz")),
+    ],
+)
+def test_fields(row: dict[str, Any], want: Field) -> None:
+    assert tables.field(row) == want
+
+
+def test_layouts_over_time_and_names() -> None:
+    here = [
+        table(1, "OLD"), table(1, "T", FROM_LOGADDR=b"\5"), table(2, "T2", TABLE_CATALOG="A"),
+        table(3, "T2", TABLE_CATALOG="B"), table(4, "V", TABLE_TYPE="VIEW"), table(5, "X", TABLE_SCHEMA="_SYSTEM"),
+    ]  # fmt: skip
+    columns = [
+        column(1, 2, "b"), column(1, 1, "a"), column(1, 3, "hidden", ATTR_TYPE=1),
+        column(1, 1, "a", -5, FROM_LOGADDR=b"\5"), column(2, 1, "x"), column(3, 1, "x"), column(4, 1, "v"),
+        column(5, 1, "s"), column(9, 1, "nobody's"),
+    ]  # fmt: skip
+    found = tables.layouts(here, columns, {"S.T": ["a"]})
+    assert [(x.relid, x.start, x.table, [f.name for f in x.fields], x.key) for x in found] == [
+        (1, b"", "S.T", ["a", "b"], ("a",)),
+        (1, b"\5", "S.T", ["a"], ("a",)),
+        (2, b"", "A.S.T2", ["x"], ()),
+        (3, b"", "B.S.T2", ["x"], ()),
+    ]
+    assert tables.union(found[:2]) == [("a", "bigint"), ("b", "int")]
+
+
+def test_made_up_rows_come_back() -> None:
+    kinds = [*(k for k in tables.MADE if k != "decimal"), "decimal(12,2)", "decimal(38,0)"]
+    spec = ("shop.item", tuple((f"c{i}", k) for i, k in enumerate(kinds)), ("c3", "c0"))
+    odd = ("no schema", (("id", "int"),), ())
+    dotted = ("a.b.c", (("id", "int"),), ("id",))
+    found = {x.table: x for x in tables.layouts(*tables.made_up([spec, odd, dotted]), {})}
+    assert sorted(found) == ["a.b.c", "no schema", "shop.item"]
+    assert [f.type for f in found["shop.item"].fields] == kinds
+    assert found["shop.item"].key == ("c3", "c0")
+    assert tables.same(*[tables.made_up([spec])[1]] * 2, tables.SYS_COLUMNS)
+    with pytest.raises(UnsupportedError, match="no type for array"):
+        tables.made_up([("t", (("a", "array<int>"),), ())])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [("int", "int", "int"), ("smallint", "int", "int"), ("double", "float", "double"), ("date", "int", "string"),
+     ("decimal(38,0)", "decimal(38,10)", "string")],
+)  # fmt: skip
+def test_wider(a: str, b: str, want: str) -> None:
+    assert tables.wider(a, b) == tables.wider(b, a) == want
+
+
+def test_options() -> None:
+    form = formats.get("soliddb")
+    given = formats.options(form, {"logaddr_bytes": "28", "tables": "S.*, T.A", "trailing_nul": "false"})
+    assert isinstance(given, SolidOptions)
+    assert (given.logaddr_bytes, given.style().trailing_nul) == (28, False)
+    assert [given.wants(t) for t in ("S.X", "T.A", "T.B")] == [True, True, False]
+    with pytest.raises(ConfigError, match="logaddr_bytes"):
+        formats.options(form, {"logaddr_bytes": "24"})
+    with pytest.raises(ConfigError, match="did you mean 'row_layout'"):
+        try:
+            formats.options(form, {"rowlayout": "A"})
+        except ConfigError as error:
+            raise ConfigError(str(error)) from None
+
+
+def test_knows() -> None:
+    form = formats.get("soliddb")
+    assert [form.knows([c.name.lower() for c in t.columns]) for t in form.tables] == [1.0, 1.0, 1.0]
+    assert form.knows(["RECID", "LOGADDR", "CHANGE_SEQ", "COMMIT_TIME"]) < 1
+    assert form.knows(["ID", "NAME"]) == 0
