@@ -19,7 +19,10 @@ PLANS: dict[str, str] = {
     "in the JVM",
     "replace_all": "a truncate came: the rows folded after it become the whole target",
     "replace_keys": "full images and no deletes: Delta replaces rows by key, with deletion vectors",
+    "rewrite": "as many changes as would touch every file anyway: one join of target and folded changes, "
+    "all parts written anew, no deletion vectors",
     "merge": "Spark MERGE, pruned to the batch's range of keys; also when a task has not the memory",
+    "upsert": "PostgreSQL: tasks stage the folded rows by COPY, one transaction deletes and upserts by key",
     "bag": "a table without key: exactly as many copies of each full row are added or taken away as changes "
     "say; the target is rewritten",
 }
@@ -30,6 +33,10 @@ SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
 
 UNKNOWN: Mapping[str, int] = dict.fromkeys(SPECIAL, 1)
 """Counts for changes nobody has counted: anything may occur."""
+
+REWRITE_SHARE = 20
+"""A batch of a twentieth of the target's rows meets next to every file, wherever its keys are: to mark rows
+in deletion vectors costs a pass over the target more than to write it anew."""
 
 _AWKWARD = frozenset(" ,;{}()\n\t=`.")
 
@@ -69,18 +76,23 @@ class TableBatch:
 
 @dataclass(frozen=True)
 class Size:
-    """A target's size: bytes and files in force; `vectors`: it has deletion vectors (a one-way upgrade)."""
+    """A target's size: bytes and files in force; `vectors`: it has deletion vectors (a one-way upgrade);
+    `rows`: how many there are (0: not known)."""
 
     bytes: int
     files: int
     vectors: bool = False
+    rows: int = 0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`local_bytes`: targets smaller than this are merged inside one task."""
+    """`local_bytes`: targets smaller than this are merged inside one task. `rewrite_share`: batches of at
+    least one change for so many rows of a larger target are written by `rewrite` instead of `merge`; 0:
+    never."""
 
     local_bytes: int = 1 << 30
+    rewrite_share: int = REWRITE_SHARE
 
 
 def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
@@ -95,6 +107,9 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
     'replace_keys'
     >>> choose(batch, Size(0, 0), Limits())
     'append'
+    >>> deletes = TableBatch("s.t", relation, None, 9, {"D": 100})
+    >>> [choose(deletes, Size(5 << 30, 40, rows=rows), Limits()) for rows in (1_000, 1_000_000)]
+    ['rewrite', 'merge']
     """
     if truncated:
         return "replace_all"
@@ -106,7 +121,7 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
         return "task_local"
     # Delta's replace by key and its ALTER TABLE refuse names that MERGE does well with.
     if batch.may("D", "key_changes", "absent") or awkward(batch.relation):
-        return "merge"
+        return "rewrite" if size.rows and batch.rows * limits.rewrite_share >= size.rows else "merge"
     return "replace_keys"
 
 

@@ -1,0 +1,209 @@
+"""Staging tables: a batch's rows on their way into PostgreSQL, written by Spark's tasks side by side.
+
+A task sends whole Arrow batches by COPY, in one transaction of its own, and marks its rows with a number
+nobody else has. Only rows whose number came back with the task's result count: a task that ran twice, or one
+that an earlier process left running, does no harm. Names follow from task, table and change number, so a
+batch that comes again begins with an empty table of the same name.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+
+from ...change import Relation
+from ...errors import ApplyError, ValueRangeError
+from ...laketypes import schema_of
+from ...sources.pg_connect import Session, quoted
+from ...wire import pgbinary, pgcopy
+from ..fold import KEPT, OP
+from .delta_local import NET
+from .postgresql_layout import sql_type
+from .postgresql_place import Place, asking, number_of, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RESULT = "mark bigint, rows bigint"
+_EXTRA = {OP: pa.string(), KEPT: pa.string(), NET: pa.int64()}
+_EXTRA_SQL = {OP: '"char"', KEPT: "text", NET: "bigint"}
+_DROP_WAIT = "5s"
+_ANALYZE_ROWS = 1000
+"""Smaller tables are planned well enough without statistics."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows that are staged.
+
+    Attributes:
+        table: the staging table, as quoted SQL. Its columns: `mark`, extra ones by their own name, then the
+            data columns as c0, c1, ... in the relation's order.
+        marks: numbers of the rows that count.
+        rows: how many they are.
+        extra: which extra columns they have.
+    """
+
+    table: str
+    marks: tuple[int, ...]
+    rows: int
+    extra: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """FROM item of the rows that count, alias s."""
+        marks = ", ".join(map(str, self.marks)) or "NULL"
+        return f"(SELECT * FROM {self.table} WHERE mark IN ({marks})) s"
+
+
+def prefix(task: str, table: str) -> str:
+    """What the names of all staging tables of one table of one task begin with."""
+    return f"stage_{number_of('stage', task, table) & (1 << 64) - 1:016x}_"
+
+
+def stage(
+    on: Session, place: Place, name: str, df: DataFrame, relation: Relation, extra: Iterable[str]
+) -> Staged:
+    """Writes rows to a new staging table.
+
+    Args:
+        on: the connection that has the table for itself.
+        place: the target's database.
+        name: the staging table's name.
+        df: the extra columns, then the relation's.
+        relation: the layout of the data columns.
+        extra: which of `OP`, `KEPT`, `NET` the rows have.
+    """
+    extra = tuple(extra)
+    table = place.own(name)
+    columns = ["mark bigint", *(f"{quoted(n)} {_EXTRA_SQL[n]}" for n in extra)]
+    columns += [f"c{i} {sql_type(c.type)}" for i, c in enumerate(relation.columns)]
+    on.execute(f"DROP TABLE IF EXISTS {table}".encode())
+    # Not logged: after a crash of the server it is empty, and the batch comes again.
+    options = "WITH (autovacuum_enabled = false)"
+    on.execute(f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)}) {options}".encode())
+    schema = pa.schema([*(pa.field(n, _EXTRA[n]) for n in extra), *schema_of(relation.columns)])
+    task = StageTask(place, table, relation.table, schema)
+    # Plain names: `mapInArrow` looks columns up by name and stumbles over dots and back quotes.
+    found = df.toDF(*[f"c{i}" for i in range(len(schema))]).mapInArrow(task, RESULT).collect()
+    marks = tuple(r["mark"] for r in found if r["rows"])
+    staged = Staged(table, marks, sum(r["rows"] for r in found), extra)
+    if staged.rows >= _ANALYZE_ROWS:
+        on.execute(f"ANALYZE {table}".encode())
+    return staged
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """What one Spark task does: its batches into the staging table, in one transaction."""
+
+    place: Place
+    table: str
+    name: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = _nonempty(batches)
+        first = next(rows, None)
+        mark, sent = secrets.randbits(62), 0
+        if first is not None:
+            with session(self.place, f"{self.place.label}, {self.name}") as mine:
+                sent = self._copy(mine, mark, first, rows)
+        yield pa.record_batch([pa.array([mark], pa.int64()), pa.array([sent], pa.int64())], ["mark", "rows"])
+
+    def _copy(self, mine: Session, mark: int, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> int:
+        sent = 0
+        statement = f"COPY {self.table} FROM STDIN (FORMAT binary)".encode()
+        with mine.cursor() as cursor, cursor.copy(statement) as out:
+            out.write(pgbinary.HEADER)
+            for batch in chain([first], rest):
+                sent += batch.num_rows
+                for data in pgbinary_rows(_marked(batch, mark, self.schema), self.name):
+                    out.write(data)
+            out.write(pgbinary.TRAILER)
+        return sent
+
+
+def pgbinary_rows(batch: pa.RecordBatch, table: str) -> Iterator[memoryview]:
+    """Rows as COPY takes them; a value that PostgreSQL cannot hold is an ApplyError."""
+    try:
+        yield from pgbinary.rows(batch)
+    except ValueRangeError as error:
+        raise ApplyError(error.what, where=table, hint=error.hint) from error
+
+
+def _nonempty(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (one for one in batches if one.num_rows)
+
+
+def _marked(batch: pa.RecordBatch, mark: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the types of a schema, the mark first."""
+    arrays = [a.cast(f.type) for a, f in zip(batch.columns, schema, strict=True)]
+    marks = pa.repeat(pa.scalar(mark, pa.int64()), batch.num_rows)
+    return pa.record_batch([marks, *arrays], ["mark", *schema.names])
+
+
+def drop(on: Session, table: str) -> None:
+    """Drops a staging table; one that a task still writes to is left for `clean`."""
+    on.execute(f"SET lock_timeout = '{_DROP_WAIT}'".encode())
+    with suppress(psycopg.errors.LockNotAvailable):
+        on.execute(f"DROP TABLE IF EXISTS {table}".encode())
+    on.execute("SET lock_timeout = 0")
+
+
+def clean(on: Session, place: Place, task: str, table: str) -> int:
+    """Drops what crashes left of a table's staging tables; gives how many. The caller has the lock."""
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
+    names = [r[0] for r in on.execute(query, (place.control, prefix(task, table))).fetchall()]
+    for name in names:
+        drop(on, place.own(name))
+    return len(names)
+
+
+@dataclass(frozen=True)
+class _ReadTask:
+    """Reads rows of the target in a Spark task: what a query gives, by COPY."""
+
+    place: Place
+    query: str
+    relation: Relation
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if next(_nonempty(batches), None) is None:
+            return
+        where = f"{self.place.label}, {self.relation.table}"
+        with session(self.place, where) as mine, mine.cursor() as cursor:
+            with asking(where), cursor.copy(f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()) as out:
+                data = b"".join(out)
+            rows, bad = pgcopy.batch(self.relation.columns, data)
+        if bad:
+            raise ApplyError(
+                f"the target has values of {', '.join(bad)} that the lake's types cannot hold",
+                where=where,
+                hint="correct them, or take a new baseline of the table",
+            )
+        yield rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
+
+
+def rows_of_keys(
+    spark: SparkSession, on: Session, place: Place, name: str, keys: DataFrame, relation: Relation
+) -> DataFrame:
+    """The target's rows under some keys (a DataFrame of the key's columns), read when somebody asks.
+
+    The keys are staged under `name`; that table must stay until the rows were read.
+    """
+    layout = relation.with_columns([c for c in relation.columns if c.key])
+    staged = stage(on, place, name, keys.distinct(), layout, ())
+    same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(layout.key))
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    query = f"SELECT {columns} FROM {place.target(relation.table)} t JOIN {staged.source} ON {same}"
+    ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
+    one = spark.range(0, 1, 1, 1)
+    return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])

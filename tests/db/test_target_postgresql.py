@@ -1,0 +1,394 @@
+"""The conformance suite on PostgreSQL targets, and what only they have to stand."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from tailrace import sequence
+from tailrace.apply.plan import TableBatch
+from tailrace.apply.targets import postgresql_stage as staging
+from tailrace.apply.targets.base import Target
+from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
+from tailrace.errors import ApplyError, ConfigError
+from tailrace.laketypes import header_schema, schema_of
+from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
+from tailrace.testing.targets import TargetConformance
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.db
+
+SPARK_TYPES = {"integer": "int", "bigint": "bigint", "text": "string", "numeric": "decimal(12,2)"}
+STAGES = "select count(*) from pg_tables where schemaname = 'tailrace' and tablename like 'stage%'"
+
+
+@pytest.fixture
+def target(spark: SparkSession, database: str) -> PostgresTarget:
+    return PostgresTarget(spark, database, task="test")
+
+
+class TestPostgres(TargetConformance):
+    @pytest.fixture
+    def target(self, spark: SparkSession, database: str) -> Target:
+        self.database = database
+        return PostgresTarget(spark, database, task="test")
+
+    @pytest.fixture(autouse=True)
+    def nothing_left(self, database: str) -> Iterator[None]:
+        """Every staging table is gone in the end, whatever happened."""
+        yield
+        with psycopg.connect(database) as db:
+            assert db.execute(STAGES).fetchone() == (0,)
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        with psycopg.connect(self.database) as db:
+            found = db.execute(f"select * from {name_of(table)}")
+            types = db.execute(
+                "select attname, format_type(atttypid, null) from pg_attribute"
+                " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+                (name_of(table),),
+            ).fetchall()
+            ddl = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in types)
+            return spark.createDataFrame(found.fetchall(), ddl)
+
+    def test_plans(self, spark: SparkSession, filled: Target) -> None:
+        assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "upsert"
+        done = self.run(spark, filled, *move(5, 1, image(9, "A")), (6, "U", {"id": 2, "v": "B"}))
+        assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
+        assert done.version > 0
+        assert filled.columns(RELATION.table) == {"id": "int", "v": "string", "Wide_Word": "decimal(12,2)"}
+        assert filled.size(RELATION.table).bytes > 0
+
+    def test_truncate_counts(self, spark: SparkSession, filled: Target) -> None:
+        done = self.run(spark, filled, (4, "T", {}), (5, "I", image(1, "z")), (6, "D", {"id": 2}))
+        assert (done.plan, done.inserted, done.updated, done.deleted) == ("replace_all", 1, 0, 3)
+        self.same(spark, filled, (1, "z", 1.5))
+
+
+def name_of(table: str) -> str:
+    return ".".join(f'"{part}"' for part in table.split("."))
+
+
+def content(database: str, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as db:
+        return sorted(db.execute(f"select {columns} from {name_of(table)}").fetchall(), key=repr)
+
+
+def test_a_crash_between_staging_and_commit(
+    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
+    with monkeypatch.context() as crash:
+        crash.setattr(PostgresTarget, "_write", lambda *_: 1 / 0)
+        crash.setattr(PostgresTarget, "_drop", lambda *_: None)
+        with pytest.raises(ApplyError, match="division by zero"):
+            target.apply(batch_of(spark, RELATION, rows))
+    with psycopg.connect(database) as db:
+        assert db.execute(STAGES).fetchone() == (1,)
+    assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
+    again = PostgresTarget(spark, database, task="test")
+    assert again.apply(batch_of(spark, RELATION, rows)).inserted == 2
+    assert (again.progress(RELATION.table), len(content(database, RELATION.table))) == (2, 2)
+    with psycopg.connect(database) as db:
+        assert db.execute(STAGES).fetchone() == (0,)
+
+
+def test_the_connection_dies_at_the_commit(
+    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(1, "I", image(1, "a"))]
+    real = PostgresTarget._write
+
+    def write(self: PostgresTarget, job: Any, staged: Any) -> Any:
+        done = real(self, job, staged)
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 5000)", (job.session.info.backend_pid,))
+        return done
+
+    with monkeypatch.context() as crash:
+        crash.setattr(PostgresTarget, "_write", write)
+        with pytest.raises(ApplyError, match="terminat"):
+            target.apply(batch_of(spark, RELATION, rows))
+    assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
+    target.maintain(RELATION.table, 2, 0.0)
+    with psycopg.connect(database) as db:
+        assert db.execute(STAGES).fetchone() == (0,)
+    assert target.apply(batch_of(spark, RELATION, rows)).inserted == 1
+
+
+def test_rows_of_a_task_that_ran_twice_do_not_count(
+    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = staging.stage
+
+    def stage(on: Any, place: Any, name: str, *more: Any) -> staging.Staged:
+        staged = real(on, place, name, *more)
+        query = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 1"
+        names = ", ".join(f'"{r[0]}"' for r in on.execute(query, (staged.table,)))
+        on.execute(
+            f"insert into {staged.table} (mark, {names}) select 7, {names} from {staged.table}".encode()
+        )
+        return staged
+
+    monkeypatch.setattr(staging, "stage", stage)
+    done = target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]))
+    assert (done.inserted, done.updated) == (2, 0)
+    one = {"id": 1, "v": "x"}
+    assert target.apply(batch_of(spark, KEYLESS, [(1, "I", one), (2, "I", one)])).inserted == 2
+    done = target.apply(batch_of(spark, KEYLESS, [(3, "D", one), (4, "I", {"id": 2, "v": None})]))
+    assert (done.inserted, done.deleted, done.missing) == (1, 1, 0)
+
+
+def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:
+    target = PostgresTarget(spark, database, task="test")
+    tables = [replace(RELATION, name=f"t{n}") for n in range(2)]
+
+    def follow(relation: Relation) -> int:
+        for k in range(4):
+            rows = [(10 * k + n, "U", image(n, f"w{k}")) for n in range(1, 9)]
+            target.apply(batch_of(spark, relation, rows))
+        return target.progress(relation.table)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(follow, tables)) == [38, 38]
+    for one in tables:
+        assert [r[1] for r in content(database, one.table)] == ["w3"] * 8
+
+
+def test_two_processes_cannot_apply_to_one_table(
+    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a pooler lost the lock of the session, the look inside the transaction still finds it out."""
+    target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
+    real = PostgresTarget._stage
+
+    def stage(self: PostgresTarget, job: Any) -> Any:
+        staged = real(self, job)
+        with psycopg.connect(database) as other:
+            other.execute("update tailrace.tailrace_progress set upto = 7")
+        return staged
+
+    monkeypatch.setattr(PostgresTarget, "_stage", stage)
+    with pytest.raises(ApplyError, match="another process"):
+        target.apply(batch_of(spark, RELATION, [(9, "I", image(2, "b"))]))
+    assert len(content(database, RELATION.table)) == 1
+
+
+def test_foreign_tables_are_left_alone(spark: SparkSession, database: str, target: PostgresTarget) -> None:
+    with psycopg.connect(database) as db:
+        db.execute("create schema shop; create table shop.item (id int)")
+    with pytest.raises(ApplyError, match="did not make it"):
+        target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
+    beside = PostgresTarget(spark, f"{database}&schema=lake", task="test")
+    beside.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
+    assert content(database, "lake.item") == [(1, "a", Decimal("1.50"))]
+
+
+def test_names(spark: SparkSession, database: str, target: PostgresTarget) -> None:
+    odd = Relation(7, 'Sh"op', "100% of `it`", "d", (ID, Column("a b.c%s\"`'", 2, "text", "text", "string")))
+    rows = [(1, "I", {"id": 1, odd.columns[1].name: "x"}), (2, "U", {"id": 1, odd.columns[1].name: "y"})]
+    assert target.apply(batch_of(spark, odd, rows)).inserted == 1
+    with psycopg.connect(database) as db:
+        assert db.execute(f"select * from {target.path(odd.table)}").fetchall() == [(1, "y")]
+    long = RELATION.with_columns([ID, replace(V, name="x" * 64)])
+    with pytest.raises(ConfigError, match="63 bytes"):
+        target.apply(batch_of(spark, replace(long, name="other"), [(1, "I", {"id": 1})]))
+
+
+def test_layouts_where_names_and_keys_change(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    a, b = Column("a", 2, "integer", "int4", "int"), Column("b", 3, "integer", "int4", "int")
+    start = Relation(1, "s", "t", "d", (ID, a, b))
+    target.apply(batch_of(spark, start, [(1, "I", {"id": 1, "a": 10, "b": 20})]))
+    swapped = start.with_columns([ID, replace(a, name="b"), replace(b, name="a")])
+    for _ in range(2):
+        target.alter("s.t", start, swapped)
+        assert content(database, "s.t", "id, a, b") == [(1, 20, 10)]
+    again = swapped.with_columns([ID, replace(a, name="b"), replace(b, name="a", attnum=4, missing="5")])
+    target.alter("s.t", swapped, again)
+    assert content(database, "s.t", "id, a, b") == [(1, 5, 10)]
+    rekeyed = again.with_columns([replace(ID, key=False), replace(a, name="b", key=True), again.columns[2]])
+    target.alter("s.t", again, rekeyed)
+    done = target.apply(batch_of(spark, rekeyed, [(2, "U", {"id": None, "b": 10, "a": 6})]))
+    assert (done.updated, content(database, "s.t", "id, a, b")) == (1, [(None, 6, 10)])
+    bag = rekeyed.with_columns([replace(c, key=False) for c in rekeyed.columns])
+    target.alter("s.t", rekeyed, bag)
+    done = target.apply(batch_of(spark, bag, [(3, "D", {"id": None, "b": 10, "a": 6})]))
+    assert (done.deleted, content(database, "s.t")) == (1, [])
+    with pytest.raises(ApplyError, match="another layout"):
+        target.apply(batch_of(spark, start, [(9, "I", {"id": 1, "a": 10, "b": 20})]))
+
+
+TYPES = {
+    "boolean": [True, False],
+    "tinyint": [-128, 127],
+    "smallint": [-(2**15), 2**15 - 1],
+    "int": [-(2**31), 2**31 - 1],
+    "bigint": [-(2**63), 2**63 - 1],
+    "float": [math.nan, math.inf, -math.inf, -0.0, 3.4028234663852886e38, 1e-45],
+    "double": [math.nan, math.inf, -math.inf, -0.0, 1.7976931348623157e308, 5e-324],
+    "decimal(38,0)": [Decimal(10**38 - 1), Decimal(1 - 10**38), Decimal(0)],
+    "decimal(38,38)": [Decimal("0." + "9" * 38), Decimal("-0." + "0" * 37 + "1")],
+    "decimal(12,2)": [Decimal("9999999999.99"), Decimal("-0.01"), Decimal("100.00")],
+    "decimal(5,5)": [Decimal("0.00001"), Decimal("-0.99999")],
+    "string": [
+        "",
+        "\\N",
+        "NULL",
+        'a"b,\t\n\r\\.',
+        "{1,NULL,3}",
+        "é\U0001f600\ufeff",
+        "\x01\x7f",
+        "x" * 70_000,
+    ],
+    "binary": [b"", bytes(range(256)), b"\\x00"],
+    "date": [-2_451_545 + 10_957 - 0, 2_932_896, 0, -719_162, 10_957 + 2_145_031_948],
+    "timestamp_ntz": [
+        0,
+        253_402_300_799_999_999,
+        -62_135_596_800_000_000,
+        -210_863_520_000_000_000,
+        2**63 - 1 - 10**14,
+    ],
+    "timestamp": [1, 253_402_300_799_999_999, -62_135_596_800_000_001, 9_224_318_015_999_999_999 - 10**15],
+}
+"""Extreme values of each lake type; dates as days, times as microseconds since 1970."""
+
+
+def typed_batch(spark: SparkSession, columns: dict[str, list[Any]], kinds: dict[str, str]) -> TableBatch:
+    """Inserts of whole columns."""
+    size = len(next(iter(columns.values())))
+    data = [Column("id", 1, "integer", "int4", "int", key=True)]
+    data += [Column(n, k, kind, kind, kind) for k, (n, kind) in enumerate(kinds.items(), 2)]
+    relation = Relation(5, "x", "types", "d", tuple(data))
+    schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
+    arrays: list[Any] = []
+    for name in HEADERS:
+        known = {
+            "change_seq": [sequence.make(2026010100000000, k + 1) for k in range(size)],
+            "change_oper": ["I"] * size,
+        }
+        arrays.append(pa.array(known.get(name, [None] * size), schema.field(PREFIX + name).type))
+    arrays.append(pa.array(range(size), pa.int32()))
+    for name, kind in kinds.items():
+        type_ = schema.field(name).type
+        if kind.startswith(("date", "timestamp")):
+            raw = pa.int32() if kind == "date" else pa.int64()
+            arrays.append(pa.array(columns[name], raw).cast(type_))
+        else:
+            arrays.append(pa.array(columns[name], type_))
+    df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+    table = ChangeTable(df, ["id"], relation.key and [c.name for c in relation.columns])
+    return TableBatch(relation.table, relation, table, size, {"I": size})
+
+
+def test_extreme_values_of_each_type(spark: SparkSession, database: str, target: PostgresTarget) -> None:
+    size = max(map(len, TYPES.values())) + 1
+    columns = {f"c{k}": [*v, *[None] * (size - len(v))] for k, v in enumerate(TYPES.values())}
+    kinds = {f"c{k}": kind for k, kind in enumerate(TYPES)}
+    done = target.apply(typed_batch(spark, columns, kinds))
+    assert (done.inserted, target.size("x.types").files) == (size, 1)
+    shown = []
+    for name, kind in kinds.items():
+        if kind == "date":
+            shown.append(f"{name} - date '1970-01-01'")
+        elif kind in {"timestamp_ntz", "timestamp"}:
+            shown.append(f"(extract(epoch from {name}) * 1000000)::bigint")
+        else:
+            shown.append(name)
+    with psycopg.connect(database) as db:
+        found = db.execute(f"select {', '.join(shown)} from x.types order by id").fetchall()
+    for k, (kind, want) in enumerate(zip(TYPES, columns.values(), strict=True)):
+        have = [row[k] for row in found]
+        assert repr(have) == repr([float(v) if kind == "float" and v is not None else v for v in want]), kind
+
+
+def test_values_that_postgresql_cannot_hold(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    bad = {"string": "a\0b", "date": -(2**31) + 1, "timestamp_ntz": -(2**63) + 1}
+    for kind, value in bad.items():
+        with pytest.raises(ApplyError, match=r"U\+0000|out of range"):
+            target.apply(typed_batch(spark, {"c": ["x" if kind == "string" else 0, value]}, {"c": kind}))
+        with psycopg.connect(database) as db:
+            db.execute("drop table x.types")
+    assert target.progress("x.types") == -1
+
+
+def test_100_000_changes_in_bulk(
+    spark: SparkSession, database: str, target: PostgresTarget, capsys: Any
+) -> None:
+    """Half of them updates, a tenth deletes, the rest inserts, over 200,000 rows; beside single upserts."""
+    from pyspark.sql import functions as F
+
+    def changes(first: int, count: int, keys: str, oper: str) -> ChangeTable:
+        seq = F.concat(F.lit("2026010100000000"), F.lpad((F.col("id") + first).cast("string"), 19, "0"))
+        df = spark.range(count).select(
+            seq.alias("header__change_seq"),
+            F.expr(oper).alias("header__change_oper"),
+            F.expr(f"cast({keys} as int)").alias("id"),
+            F.concat(F.lit("word "), F.col("id").cast("string")).alias("v"),
+            F.expr("cast(id % 1000 as decimal(12,2))").alias("Wide_Word"),
+        )
+        return ChangeTable(df, ["id"], ["id", "v", "Wide_Word"])
+
+    load = changes(1, 200_000, "id", "'I'")
+    target.apply(TableBatch(RELATION.table, RELATION, load, 200_000, {"I": 200_000}))
+    oper = "case when id % 10 < 5 then 'U' when id % 10 = 5 then 'D' else 'I' end"
+    keys = "case when id % 10 < 6 then id * 2 else 200000 + id end"
+    more = changes(200_001, 100_000, keys, oper)
+    counts = {"I": 40_000, "U": 50_000, "D": 10_000}
+    done = target.apply(TableBatch(RELATION.table, RELATION, more, 300_000, counts))
+    assert (done.inserted, done.updated, done.deleted) == (40_000, 50_000, 10_000)
+    with psycopg.connect(database) as db:
+        row = db.execute(
+            "select count(*), count(*) filter (where v = 'word ' || id / 2) from shop.item"
+        ).fetchone()
+    assert row is not None and row[0] == 230_000
+    single = singles(database, 20_000)
+    with capsys.disabled():
+        print(json.dumps({"bulk_s": round(done.seconds, 2), "executemany_s_for_20000": round(single, 2)}))
+    assert done.seconds < 60
+
+
+def singles(database: str, count: int) -> float:
+    """Seconds for that many upserts one by one, in one transaction, by psycopg's executemany."""
+    upsert = (
+        'insert into shop.item (id, v, "Wide_Word") values (%s, %s, %s)'
+        ' on conflict (id) do update set v = excluded.v, "Wide_Word" = excluded."Wide_Word"'
+    )
+    began = time.monotonic()
+    with psycopg.connect(database) as db, db.cursor() as cursor:
+        cursor.executemany(upsert, [(k * 2, f"w {k}", Decimal(k)) for k in range(count)])
+    return time.monotonic() - began
+
+
+def test_null_becomes_absent_only_when_the_mask_says_so(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
+    target.apply(batch_of(spark, RELATION, rows))
+    more = [
+        (3, "U", {"id": 1, "v": None}),
+        (4, "U", {"id": 2, "Wide_Word": None}),
+        (5, "U", {"id": 3, "v": "n"}),
+    ]
+    done = target.apply(batch_of(spark, RELATION, more))
+    assert (done.inserted, done.updated) == (1, 2)
+    assert content(database, RELATION.table) == [
+        (1, None, Decimal("1.50")), (2, "b", None), (3, "n", None),
+    ]  # fmt: skip
