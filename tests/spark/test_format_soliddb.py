@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from tailrace import formats, mask
 from tailrace.change import PREFIX
-from tailrace.formats import checks, files, shape
+from tailrace.formats import checks, files, shape, soliddb_log, soliddb_place
 from tailrace.formats.base import Options, Read
 from tailrace.formats.soliddb_read import FIELDS, RECORDS, TABLES
 from tailrace.testing.changes import TABLE, Image, change_table, reasons
@@ -146,6 +147,37 @@ def test_what_the_sample_says(spark: SparkSession) -> None:
     assert hired == ["2024-02-29 10:11:12"] * 2
     kinds = found[RECORDS].df.groupBy("RECID").count().collect()
     assert {r[0]: r[1] for r in kinds} == {4: 1, 6: 1, 7: 7, 9: 1, 12: 7, 13: 1}
+
+
+def test_statements(spark: SparkSession) -> None:
+    found = read(spark, sample()).changes[RECORDS]
+    said = soliddb_log.statements(found).orderBy("LOGADDR").drop("LOGADDR", "TRXID").collect()
+    assert [tuple(r) for r in said] == [
+        (None, 6, None, None, None, "ALTER TABLE ITEM ..."),
+        (ITEM, 13, 22, "alter table", "ITEM", None),
+    ]
+
+
+def test_addresses_in_spark_are_those_of_the_codec(spark: SparkSession) -> None:
+    seqs = [f"{n:035d}" for n in (0, 1, 2**32, 2**95 - 1, 2**95, 10**19, 10**34 + 7, 10**35 - 1)]
+    seqs += [f"{k * 37**k % 10**35:035d}" for k in range(40)]
+    own = [at(p, q) for p in (0, 1, 351, 2**63 - 1) for q in (0, 7, 2**32 - 1)]
+    df = spark.createDataFrame(
+        [(s, r) for s in seqs for r in soliddb_address.RANKS.values()], "s string, r int"
+    )
+    for length in soliddb_address.LENGTHS:
+        made = df.withColumn("a", soliddb_place.address_of(F.col("s"), F.col("r"), length))
+        made = made.withColumns(
+            {"back": soliddb_place.sequence_of(F.col("a")), "rank": soliddb_place.rank_of(F.col("a"))}
+        )
+        for row in made.collect():
+            assert bytes(row.a) == soliddb_address.make(row.s, row.r, length)
+            assert (row.back, row["rank"]) == (row.s, row.r)
+    there = spark.createDataFrame([(a,) for a in own], "a binary")
+    for row in there.select(
+        "a", soliddb_place.sequence_of(F.col("a")), soliddb_place.rank_of(F.col("a"))
+    ).collect():
+        assert row[1:] == (soliddb_address.sequence_of(bytes(row[0])), None)
 
 
 @pytest.mark.parametrize(

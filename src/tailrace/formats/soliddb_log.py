@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
+from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable
+from ..wire.soliddb_address import DDL as DDL_KINDS
 from ..wire.soliddb_address import LENGTHS, RANKS, ddl_body
 from ..wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE
 from .base import WHY, VendorColumn, VendorTable
@@ -181,3 +182,26 @@ def truncated_name() -> Column:
 def truncate_body(table: str) -> bytes:
     """DATA of a truncate record."""
     return ddl_body(TRUNCATE_TABLE, table)
+
+
+def statements(records: ChangeTable) -> DataFrame:
+    """What the DDL and SQL records among `_SYSTEM.SYS_LOG` say (spec/soliddb.md §5.2): place, `LOGRECID`,
+    what that did (`operation`), the object's `name`, and the `sql` text of SQL records."""
+    from pyspark.sql import functions as F
+
+    head, text = F.hex(F.substring("DATA", 1, 4)), F.expr("substring(DATA, 5)").cast("string")
+    swapped = F.concat(*[F.substring(head, n, 2) for n in (7, 5, 3, 1)])
+    first, last = (F.conv(x, 16, 10).cast("bigint") for x in (head, swapped))
+    ddl = F.col("RECID") == DDL
+    known = F.create_map(*[F.lit(x) for pair in DDL_KINDS.items() for x in pair])
+    kind = F.when(~first.isin(*DDL_KINDS) & last.isin(*DDL_KINDS), last).otherwise(first)
+    plain = F.regexp_replace(F.when(ddl, text).otherwise(F.col("DATA").cast("string")), "\\x00+$", "")
+    return (
+        records.df.filter(F.col("RECID").isin(DDL, SQL))
+        .withColumns({"LOGRECID": F.when(ddl, kind), "_text": F.replace(plain, F.lit("\0"), F.lit("."))})
+        .select(
+            "LOGADDR", "TRXID", "RELID", "RECID", "LOGRECID",
+            F.element_at(known, F.col("LOGRECID")).alias("operation"),
+            F.when(ddl, F.col("_text")).alias("name"), F.when(~ddl, F.col("_text")).alias("sql"),
+        )
+    )  # fmt: skip

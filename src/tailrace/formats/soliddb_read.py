@@ -7,6 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ..change import INSERT, OPERATIONS, ChangeTable
+from ..sequence import WIDTH
 from .base import FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from .shape import also, canonical, conform, quoted
 from .soliddb_changes import is_made, table_changes, truncates
@@ -25,7 +26,6 @@ from .soliddb_log import (
     is_skipped,
 )  # fmt: skip
 from .soliddb_options import SolidOptions
-from .soliddb_place import sequence_of
 from .soliddb_tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Layout, Row, layouts, made_up, same, union
 
 if TYPE_CHECKING:
@@ -174,15 +174,17 @@ def _vendor(df: DataFrame) -> list[str]:
 
 def _system(df: DataFrame, kind: VendorTable, name: str, which: Column | None) -> ChangeTable:
     """A system table, or records, as a change table of inserts with the vendor's own columns."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    columns = [c.name for c in kind.columns]
     if which is not None:
-        df = df.withColumn("_which", which).filter("_which")
-        seq = F.col(SEQ)
+        df, seq = df.withColumn("_which", which).filter("_which"), F.col(SEQ)
     else:
-        seq = F.coalesce(sequence_of(F.col(FROM)), F.lit("0" * 35))
+        # Rows of a layout hold from the same place on: what orders them is only that none comes twice.
+        order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
+        seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
     raw = F.to_json(F.struct(*[c.name for c in kind.columns]))
     df = df.withColumn(RAW, F.coalesce(F.col(RAW), raw))
     headers = {"change_seq": seq, "change_oper": F.lit(INSERT), "operation": F.lit(OPERATIONS[INSERT])}
-    columns = [c.name for c in kind.columns]
     return canonical(df, headers, {c: F.col(quoted(c)) for c in columns}, key=[], name=name)
