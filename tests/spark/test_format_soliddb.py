@@ -55,7 +55,9 @@ class TestSolidDB(FormatConformance):
                     "DATA ends in column 3", "bytes left over behind the last column",
                     "PRICE is no DFLOAT of type decimal(10,2)", "column 2 refers to a blob outside DATA",
                     f"before image without its update: change {seq(at(97, 5000))}",
-                    *[f"comes twice: change {seq(at(98, 5000))} I"] * 2,
+                    f"before image without its update: change {seq(at(98, 56))}",
+                    "before image of another row than the update's",
+                    *[f"comes twice: change {seq(at(99, 5000))} I"] * 2,
                     "its transaction has no COMMIT, though its TRXID begins again",
                 ]
             ),
@@ -77,7 +79,7 @@ class TestSolidDB(FormatConformance):
 
 def hostile() -> Log:
     """One bad record in each transaction, a good one beside it."""
-    good = item(1, "a", "1.5", None)
+    good, other = item(1, "a", "1.5", None), item(2, "a", "1.5", None)
     log = Log()
     log.position = 10
     for record in (
@@ -98,7 +100,8 @@ def hostile() -> Log:
         log.transaction((1, good, ITEM), record)
     log.position = 96
     log.transaction((5, good, ITEM, {"LOGADDR": at(97, 5000)}))
-    twice = {"LOGADDR": at(98, 5000)}
+    log.transaction((5, good, ITEM), (5, other, ITEM), (3, good, ITEM), (3, other, ITEM))
+    twice = {"LOGADDR": at(99, 5000)}
     log.transaction((1, good, ITEM, twice), (1, good, ITEM, twice))
     log.transaction((1, good, ITEM), commit=False, TRXID=7)
     log.transaction((1, good, ITEM), TRXID=7)

@@ -132,6 +132,12 @@ def paired(log: DataFrame, key: Sequence[str]) -> DataFrame:
         differ = ~other["key"].eqNullSafe(F.col("_self.key"))
         moved = F.coalesce(F.col("_strict") & clean & differ, F.lit(False))
     update = (recid == REC_BEFORE) & (F.col("_next.RECID") == REC_UPDATE)
+    if key:  # updates never change it
+        same = F.col("_next.key").eqNullSafe(F.col("_self.key")) | F.col("_made") | F.col("_next.bad")
+        log = also(
+            log, (update & ~same & F.col(WHY).isNull(), "before image of another row than the update's")
+        )
+        update &= same
     by_rank, by_recid = (
         F.create_map(*[F.lit(x) for p in m.items() for x in p]) for m in (_RANK_OPERS, OPERS)
     )

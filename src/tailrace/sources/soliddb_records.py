@@ -22,6 +22,8 @@ from .soliddb_catalog import fields
 Ints = npt.NDArray[np.int64]
 BEFORE, SQL, EMPTY = 5, 6, 0
 CAPTURE_OFF = 0x40
+ALTERS = (22, 45, 47)
+"""LOGRECIDs after which a table's columns may be others: alter, create, rename."""
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
@@ -117,9 +119,9 @@ class _Batch:
             if kind == TRUNCATE:
                 self.truncates[row] = not (self.off[self.of[row]] and state.policy == "skip-all")
                 self.relid[row] = relid
-            else:
+            elif kind in ALTERS:
                 newest = state.layout(relid)
-                if newest != state.known.get(relid):
+                if newest.columns and newest != state.known.get(relid):  # none: dropped since
                     state.known[relid] = newest
                     found.setdefault(relid, []).append((row, newest))
                     self.relations.append((row, newest))
