@@ -99,7 +99,7 @@ class _Batch:
         statement = np.stack([self.of, self.stmt, self.relid])
         _, which = np.unique(statement, axis=1, return_inverse=True)
         which = which.reshape(-1)
-        return np.isin(which, which[self.recid == INSERT])
+        return np.asarray(np.isin(which, which[self.recid == INSERT]), np.bool_)
 
     def _layouts(self, wanted: npt.NDArray[np.bool_]) -> dict[int, list[tuple[int, Relation]]]:
         """Per table the layouts in force, each with its first row. A table's DDL asks the server again."""
@@ -172,9 +172,9 @@ class _Batch:
             place = np.full(len(self.recid), -1, np.int64)
             place[np.concatenate(order)] = np.arange(sum(map(len, order)))
             self.made = pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
-        kept = wanted.copy()
+        kept: npt.NDArray[np.bool_] = wanted.copy()
         kept[rows[kinds == BEFORE]] = False
-        return kept & ~self.joined
+        return np.asarray(kept & ~self.joined, np.bool_)
 
     def _encoded(self, relation: Relation, mine: Ints, old: Ints) -> list[tuple[Ints, pa.Array]]:
         """(rows, messages) of one layout's inserts, deletes, updates with and without before image."""
@@ -205,7 +205,7 @@ class _Batch:
         """The rows of the new images of `mine`. Inserts and deletes of one statement that strictly alternate,
         with different keys, are key changes: their second row becomes the update, `old` its old image's row.
         A transaction that goes on in another chunk is left as it is: what belongs together is not known."""
-        new = mine.copy()
+        new: Ints = mine.copy()
         at = np.flatnonzero(np.isin(self.recid[mine], (INSERT, DELETE)) & self.whole[mine])
         if not key or len(at) < 2:
             return new
@@ -252,4 +252,4 @@ class _Batch:
 
 
 def _ints(values: Sequence[int | None]) -> Ints:
-    return np.array([0 if v is None else v for v in values], np.int64)
+    return np.asarray([0 if v is None else v for v in values], np.int64)

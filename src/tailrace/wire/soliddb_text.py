@@ -131,7 +131,7 @@ def _offsets(raw: pa.Array, counts: npt.NDArray[np.generic]) -> npt.NDArray[np.i
     if not len(starts):
         return np.zeros(1, np.int32)
     sums = np.concatenate([[0], np.cumsum(counts)])
-    return sums[np.append(starts, ends[-1]) - starts[0]].astype(np.int32)
+    return np.asarray(sums[np.append(starts, ends[-1]) - starts[0]], np.int32)
 
 
 def _array(content: Bytes, offsets: npt.NDArray[np.int32], like: pa.Array) -> pa.Array:
