@@ -20,7 +20,7 @@ def main(out: str) -> None:
     log = convert.load(spark, source)["ir_keylog"]
     print("flagged at the destination, and who changed rows:")
     log.filter(sqdr_flags.unexpected()).select("action_taken", "before_key", "result_row_count").show()
-    log.filter("run_id = 501").select(sqdr_detail.detail(log.change_row_log_detail)).show(2, truncate=False)
+    log.select(sqdr_detail.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
     read = convert.read(spark, source)
     items = read.changes["SHOP.ITEM"]
     items.df.filter("_why IS NOT NULL").select("_why").show(truncate=False)
