@@ -11,7 +11,6 @@ import atexit
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -111,8 +110,6 @@ def local_settings(master: str) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
-        # Over TCP, the end of a task's rows often comes 40 ms late (Nagle's algorithm, delayed ACKs).
-        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
         # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": (_scratch() / "warehouse").as_uri(),
