@@ -148,16 +148,20 @@ def commit(
     schema: pa.Schema | None = None,
     overwrite: bool = False,
     info: Mapping[str, str] | None = None,
+    only_after: int | None = None,
 ) -> int | None:
     """Commits parts together with progress; the table must exist.
 
     Gives the new version, or None when every app id of `progress` has already come this far (a replay).
     With `overwrite` the parts become the whole table, with `schema` when given. A concurrent writer
-    (maintenance, another app id) makes it try again from the table's newest version.
+    (maintenance, another app id) makes it try again from the table's newest version; with `only_after` it
+    gives None then, and commits on that version or not at all.
     """
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
     properties = CommitProperties(
-        app_transactions=[Transaction(k, v) for k, v in progress.items()], custom_metadata=dict(info or {})
+        app_transactions=[Transaction(k, v) for k, v in progress.items()],
+        custom_metadata=dict(info or {}),
+        max_commit_retries=None if only_after is None else 0,
     )
 
     def once() -> int | None:
@@ -166,6 +170,8 @@ def commit(
         if progress and all(
             r is not None and r >= v for r, v in zip(reached, progress.values(), strict=True)
         ):
+            return None
+        if only_after is not None and delta.version() != only_after:
             return None
         if overwrite and schema is not None:
             _need_features(delta, schema)

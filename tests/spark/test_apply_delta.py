@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -24,10 +24,17 @@ pytestmark = pytest.mark.spark
 
 class _Delta(TargetConformance):
     limit: int
+    rewrite_share = 0
 
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", local_limit_bytes=self.limit)
+        return DeltaTarget(
+            spark,
+            str(tmp_path / "targets"),
+            app_id="test",
+            local_limit_bytes=self.limit,
+            rewrite_share=self.rewrite_share,
+        )
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, DeltaTarget)
@@ -83,3 +90,39 @@ class TestDistributed(_Delta):
         assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "replace_keys"
         assert self.run(spark, filled, (5, "U", {"id": 1, "Wide_Word": 2})).plan == "merge"
         assert filled.size(self.relation.table).vectors
+
+
+class TestRewritten(_Delta):
+    limit = 0
+    rewrite_share = 1 << 40
+
+    def test_plan(self, spark: SparkSession, filled: Target) -> None:
+        done = self.run(
+            spark, filled, (4, "D", {"id": 1}), (5, "U", {"id": 2, "Wide_Word": 2}), (6, "D", {"id": 8})
+        )
+        assert (done.plan, done.inserted, done.updated, done.deleted) == ("rewrite", 0, 1, 1)
+        assert not filled.size(self.relation.table).vectors
+        self.same(spark, filled, (2, "b", 2), (3, "c", 1.5))
+
+    def test_after_deletion_vectors(self, spark: SparkSession, filled: Target) -> None:
+        self.run(spark, filled, (4, "U", image(1, "A")))  # replace_keys gives the table vectors
+        assert self.run(spark, filled, (5, "D", {"id": 1})).plan == "rewrite"
+        self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5))
+
+    def test_another_writer_in_between_is_not_written_over(
+        self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert isinstance(filled, DeltaTarget)
+        path, write, calls = filled.path(self.relation.table), delta.write_whole, []
+
+        def beside(*given: Any) -> Any:
+            done = write(*given)
+            if not calls:
+                spark.sql(f"INSERT INTO delta.`{path}` VALUES (70, 'theirs', 1.5)")
+            calls.append(1)
+            return done
+
+        monkeypatch.setattr(delta, "write_whole", beside)
+        self.run(spark, filled, (4, "D", {"id": 1}))
+        self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
+        assert len(calls) == 2

@@ -105,12 +105,14 @@ def held(df: Any, relation: Relation) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["absent", "full"])
-@pytest.mark.parametrize("limit", [1 << 30, 0], ids=["task_local", "distributed"])
+@pytest.mark.parametrize(
+    ("limit", "share"), [(1 << 30, 0), (0, 0), (0, 1 << 40)], ids=["task_local", "distributed", "rewritten"]
+)
 def test_any_history_ends_in_the_models_state(
-    spark: SparkSession, tmp_path: Path, full: bool, limit: int
+    spark: SparkSession, tmp_path: Path, full: bool, limit: int, share: int
 ) -> None:
     seed = random.randrange(10**6)
-    target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit)
+    target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=share)
     target.alter(RELATION.table, RELATION, RELATION)
     path = target.path(RELATION.table)
     for number, (images, want) in enumerate(histories(seed, full)):

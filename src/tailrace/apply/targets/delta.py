@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ... import lake
 from ...change import Relation
-from ...errors import TailraceError, from_spark
+from ...errors import ApplyError, TailraceError, from_spark
 from ...laketypes import schema_of, spark_type
 from .. import bag
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
@@ -22,11 +22,13 @@ from . import delta_layout, delta_spark
 from .base import Outcome
 from .delta_local import LEAST_MEMORY, NET, MergeTask, PartTask, info, merge_local, write_parts
 from .delta_rewrite import is_plain
+from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_ATTEMPTS = 3
 PRUNED_FILES = 16
 """From so many files on, a MERGE is told the batch's range of keys: finding it costs a job of its own."""
 
@@ -53,6 +55,7 @@ class DeltaTarget:
             vectors and distributed plans, for good.
         merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
             Spark. None: no limit.
+        rewrite_share: see `Limits`.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class DeltaTarget:
         app_id: str,
         local_limit_bytes: int = Limits.local_bytes,
         merge_memory_bytes: int | None = 1 << 30,
+        rewrite_share: int = Limits.rewrite_share,
     ) -> None:
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
-        self._limits = Limits(local_limit_bytes)
+        self._limits = Limits(local_limit_bytes, rewrite_share)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._beside: dict[str, SparkSession] = {}
@@ -142,9 +146,11 @@ class DeltaTarget:
             return self._task_local(job) if is_plain(table) else self._distributed(job, "merge")
         if plan in ("append", "replace_all", "bag"):
             return self._parts(job, plan)
+        if plan == "rewrite" and is_plain(table, whole=True):
+            return self._whole(job)
         if not size.vectors and not awkward(batch.relation):
             delta_spark.enable_vectors(self._spark, path)
-        return self._distributed(job, plan)
+        return self._distributed(job, "merge" if plan == "rewrite" else plan)
 
     def _fold(self, job: _Job, *, fresh: bool = False) -> Folded:
         """`fresh`: the target has no rows that could give absent columns."""
@@ -193,6 +199,31 @@ class DeltaTarget:
             return Outcome(version=job.table.version())
         return replace(done, deleted=deleted, version=version, plan=plan)
 
+    def _whole(self, job: _Job) -> Outcome:
+        """The plan `rewrite`. Somebody else's commit in between would be written over: then it starts
+        again."""
+        for _ in range(_ATTEMPTS):
+            table = DeltaTable(job.path)
+            folded = self._fold(job)
+            size = sum(_actions(table)["size_bytes"].to_pylist())
+            there = delta_spark.rows_of(self._spark, job.path, table)
+            df = joined(there, folded, job.made.key, job.made.columns, size)
+            files, counts = write_whole(df, WholeTask(job.path, job.schema))
+            progress = {self._app: job.batch.upto}
+            version = lake.commit(
+                job.path, files, progress=progress, overwrite=True, schema=job.schema,
+                info=info(plan="rewrite"), only_after=table.version(),
+            )  # fmt: skip
+            if version is not None:
+                return Outcome(**counts, version=version, plan="rewrite")
+            if lake.progress(job.path, self._app) >= job.batch.upto:
+                return Outcome(version=table.version())
+        raise ApplyError(
+            "other writers commit to the target faster than it is written anew",
+            where=job.path,
+            hint="let nobody else write to it, or raise `apply.local_limit`",
+        )
+
     def _distributed(self, job: _Job, plan: str, folded: Folded | None = None) -> Outcome:
         folded = folded or self._fold(job)
         relation, upto = job.batch.relation, job.batch.upto
@@ -217,7 +248,7 @@ def _actions(table: DeltaTable) -> pa.Table:
 
 def _size(table: DeltaTable) -> Size:
     sizes = _actions(table)["size_bytes"].to_pylist()
-    return Size(sum(sizes), len(sizes), delta_spark.has_vectors(table))
+    return Size(sum(sizes), len(sizes), delta_spark.has_vectors(table), _rows(table))
 
 
 def _rows(table: DeltaTable) -> int:

@@ -7,7 +7,7 @@ only, and run in executor processes that have no session.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ LEAST_MEMORY = 64 << 20
 HAVE, NET = "header__have", "header__net"
 
 
-def _result(**values: Any) -> pa.RecordBatch:
+def result(**values: Any) -> pa.RecordBatch:
+    """One row of `RESULT`."""
     row = {n: values.get(n, None if n == "file" else 0) for n in _NAMES}
     kinds = [pa.string() if n == "file" else pa.int64() for n in _NAMES]
     return pa.record_batch([pa.array([row[n]], k) for n, k in zip(_NAMES, kinds, strict=True)], list(_NAMES))
@@ -61,20 +62,18 @@ class MergeTask:
         wanted = pa.schema([*[pa.field(n, pa.string()) for n in extra], *self.schema])
         held, size = pa.Table.from_batches([], wanted), 0
         for batch in batches:
-            held = pa.concat_tables([held, pa.Table.from_batches([_typed(batch, wanted)])])
+            held = pa.concat_tables([held, pa.Table.from_batches([typed(batch, wanted)])])
             size += batch.nbytes
             if self.memory_bytes is not None and size > self.memory_bytes // 2:
                 held = self._source(held).folded()
                 size = held.nbytes
                 if size > self.memory_bytes // 4:
-                    yield _result(file=TOO_LARGE)
+                    yield result(file=TOO_LARGE)
                     return
         done = merge(
             self.path, self._source(held), self.app_id, self.upto, self.memory_bytes, info(plan="task_local")
         )
-        yield _result(
-            inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version
-        )
+        yield result(inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version)
 
     def _source(self, rows: pa.Table) -> Source:
         return Source.of(rows, self.key, self.schema, self.partial)
@@ -105,11 +104,14 @@ class PartTask:
             else:
                 rows = batch.filter(pc.not_equal(batch[OP], "D")) if OP in batch.schema.names else batch
                 inserted += rows.num_rows
-            part.write(_typed(rows, self.schema))
+            part.write(typed(rows, self.schema))
         added = part.close()
-        yield _result(
+        yield result(
             inserted=inserted, deleted=deleted, missing=missing, file=added.to_json() if added else None
         )
+
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,14 @@ class _Named:
     """Gives a task's batches their column names; on the way they have plain ones, because `mapInArrow` looks
     columns up by name and stumbles over dots and back quotes."""
 
-    task: MergeTask | PartTask
+    task: Task
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.task(b.rename_columns(list(self.names)) for b in batches)
 
 
-def _run(df: DataFrame, task: MergeTask | PartTask) -> list[Row]:
+def run(df: DataFrame, task: Task) -> list[Row]:
     """Runs a task on every partition; collects one row of results each."""
     plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
     return plain.mapInArrow(_Named(task, tuple(df.columns)), RESULT).collect()
@@ -133,7 +135,7 @@ def _run(df: DataFrame, task: MergeTask | PartTask) -> list[Row]:
 def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:
     """Runs the merge of changes as one Spark job of one task; None when it is too large for its memory,
     and nothing was written."""
-    found = _run(df.coalesce(1), task)
+    found = run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
         version = lake.commit(task.path, [], progress={task.app_id: task.upto})
         return Outcome(version=lake.version(task.path) if version is None else version, plan="task_local")
@@ -145,7 +147,7 @@ def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:
 
 def write_parts(df: DataFrame, task: PartTask) -> tuple[list[lake.AddedFile], Outcome]:
     """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
-    found = _run(df, task)
+    found = run(df, task)
     total = {n: sum(r[n] for r in found) for n in ("inserted", "deleted", "missing")}
     return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], Outcome(**total)
 
@@ -155,7 +157,7 @@ def info(**words: object) -> dict[str, str]:
     return {"tailrace": json.dumps(words)}
 
 
-def _typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The columns of a schema, in its types: Spark's differ in time zone names and text widths."""
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]

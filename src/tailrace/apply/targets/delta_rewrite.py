@@ -38,13 +38,15 @@ _MANY = 4 << 20
 _ATTEMPTS = 5
 
 
-def is_plain(table: DeltaTable) -> bool:
+def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
     """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
-    feed, constraints, deletion vectors) by which a writer has more to do."""
+    feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
+    then vectors do not matter."""
     protocol, partitions = table.protocol(), table.metadata().partition_columns
     if protocol.min_writer_version < 7:
         return protocol.min_writer_version <= 2 and not partitions
-    return set(protocol.writer_features or []) <= _PLAIN and not partitions
+    allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN
+    return set(protocol.writer_features or []) <= allowed and not partitions
 
 
 @dataclass(frozen=True)
