@@ -24,6 +24,7 @@ _LOCK_WAIT_S = 60
 _HINTS = {
     "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
     "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
+    "0A000": "take off what others made of the target (views, foreign keys), then apply again",
     "22001": "the target's column is narrower than the change's; let tailrace make the target's tables",
     "22003": "the target's column is narrower than the change's; let tailrace make the target's tables",
     "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string with `types`",
@@ -157,6 +158,7 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
                 hint="stop it, or SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
             ) from error
         made.execute("SET lock_timeout = 0")
+        made.execute("SET idle_session_timeout = 0")  # it waits while Spark works
         yield made
 
 

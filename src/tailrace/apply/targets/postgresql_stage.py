@@ -96,7 +96,8 @@ def stage(
     marks = tuple(r["mark"] for r in found if r["rows"])
     staged = Staged(table, marks, sum(r["rows"] for r in found), extra)
     if staged.rows >= _ANALYZE_ROWS:
-        on.execute(f"ANALYZE {table}".encode())
+        used = ["mark", *map(quoted, extra), *(f"c{i}" for i, c in enumerate(relation.columns) if c.key)]
+        on.execute(f"ANALYZE {table} ({', '.join(used)})".encode())
     return staged
 
 
