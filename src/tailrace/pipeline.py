@@ -26,6 +26,7 @@ from .control.policies import MEDIUM
 from .control.task import Task
 from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
+from .openedge_tables import OpenEdgeTables
 from .store import tracking
 from .store.writer import Store, StorePaths
 
@@ -58,6 +59,7 @@ class Pipeline:
             need_baseline=task.baseline.enabled,
         )
         self._maintenance = Maintenance(task, self._target)
+        self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
         self._seen = _Seen()
         self._failed: TailraceError | None = None
 
@@ -135,6 +137,8 @@ class Pipeline:
             if (stored := self._store.batch(records)) is not None:
                 self._applier.add(stored)
                 self._seen.stored(stored)
+            if self._openedge is not None:
+                self._openedge.catch_up()
 
     def _apply_batch(self, tracked: DataFrame, batch_id: int) -> None:
         with self._failing():

@@ -374,3 +374,16 @@ def test_sequences_of_any_form_are_written_by_rank(spark):
     numbers = made["a.CDC_b"].select("_Change-Sequence", "_Operation").collect()
     assert sorted(map(tuple, numbers)) == [(1, 1), (2, 3), (2, 4)]
     assert literal(read(made, OpenEdgeOptions()).changes["a.b"], headers=["change_seq"])[0][4] == ("LSN:001",)
+
+
+def test_without_their_policies_rows_get_a_new_one(spark):
+    ct = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
+    bare = ct.with_df(ct.df.withMetadata(HEX, {}))
+    (gap,) = [g for g in FORMAT.cannot if g.kind == "policies that are not there"]
+    assert ct.df.filter(gap.lost(ct)).count() == 0
+    assert bare.df.filter(gap.lost(bare)).count() == bare.df.count()
+    back = read(write({ct.name: bare}, OpenEdgeOptions()), OpenEdgeOptions()).changes["PUB.Customer"]
+    assert (reasons(back), back.key) == ([], ["CustNum"])
+    headers = ["recid", "native__Policy-Id", "native__Source-Table-Number"]
+    left = gap.erase(bare)
+    assert literal(back, headers=headers) == literal(left, headers=headers)

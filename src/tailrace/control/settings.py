@@ -181,6 +181,9 @@ class BaselineSettings(Settings):
 class StoreSettings(Settings):
     """From LOG to change tables and TRACKING."""
 
+    openedge: bool = False
+    """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
+    tables in the folder `openedge` of the task."""
     every: Seconds = 1.0
     """How often a batch begins; at once when the one before took longer."""
     max_bytes: Bytes = 512 << 20

@@ -113,6 +113,11 @@ class Task(Settings):
         return f"{self.home}/tracking"
 
     @property
+    def openedge_path(self) -> str:
+        """Folder of the tables in OpenEdge's layout (Delta)."""
+        return f"{self.home}/openedge"
+
+    @property
     def run_path(self) -> str:
         """Folder of the live state files and locks."""
         return f"{self.home}/run"

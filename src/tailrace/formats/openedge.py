@@ -16,14 +16,15 @@ from . import openedge_tables as tables_
 from .base import Format, Gap
 from .openedge_files import load, save
 from .openedge_functions import cdc_get_changed_columns, cdc_is_column_changed, register
-from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, ZONE
+from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
 from .openedge_kept import KEPT
+from .openedge_made import policy_id, table_number
 from .openedge_options import OpenEdgeOptions
 from .openedge_purge import purge
 from .openedge_read import read
 from .openedge_rebuild import rebuild
 from .openedge_write import transaction_number, write
-from .shape import quoted
+from .shape import any_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -110,6 +111,33 @@ def _part_erase(ct: ChangeTable) -> ChangeTable:
     )
 
 
+def _of_policy(ct: ChangeTable) -> dict[str, Column]:
+    """Headers that mean nothing without `Kept` -> what is written in their place."""
+    from pyspark.sql import functions as F
+
+    if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
+        return {}
+    made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT)}
+    made |= {
+        f"{NATIVE}_Policy-Id": F.lit(policy_id(ct.name)),
+        f"{NATIVE}_Source-Table-Number": F.lit(table_number(ct.name)),
+    }
+    return {h: value for n, value in made.items() if (h := ct.header(n)) in ct.df.columns}
+
+
+def _policy_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    return any_of(
+        F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v) for h, v in _of_policy(ct).items()
+    )
+
+
+def _policy_erase(ct: ChangeTable) -> ChangeTable:
+    made = {h: v.cast(ct.df.schema[h].dataType) for h, v in _of_policy(ct).items()}
+    return ct.with_df(ct.df.withColumns(made) if made else ct.df)
+
+
 GAPS = (
     Gap(
         "change_mask of inserts, deletes and before images",
@@ -128,6 +156,12 @@ GAPS = (
         "a partition's truncate names no rows, so truncates of other sources are written for the whole table",
         _part_lost,
         _part_erase,
+    ),
+    Gap(
+        "policies that are not there",
+        "rows that once came from OpenEdge get a new policy when the table's schema has lost their own",
+        _policy_lost,
+        _policy_erase,
     ),
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .. import mask
 from ..change import PREFIX, ChangeTable
 from ..errors import FormatError
+from .base import FILE, ROW
 from .openedge_kept import KEPT, Kept
 from .openedge_tables import CHANGE, TRACKING
 from .shape import find_columns, quoted
@@ -48,7 +49,8 @@ def positions_of(change_table: ChangeTableLike) -> dict[str, int]:
             )
         return dict(Kept.from_json(metadata[KEPT]).positions)
     meta = set(find_columns(change_table.columns, CHANGE, where="the first argument").values())
-    return {c: n for n, c in enumerate((c for c in change_table.columns if c not in meta), 1)}
+    aside = {*meta, FILE, ROW}
+    return {c: n for n, c in enumerate((c for c in change_table.columns if c not in aside), 1)}
 
 
 def cdc_get_changed_columns(change_table: ChangeTableLike, field_map: Column | str = FIELD_MAP) -> Column:

@@ -20,8 +20,8 @@ from .openedge_masks import with_bits
 from .openedge_options import OpenEdgeOptions
 from .openedge_policy import Source
 from .openedge_split import SPLIT
-from .openedge_tables import AFTER_UPDATE, BEFORE_UPDATE, GONE, OPER
-from .shape import as_type, canonical, data_start, reasons
+from .openedge_tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER
+from .shape import as_type, canonical, data_start, quoted, reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,6 +31,8 @@ NATIVES = {
     "_Misc": "string", "_Change-FieldMap": "binary",
 }  # fmt: skip
 """Tracking columns that travel as native headers, with types."""
+OF_POLICY = ("_Policy-Id", "_Source-Table-Number", "_Change-FieldMap")
+"""Those that mean nothing without the policies and schema rows they were written under."""
 GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
     NATIVE + "_Operation",
     NATIVE + "image_Tran-Id",
@@ -75,9 +77,7 @@ def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
     bad = [*_bad(of, options, code, oper), *bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
     for name in (FILE, ROW):
-        there = [
-            s[name] for s, have in ((F.col("_c"), of.images), (F.col("_t"), of.tracking)) if _has(have, name)
-        ]
+        there = [side(name) for side, df_ in ((_c, of.images), (_t, of.tracking)) if _has(df_, name)]
         if there:
             df = df.withColumn(name, F.coalesce(*there))
     headers = _headers(of, code, oper) | {
@@ -94,36 +94,41 @@ def _has(df: DataFrame | None, name: str) -> bool:
 
 
 def _t(name: str) -> Column:
+    """A column of the tracking row."""
     from pyspark.sql import functions as F
 
-    return F.col("_t").getField(name)
+    return F.col(quoted(f"_t:{name}"))
 
 
 def _c(name: str) -> Column:
+    """A column of the image."""
     from pyspark.sql import functions as F
 
-    return F.col("_c").getField(name)
+    return F.col(quoted(f"_c:{name}"))
+
+
+_THERE = ":there"
+"""Beside either row: true, NULL where there is none."""
 
 
 def _together(of: Image) -> DataFrame:
-    """Tracking row `_t` and image `_c` of each change side by side, NULL where there is none."""
+    """Tracking row `_t:…` and image `_c:…` of each change side by side, NULL where there is none.
+
+    Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
+    """
     from pyspark.sql import functions as F
 
-    from .shape import quoted
+    def named(df: DataFrame, side: str) -> DataFrame:
+        columns = [F.col(quoted(c)).alias(f"{side}:{c}") for c in df.columns]
+        return df.select(*columns, F.lit(True).alias(f"{side}:{_THERE}"))
 
-    def packed(df: DataFrame, name: str) -> DataFrame:
-        columns = [F.col(quoted(c)) for c in df.columns]
-        return df.select(F.col("_Change-Sequence").alias(f"{name}_seq"), F.struct(*columns).alias(name))
-
-    left = packed(of.tracking, "_t")
+    left = named(of.tracking, "_t")
     if of.images is None:
-        kinds = (
-            "struct<`_Operation`: int, `_Tran-Id`: int, `_Time-Stamp`: timestamp, `_Change-Sequence`: bigint,"
-        )
-        kinds += f"`_Column-Map`: binary, `{SPLIT}`: string, `{WHY}`: string, `{RAW}`: string>"
-        return left.withColumn("_c", F.lit(None).cast(kinds))
-    right = packed(of.images, "_c")
-    return left.join(right, F.col("_t_seq") == F.col("_c_seq"), "full_outer")
+        kinds = {c.name: c.type for c in CHANGE.columns} | {SPLIT: "string", WHY: "string", RAW: "string"}
+        nothing = {**kinds, _THERE: "boolean"}
+        return left.withColumns({f"_c:{c}": F.lit(None).cast(t) for c, t in nothing.items()})
+    right = named(of.images, "_c")
+    return left.join(right, _t("_Change-Sequence") == _c("_Change-Sequence"), "full_outer")
 
 
 def _values(
@@ -194,7 +199,7 @@ def _carried(of: Image, code: Column, changed: Column, where: Mapping[str, int])
     said = mask.move(_c("_Column-Map"), {p - 1: where[c] for c, p in source.positions.items()}, little=True)
     found = F.coalesce(said, F.when(code.isin(BEFORE_UPDATE, AFTER_UPDATE), sparse).otherwise(captured))
     whole = F.nullif(found, F.lit(bytearray(every)))
-    return F.when(F.col("_c").isNotNull(), whole).when(~code.isin(*GONE), F.unhex(F.lit("")))
+    return F.when(_c(_THERE).isNotNull(), whole).when(~code.isin(*GONE), F.unhex(F.lit("")))
 
 
 def _change_mask(
@@ -225,7 +230,7 @@ def _bad(
     """What is wrong with a change, seen from both of its rows."""
     from pyspark.sql import functions as F
 
-    tracked, imaged = F.col("_t").isNotNull(), F.col("_c").isNotNull()
+    tracked, imaged = _t(_THERE).isNotNull(), _c(_THERE).isNotNull()
     code_t, code_c = _t("_Operation"), _c("_Operation")
     number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
     text = F.coalesce(number.cast("string"), F.lit("?"))

@@ -40,8 +40,9 @@ def table_number(name: str) -> int:
     return zlib.crc32(name.encode()) >> 2 << 1
 
 
-def made_metadata(name: str, ct: ChangeTable) -> Kept:
-    """The metadata rows of a change table.
+def made_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
+    """The metadata rows of a change table captured at a level; level 0, and tables without columns, have
+    none.
 
     Raises:
         UnsupportedError: more key columns than OpenEdge has identifying fields.
@@ -57,20 +58,22 @@ def made_metadata(name: str, ct: ChangeTable) -> Kept:
     number = table_number(name)
     files = [_file(number, table, owner)]
     changes = f"CDC_{table}"
-    if ct.columns:
+    valued = bool(ct.columns) and level > 0
+    if valued:
         files.append(_file(number + 1, changes, owner))
     rows = {
-        POLICIES: [_policy(name, ct, number, owner, changes)],
-        FIELDS_OF: [_field_policy(name, ct, number, n) for n in range(len(ct.columns))],
+        POLICIES: [_policy(name, bool(ct.key), number, owner, changes, level if valued else 0)],
+        FIELDS_OF: [_field_policy(name, ct, number, n) for n in range(len(ct.columns)) if valued],
         FILES: files,
         FIELDS: [
             _field(ct, number + i, first + n, n)
             for i, first in enumerate((FIRST_FIELD, FIRST_USER_FIELD))
             for n in range(len(ct.columns))
+            if valued
         ],
     }
     given = {plain: f"PUB.{KNOWN[plain].name}" for plain in METADATA}
-    change_table = (f"{owner}.{changes}" if owner else changes) if ct.columns else None
+    change_table = (f"{owner}.{changes}" if owner else changes) if valued else None
     positions = {c: n for n, c in enumerate(ct.columns, 1)}
     return Kept(given, change_table, positions, rows, added=True)
 
@@ -79,20 +82,20 @@ def _file(number: int, name: str, owner: str) -> dict[str, Any]:
     return {"_File-Number": number, "_File-Name": name, "_Owner": owner or None, "Recid": number}
 
 
-def _policy(name: str, ct: ChangeTable, number: int, owner: str, changes: str) -> dict[str, Any]:
+def _policy(name: str, keyed: bool, number: int, owner: str, changes: str, level: int) -> dict[str, Any]:
     return {
         "_Policy-Id": policy_id(name),
         "_Policy-Name": name.replace(" ", "_")[:32],
         "_Policy-State": 0,
         "_Policy-Instance": 0,
         "_Source-File-Recid": number,
-        "_Change-Tablename": changes if ct.columns else None,
-        "_Object-Id": number + 1 if ct.columns else None,
-        "_Identifying-Fields": bool(ct.key),
-        "_Level": 3 if ct.columns else 0,
+        "_Change-Tablename": changes if level else None,
+        "_Object-Id": number + 1 if level else None,
+        "_Identifying-Fields": keyed and level > 0,
+        "_Level": level,
         "_Change-Table-Owner": owner or None,
         "_Encrypt-Policy": True,
-        "_First-User-Field": FIRST_USER_FIELD if ct.columns else None,
+        "_First-User-Field": FIRST_USER_FIELD if level else None,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ..errors import ConfigError
 from .base import Options
 
 
@@ -60,4 +61,21 @@ def parse_lists(text: str) -> dict[str, list[str]]:
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, _, said = part.partition("=")
         found[name.strip()] = [s.strip() for s in said.split(",") if s.strip()]
+    return found
+
+
+def parse_numbers(text: str) -> dict[str, int]:
+    """Numbers that users write about tables.
+
+    Raises:
+        ConfigError: one is no number.
+
+    >>> parse_numbers("PUB.Order=18")
+    {'PUB.Order': 18}
+    """
+    found = {}
+    for name, said in parse_lists(text).items():
+        if len(said) != 1 or not said[0].isdigit():
+            raise ConfigError(f"numbers: {name} has no number", hint="write PUB.Order=18; PUB.Line=19")
+        found[name] = int(said[0])
     return found

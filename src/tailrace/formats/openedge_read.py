@@ -14,7 +14,7 @@ from ..errors import FormatError
 from ..wire import cd_dump
 from .base import FILE, RAW, ROW, WHY, Read, Tables
 from .openedge_images import TIME_ZONE, Image, canonical_of
-from .openedge_options import OpenEdgeOptions, parse_lists
+from .openedge_options import OpenEdgeOptions, parse_lists, parse_numbers
 from .openedge_policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
 from .openedge_split import SPLIT, join_halves
 from .openedge_tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, knows
@@ -74,7 +74,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
         metadata,
         {n: _user_columns(df) for n, df in images.items()},
         keys=parse_lists(options.keys),
-        numbers={k: int(v[0]) for k, v in parse_lists(options.numbers).items()},
+        numbers=parse_numbers(options.numbers),
         dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
     )
     given = {p: n for p, n in plain.items() if p in KNOWN}

@@ -6,7 +6,7 @@ get a policy of level 3 each. Source: spec/openedge.md §1, §2, §3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from ..change import NATIVE, PREFIX, ChangeTable
 from ..errors import UnsupportedError
 from .base import VendorTable
 from .openedge_arrays import join_array
-from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, ZONE
+from .openedge_images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
 from .openedge_kept import KEPT, Kept
 from .openedge_made import made_metadata
 from .openedge_options import OpenEdgeOptions
@@ -26,7 +26,7 @@ from .openedge_tables import CHANGE, FIRST_USER_FIELD, KNOWN, TRACKING
 from .shape import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _TRACKING = "_cdc_change_tracking"
 _CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
@@ -79,13 +79,14 @@ def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[
     out: dict[str, list[DataFrame]] = {}
     for name, ct in changes.items():
         plan = plans[name]
-        df = _numbered(ct, options)
+        df = numbered(ct, options)
         given = plan.kept.tables.get(_TRACKING, f"PUB.{TRACKING.name}")
         out.setdefault(given, []).append(tracking_rows(ct.with_df(df), plan, options))
         if plan.kept.change_table is not None:
             out.setdefault(plan.kept.change_table, []).append(image_rows(ct.with_df(df), plan, options))
     made = {n: reduce(lambda a, b: a.unionByName(b, True), dfs) for n, dfs in out.items()}
-    return {**_metadata(next(iter(changes.values())).df, list(plans.values())), **made}
+    spark = next(iter(changes.values())).df.sparkSession
+    return {**metadata_tables(spark, list(plans.values())), **made}
 
 
 def plan_of(name: str, ct: ChangeTable) -> Plan:
@@ -102,7 +103,7 @@ def plan_of(name: str, ct: ChangeTable) -> Plan:
     return Plan(made_metadata(name, ct), made=True)
 
 
-def _numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
+def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
     """The rows with `_Change-Sequence`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -139,6 +140,8 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
     oper = F.col(ct.header("change_oper"))
     code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
     native = {name: _h(ct, NATIVE + name, kind) for name, kind in NATIVES.items()}
+    if plan.made:  # of policies, numbers and positions that are not here
+        native |= {n: F.lit(None).cast(NATIVES[n]) for n in OF_POLICY}
     places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
     moved = mask.move(_h(ct, "change_mask", "binary"), places, to_little=True)
     number = F.coalesce(native["_Source-Table-Number"], F.lit(plan.number).cast("int"))
@@ -196,7 +199,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
     rows = ct.df.filter(oper != "T")
     if not plan.made:
         rows = rows.filter(~F.coalesce(F.octet_length(carried) == 0, F.lit(False)))
-    if ct.header(CUT) not in ct.df.columns:
+    if plan.made or ct.header(CUT) not in ct.df.columns:
         return rows.select(*columns)
     physical = {c: _position(plan, ct, c) + plan.first - 1 for c in ct.columns}
     extents = {r["_Field-Name"]: r["_Extent"] for r in plan.kept.rows.get(FIELDS, ()) if r.get("_Extent")}
@@ -237,7 +240,7 @@ def _kind(table: VendorTable, name: str) -> str:
     return next(c.type for c in table.columns if c.name == name)
 
 
-def _metadata(any_df: DataFrame, plans: list[Plan]) -> dict[str, DataFrame]:
+def metadata_tables(spark: SparkSession, plans: Sequence[Plan]) -> dict[str, DataFrame]:
     """Policies and schema tables, each row once."""
     from pyspark.sql import functions as F
 
@@ -254,9 +257,6 @@ def _metadata(any_df: DataFrame, plans: list[Plan]) -> dict[str, DataFrame]:
             tuple(None if r.get(c.name) is None else str(r[c.name]) for c in columns) for r in rows.values()
         ]
         kinds = ", ".join(f"`{c.name}` string" for c in columns)
-        df = any_df.sparkSession.createDataFrame(texts, kinds)
+        df = spark.createDataFrame(texts, kinds)
         out[given] = df.select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in columns))
     return out
-
-
-__all__ = ["FIRST_USER_FIELD", "Plan", "image_rows", "plan_of", "tracking_rows", "write"]

@@ -1,0 +1,73 @@
+"""A task's tables in OpenEdge's layout: what they are read as is what the change tables hold, at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace import lake, log
+from tailrace.change import ChangeTable, Column
+from tailrace.control.task import Task, read
+from tailrace.formats import files
+from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
+from tailrace.openedge_tables import OpenEdgeTables
+from tailrace.pipeline import _store_paths
+from tailrace.sources.base import Chunk
+from tailrace.store.writer import Store
+from tailrace.testing.changes import literal, reasons
+
+from ..unit.messages import UNSENT, delete, insert, update
+from ..unit.test_log_and_store import ITEM, chunk
+
+pytestmark = pytest.mark.spark
+
+TEXT = "name: t\nsource: {url: 'postgresql://localhost/shop'}\nstore: {openedge: true}\npolicies: {shop.item: %d}"
+WIDER = ITEM.with_columns([*ITEM.columns, Column("note", 3, "text", "text", "string")])
+TRUNCATE = b"T\0\0\0\1\0\0\0\0\7"
+
+
+@pytest.mark.parametrize("level", [3, 1, 0])
+def test_they_are_read_as_what_was_stored(spark, tmp_path, level):
+    task = read(TEXT % level, tmp_path)
+    assert isinstance(task, Task)
+    writer = log.LogWriter(task.log_path, task.relations_path)
+    store, tables = Store(_store_paths(task)), OpenEdgeTables(task, spark)
+
+    def run(one: Chunk) -> None:
+        writer.add(one)
+        writer.commit()
+        store.batch(spark.read.format("delta").load(task.log_path))
+
+    run(chunk(100, b"B", insert(7, [1, "1"]), update(7, [2, UNSENT], key=[1, None]), b"C"))
+    first = tables.catch_up()
+    wide = chunk(200, b"B", insert(7, [5, None, "n"]), delete(7, key=[5, None, None]), TRUNCATE, b"C")
+    run(Chunk(wide.records, [(0, WIDER)], wide.complete, wide.position))
+    last = tables.catch_up()
+    assert (first, last, tables.catch_up()) == (4, 9, 9)
+    OpenEdgeTables(task, spark).catch_up()
+
+    found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
+    (got,) = found.changes.values()
+    assert (got.name, reasons(got)) == ("shop.item", [])
+    df = files.read(spark, Path(task.changes_path("shop.item")))
+    want = ChangeTable(df, ["id"], ["id", "n", "note"], name="shop.item")
+    if level == 3:
+        headers = ["change_seq", "operation", "timestamp"]
+        assert (got.key, got.columns) == (want.key, want.columns)
+        # What the columns of old rows are, OpenEdge's tables say row by row: `note` is absent in them.
+        rows = [[(*r[:3], r[4], r[5][:2]) for r in literal(ct, headers=headers)] for ct in (got, want)]
+        assert rows[0] == rows[1]
+        assert [r[3] for r in literal(got) if r[1] == "I"] == [("id", "n"), None]
+        return
+    assert df.count() == 0
+    changes = [(r[1], r[2]) for r in literal(got)]
+    masks = [
+        ("I", ()),
+        ("U", ("id",) if level else None),
+        ("I", ()),
+        ("D", ("id",) if level else ()),
+        ("T", ()),
+    ]
+    assert changes == masks
+    assert lake.exists(tables.path("shop.CDC_item")) == bool(level)
