@@ -1,9 +1,9 @@
 """Baselines: a table's rows as of one exported snapshot, read in parallel, committed to its target at once.
 
-Worker processes read parts (their own connections, all in the same snapshot) and stream them to parquet
-files in the target's folder; one commit makes the whole table appear, then the `baselines` record says from
-which position on its changes count. A crash leaves orphan files; the table is simply read again, in a new
-snapshot at a later position. Tables that are recorded are not read again.
+Worker processes read parts (their own connections, all in the same snapshot) and stream them to where the
+target has its rows land (`landing.py`); one commit makes the whole table appear, then the `baselines` record
+says from which position on its changes count. A crash leaves parts that nobody sees; the table is simply read
+again, in a new snapshot at a later position. Tables that are recorded are not read again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from . import lake
 from .change import Relation
 from .control.ledger import Baseline, write_baseline
 from .errors import SourceError, ValueRangeError
-from .laketypes import schema_of
+from .landing import DeltaLanding, Landing
 from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from .store.task import QUARANTINE_SCHEMA
-
-TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def run(
     snapshot: Snapshot,
     tables: Sequence[str],
     *,
-    target: Callable[[str], str],
+    target: Callable[[str], Landing],
     record: str,
     quarantine: str,
     workers: int,
@@ -68,7 +66,7 @@ def run(
 ) -> list[Baseline]:
     """Takes the baselines of some tables in one snapshot; gives what was recorded.
 
-    `target` gives the Delta path per table, `record` is the `baselines` control table. With `keep_bad`,
+    `target` gives per table where its rows go, `record` is the `baselines` control table. With `keep_bad`,
     values no lake type can hold become NULL; else the first one raises ValueRangeError. Columns that are
     `hidden` by a layout's policy are NULL.
     """
@@ -104,7 +102,7 @@ def _table(
     snapshot: Snapshot,
     table: str,
     pool: ProcessPoolExecutor,
-    path: str,
+    target: Landing,
     quarantine: str,
     rows_per_part: int,
     keep_bad: bool,
@@ -114,10 +112,10 @@ def _table(
     began = time.monotonic()
     relation = source.relation(table)
     parts = source.parts(relation, rows_per_part)
-    lake.create(path, schema_of(relation.columns), TARGET_PROPERTIES)
+    landing = target.begin(relation)
     reader = source.part_reader()
     waiting: set[Future[Loaded]] = {
-        pool.submit(load_part, reader, snapshot, relation, part, path, keep_bad, hidden(relation))
+        pool.submit(load_part, reader, snapshot, relation, part, landing, keep_bad, hidden(relation))
         for part in parts
     }
     files: list[lake.AddedFile] = []
@@ -134,11 +132,11 @@ def _table(
                 files.append(loaded.added)
         progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
     _set_aside(quarantine, relation, bad)
-    version = lake.commit(path, files, progress={}, schema=schema_of(relation.columns), overwrite=True)
+    version = landing.commit(relation, files)
     now = dt.datetime.now(dt.timezone.utc)
     took = time.monotonic() - began
     position = snapshot.position.hex().upper()
-    return Baseline(table, relation, position, rows, version or 0, now, took)
+    return Baseline(table, relation, position, rows, version, now, took)
 
 
 def _result(one: Future[Loaded], table: str) -> Loaded:
@@ -198,15 +196,15 @@ def load_part(
     snapshot: Snapshot,
     relation: Relation,
     part: BaselinePart,
-    path: str,
+    to: Landing | str,
     keep_bad: bool,
     hidden: frozenset[str] = frozenset(),
 ) -> Loaded:
-    """Reads one part into one parquet file of the target; runs in a worker process.
+    """Reads one part into where it lands (a text: a Delta folder); runs in a worker process.
 
-    Values no lake type can hold are NULL in the file; without `keep_bad` the first raises ValueRangeError.
+    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError.
     """
-    out = lake.Part(path, schema_of(relation.columns), name="baseline")
+    out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
     found: list[tuple[str, str]] = []
     for batch, bad in reader(snapshot, relation, part):
         found += [(one.column, one.text) for one in bad if one.column not in hidden]

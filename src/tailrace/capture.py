@@ -20,6 +20,7 @@ from .control import ledger, live
 from .control.policies import MEDIUM
 from .control.task import Task
 from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
+from .landing import landings
 from .sources import open_source
 from .sources.base import Finding, LogSource, Snapshot
 
@@ -175,7 +176,7 @@ class Capture:
             source,
             snapshot,
             tables,
-            target=task.target_path,
+            target=landings(task),
             record=task.control_path("baselines"),
             quarantine=task.control_path("quarantine"),
             workers=task.baseline.workers,

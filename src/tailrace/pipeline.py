@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import lake, log
 from .apply.applier import Applier, ApplyPaths
+from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
+from .apply.targets.postgresql import PostgresTarget
 from .control import ledger, live
 from .control.ledger import AppliedTable, Stored
 from .control.policies import MEDIUM
@@ -219,8 +221,10 @@ def refuse_lowered(task: Task) -> None:
         )
 
 
-def target_of(task: Task, spark: SparkSession) -> DeltaTarget:
-    """The task's target."""
+def target_of(task: Task, spark: SparkSession) -> Target:
+    """The task's target: a database when it names one, else Delta tables."""
+    if task.target.database:
+        return PostgresTarget(spark, task.target.database, task=task.name)
     return DeltaTarget(
         spark,
         task.target.path,

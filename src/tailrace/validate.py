@@ -24,10 +24,12 @@ from .apply.plan import SPECIAL
 from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .control import ledger
+from .control.ledger import Baseline
 from .control.task import Task
 from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
+from .validate_postgresql import HeldTarget, hold
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -112,9 +114,9 @@ def validate(
     for attempt in range(TRIES):
         scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
         try:
-            with source.snapshot() as snapshot:
+            with hold(task, wanted) as held, source.snapshot() as snapshot:
                 return _at(
-                    task, spark, source, snapshot, wanted, scratch, catch_up,
+                    task, spark, source, snapshot, held, wanted, scratch, catch_up,
                     timeout_s, buckets, samples, progress,
                 )  # fmt: skip
         except TableMovedError:
@@ -130,6 +132,7 @@ def _at(
     spark: SparkSession,
     source: LogSource,
     snapshot: Snapshot,
+    held: HeldTarget | None,
     wanted: Sequence[str],
     scratch: Path,
     catch_up: Callable[[], None] | None,
@@ -146,13 +149,21 @@ def _at(
             t: _source_rows(task, spark, source, snapshot, r, scratch / lake.file_name(t), readers)
             for t, r in relations.items()
         }
+        files = {}
+        if held is not None:
+            folder = scratch / "target"
+            files = {t: held.files(t, str(folder / lake.file_name(t)), readers) for t in wanted}
     if catch_up is not None:
         catch_up()
     _wait_stored(task, snapshot, timeout_s)
 
     def one(table: str) -> TableResult:
         progress(table)
-        right, overlaid = _target_rows(task, spark, table, snapshot)
+        base = None
+        if held is not None:
+            there = held.tables[table]
+            base = _read(spark, there.layout, files[table]), there.upto
+        right, overlaid = _target_rows(task, spark, table, snapshot, base)
         return _compare(table, relations[table], lefts[table], right, overlaid, buckets, samples)
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
@@ -211,27 +222,20 @@ def _read(spark: SparkSession, relation: Relation, files: list[str]) -> DataFram
     return spark.read.schema(ddl).parquet(*files)
 
 
-def _target_rows(task: Task, spark: SparkSession, table: str, snapshot: Snapshot) -> tuple[DataFrame, bool]:
-    """The target's rows at the snapshot's position, and whether changes had to be laid over a version."""
+def _target_rows(
+    task: Task, spark: SparkSession, table: str, snapshot: Snapshot, held: tuple[DataFrame, int] | None
+) -> tuple[DataFrame, bool]:
+    """The target's rows at the snapshot's position, and whether changes had to be laid over a version.
+
+    `held`: rows of a target without versions, and the change number they have reached.
+    """
     from pyspark.sql import functions as F
 
     limit = snapshot.position.hex().upper()
     taken = ledger.read_baselines(task.control_path("baselines"))[table]
     if taken.position > limit:
         raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
-    applied = [
-        r
-        for r in ledger.read_applied(task.control_path("applied"))
-        if r["table"] == table and taken.position <= str(r["position"]) < limit
-    ]
-    version, number = taken.version, -1
-    if applied:
-        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
-    # What others did to the target since counts, too: the newest version, if no later change is in it.
-    newest = lake.version(task.target_path(table))
-    if lake.progress(task.target_path(table), task.apply_app) == number and newest > version:
-        version = newest
-    base = spark.read.format("delta").option("versionAsOf", version).load(task.target_path(table))
+    base, number = held or _version_before(task, spark, taken, limit)
     stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
     upto = stored[-1].upto if stored else number
     counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
@@ -249,6 +253,25 @@ def _target_rows(task: Task, spark: SparkSession, table: str, snapshot: Snapshot
         if changes is not None and between is not None and not between.isEmpty():
             base, overlaid = state_at(base, changes.with_df(between), span.relation, counts), True
     return base, overlaid
+
+
+def _version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str) -> tuple[DataFrame, int]:
+    """A Delta target's newest version not after a position, and the change number it has reached."""
+    path = task.target_path(taken.table)
+    applied = [
+        r
+        for r in ledger.read_applied(task.control_path("applied"))
+        if r["table"] == taken.table and taken.position <= str(r["position"]) < limit
+    ]
+    version, number = taken.version, -1
+    if applied:
+        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
+    # What others did to the target since counts, too: the newest version, if no later change is in it.
+    newest = lake.version(path)
+    if lake.progress(path, task.apply_app) == number and newest > version:
+        version = newest
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
+    return rows, number
 
 
 def _compare(

@@ -227,3 +227,26 @@ def test_one_process_a_half_of_a_task(tmp_path: Path) -> None:
     with live.lock(tmp_path, "capture"):
         assert live.locked(tmp_path, "capture")
     assert not live.locked(tmp_path, "capture")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "target: '%s?schema=lake'",
+        "target: {database: '%s?schema=lake'}",
+        "target: {type: postgresql, database: '%s?schema=lake'}",
+    ],
+)
+def test_a_target_may_be_a_database(text: str) -> None:
+    found = task(SMALL + text % URL + "\n")
+    assert (found.target.type, found.target.database) == ("postgresql", f"{URL}?schema=lake")
+    assert task(dump(found)) == found
+    assert URL not in repr(found.target)
+
+
+def test_a_target_is_one_thing() -> None:
+    assert task(SMALL + "target: lake\n").target.path == "/work-folder/lake"
+    assert mistakes(SMALL + "target: mysql://h/d\n")[0].startswith(
+        "line 3: target.database: no target of that scheme"
+    )
+    assert "type postgresql has a `database`" in mistakes(SMALL + "target: {type: postgresql}\n")[0]

@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    model_validator,
 )
 
 from ..errors import TailraceError
@@ -69,6 +70,12 @@ def _known_scheme(url: str) -> str:
     return url
 
 
+def _database(url: str) -> str:
+    if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
+        raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
+    return url
+
+
 def _folder(value: str, info: ValidationInfo) -> str:
     """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
     if "://" in value:
@@ -95,6 +102,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
 ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
 Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
+TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_database)]
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
 Level = Annotated[int, Field(ge=0, le=3)]
@@ -144,12 +152,33 @@ class Source(Settings):
 class Target(Settings):
     """Where the tables are kept up to date."""
 
-    type: Literal["delta"] = "delta"
-    """Kind of target."""
+    type: Literal["delta", "postgresql"] = "delta"
+    """Kind of target; `postgresql` when `database` is given."""
     path: Folder = "target"
     """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file."""
+    database: TargetUrl = Field(default="", repr=False)
+    """A PostgreSQL database (14 or newer) that gets the tables instead: `postgresql://user@host:port/database`,
+    with `${NAME}` and without password as in `source.url`. The tables go into schemas named as the source's,
+    or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it. Capture and every
+    Spark worker connect to it."""
     local_limit: Bytes = 1 << 30
     """Targets up to this size are merged inside one Spark task; larger ones by distributed plans."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind(cls, raw: Any) -> Any:
+        """A text is an address or a folder; an address says what kind of target it is."""
+        if isinstance(raw, str):
+            raw = {"database" if "://" in raw else "path": raw}
+        if isinstance(raw, dict) and raw.get("database"):
+            raw = {"type": "postgresql", **raw}
+        return raw
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Target:
+        if (self.type == "postgresql") != bool(self.database):
+            raise ValueError("a target of type postgresql has a `database`, one of type delta has none")
+        return self
 
 
 class CaptureSettings(Settings):
@@ -200,7 +229,7 @@ class ApplySettings(Settings):
     parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
     """Tables of a batch that are written side by side."""
     merge_memory: Bytes = 512 << 20
-    """Memory of one merge inside a task; beyond it, it spills to disk."""
+    """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to disk."""
 
 
 class MaintenanceSettings(Settings):

@@ -127,7 +127,7 @@ class Task(Settings):
         return f"{self.home}/changes/{file_name(table)}__ct"
 
     def target_path(self, table: str) -> str:
-        """The target (Delta) of `schema.table`."""
+        """The target (Delta) of `schema.table`; without meaning when the target is a database."""
         return f"{self.target.path}/{file_name(table)}"
 
     def control_path(self, name: str) -> str:

@@ -1,0 +1,80 @@
+"""Where baselines land: worker processes write parts side by side, one commit makes the table appear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from . import lake
+from .change import Relation
+from .laketypes import schema_of
+
+if TYPE_CHECKING:
+    from .control.task import Task
+
+TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
+
+
+class Part(Protocol):
+    """One part of a baseline, being written."""
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows, in the layout's types."""
+
+    def close(self) -> lake.AddedFile | None:
+        """Ends the part; gives the file that the commit has to name, if there is one."""
+
+    def discard(self) -> None:
+        """Ends the part without its rows."""
+
+
+class Landing(Protocol):
+    """The target of one table's baseline. It goes to worker processes, so it is small and picklable."""
+
+    def begin(self, relation: Relation) -> Landing:
+        """Makes ready for rows of that layout; gives the landing to write to and to commit."""
+
+    def part(self, relation: Relation) -> Part:
+        """A new part."""
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile]) -> int:
+        """Makes the rows of all parts the whole table, at once; gives the target's version."""
+
+
+@dataclass(frozen=True)
+class DeltaLanding:
+    """A Delta table's folder: parts are parquet files there."""
+
+    path: str
+
+    def begin(self, relation: Relation) -> DeltaLanding:
+        """Makes the table when it is not there."""
+        lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
+        return self
+
+    def part(self, relation: Relation) -> lake.Part:
+        """A new parquet file."""
+        return lake.Part(self.path, schema_of(relation.columns), name="baseline")
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile]) -> int:
+        """One commit that replaces all the table had."""
+        schema = schema_of(relation.columns)
+        return lake.commit(self.path, list(files), progress={}, schema=schema, overwrite=True) or 0
+
+
+def landings(task: Task) -> Callable[[str], Landing]:
+    """The landing of each of a task's tables, by name."""
+    if not task.target.database:
+        return lambda table: DeltaLanding(task.target_path(table))
+    from .apply.targets.postgresql_landing import PostgresLanding
+    from .apply.targets.postgresql_place import Place
+
+    place = Place.of(task.target.database)
+    return lambda table: PostgresLanding(place, task.name)
