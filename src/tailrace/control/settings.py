@@ -229,7 +229,8 @@ class ApplySettings(Settings):
     parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
     """Tables of a batch that are written side by side."""
     merge_memory: Bytes = 512 << 20
-    """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to disk."""
+    """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
+    disk."""
 
 
 class MaintenanceSettings(Settings):
