@@ -92,7 +92,7 @@ def test_a_task_with_a_database_as_target(task: Task, db: psycopg.Connection, sp
     drain(task, spark)
     assert (differences(db, "t"), differences(db, "bag")) == (0, 0)
     db.execute(
-        "alter table s.t rename v to word; alter table s.t alter x type text, alter n type numeric(15,3)"
+        "alter table s.t rename v to word; alter table s.t alter id type bigint, alter n type numeric(15,3)"
     )
     # Last: a rewrite makes the source forget which value older rows have (docs/limits.md).
     db.execute("alter table s.t add k int default 7; update s.t set k = 8 where id = 20; truncate s.bag")
