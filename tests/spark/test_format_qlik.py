@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -22,6 +23,7 @@ from tailrace.formats import qlik_control as control
 from tailrace.formats import qlik_partitions as parts
 from tailrace.formats.base import FILE, RAW, WHY, Options, Tables
 from tailrace.formats.qlik_dfm import Dfm, DfmColumn, column, parse
+from tailrace.formats.qlik_layout import outside
 from tailrace.formats.qlik_load import Count, completeness
 from tailrace.formats.qlik_options import QlikOptions
 from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, literal, reasons
@@ -105,6 +107,8 @@ class TestConformance(FormatConformance):
         yield "mask far too long", table(row(1, "I", [7, 900], 1, "a")), "change_mask longer than the columns"
         yield "a header marked", table(row(1, "I", [2, 7], 1, "a")), "change_mask marks header columns"
         yield "short sequence", table(("12", *good[1:])), "change_seq is not 35 digits: 12"
+        yield "letters", table((seq(1)[:-1] + "a", *good[1:])), "change_seq is not 35 digits: 2026"
+        yield "a sign", table(("+" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: +026"
         yield "no sequence", table((None, *good[1:])), "no change_seq"
         yield "twice", table(good, good), "comes twice"
         yield "lone B", table(row(1, "B", [], 1, "a")), "before image without its update"
@@ -153,6 +157,24 @@ def test_the_byte_order_is_found_by_rows(spark: SparkSession) -> None:
     assert sorted(bytes(r[2]).hex() for r in little.collect()) == ["00000000", "00030000"]
 
 
+def test_masks_against_a_model(spark: SparkSession) -> None:
+    rng = random.Random(5)
+    octets = [rng.randbytes(rng.randint(0, 5)) + bytes(rng.randint(0, 12)) for _ in range(300)]
+    df = spark.createDataFrame([(bytearray(o),) for o in octets], "m binary")
+    width, allowed = 20, range(7, 20)
+    asked = [
+        F.coalesce(c, F.lit(False))
+        for k in (False, True)
+        for c, _ in outside(F.col("m"), width, allowed, "m", little=k)
+    ]
+    for r in df.select("m", *[c.alias(f"c{i}") for i, c in enumerate(asked)]).collect():
+        told = []
+        for raw in (bytes(r[0]), bytes(r[0])[::-1]):
+            marked = mask.decode(raw)
+            told += [any(n >= width for n in marked), any(n < 7 for n in marked)]
+        assert list(r[1:]) == told, bytes(r[0]).hex()
+
+
 def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
     columns = f"{HEADS}, id int, name string, note string, header__column_mask binary"
     rows = [(*row(1, "U", b"\x02", 1, "b", None), bytearray(b"\x03"))]
@@ -161,6 +183,21 @@ def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
     assert reasons(ct) == []
     (found,) = literal(ct, headers=[])
     assert found[2:4] == (("name",), ("id", "name"))
+
+
+def test_columns_named_like_headers_and_headers_of_nobody(spark: SparkSession) -> None:
+    heads = HEADS.replace("header__stream_position string", "header__User string")
+    columns = f"{heads}, timestamp string, operation string"
+    df = spark.createDataFrame([row(1, "U", [3, 8], "a", None), row(2, "U", [7], "b", None)], columns)
+    options = QlikOptions(key="timestamp", headers="change_mask,operation")
+    ct = QLIK.read({"item": df}, options).changes["item"]
+    assert reasons(ct) == []
+    assert [i[2] for i in images(ct)] == [["header__native_user", "operation"], ["timestamp"]]
+    again = QLIK.write({"item": ct}, options)["item__ct"]
+    assert again.columns == [*(f"header__{h}" for h in ("change_seq", "change_oper", "change_mask", "operation")),
+                             "header__User", "timestamp", "operation"]  # fmt: skip
+    assert [mask.decode(bytes(r[2])) for r in again.orderBy("header__change_seq").collect()] == [[4, 6], [5]]
+    assert [r["header__User"] for r in again.collect()] == ["pos:1", "pos:2"]
 
 
 # -- files

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 QLIK = "qlik"
 """In the metadata of a canonical `native_` header: it came from a Qlik table, under this name."""
+_WORD = "_tailrace_operation"
 NOTE = "tailrace"
 """In the metadata of the column `FILE`: what loading found odd about the files."""
 
@@ -167,20 +168,21 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     counted = data if options.masks == "queue" else names
     places = {i: bit[n] for i, n in enumerate(counted) if n in bit}
     found = {h: held[h] for h in ("change_mask", lay.COLUMN_MASK) if h in held}
+    letter = held["change_oper"]
+    df = df.select("*", word_of(letter, options.truncate_code).alias(_WORD))
     df, words = _words(df, found, len(counted), little=little)
     bad = [
         why
         for h, m in found.items()
         for why in lay.outside(m, len(counted), list(places), h, little=little, words=words[h])
     ]
-    df = also(df, *_reasons(held, options), *bad)
-    letter = held["change_oper"]
+    df = also(df, *_reasons(held, F.col(_WORD)), *bad)
     oper = F.when(letter == options.truncate_code, F.lit(TRUNCATE)).otherwise(letter)
     headers = held | {h: F.col(quoted(n)) for h, n in natives.items()}
     headers |= {
         h: F.when(m.isNotNull(), mask.from_words(mask.moved(words[h], places))) for h, m in found.items()
     }
-    headers |= {"change_oper": oper, "operation": word_of(oper)}
+    headers |= {"change_oper": oper, "operation": F.col(_WORD)}
     ordered = {h: headers[h] for h in (*HEADERS, *extras) if h in headers}
     return canonical(df, ordered, {c: F.col(quoted(c)) for c in data}, key=key, name=name), notes
 
@@ -219,45 +221,38 @@ def _declared(heads: dict[str, str], prefix: str) -> VendorTable:
     return VendorTable("change table", "", tuple(columns))
 
 
-def word_of(oper: Column) -> Column:
-    """The word of an operation's letter, NULL for an unknown one."""
+def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
+    """The word of an operation's letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
     from pyspark.sql import functions as F
 
     made = F.lit(None).cast("string")
     for code, word in OPERATIONS.items():
-        made = F.when(oper == code, F.lit(word)).otherwise(made)
+        made = F.when(letter == (truncate if code == TRUNCATE else code), F.lit(word)).otherwise(made)
     return made
 
 
-def _reasons(held: dict[str, Column], options: QlikOptions) -> list[tuple[Column, str | Column]]:
-    """What can be wrong with one row's headers."""
+def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | Column]]:
+    """What can be wrong with one row's headers; `word` is the operation that change_oper stands for."""
     from pyspark.sql import functions as F
 
-    seq, oper = held["change_seq"], held["change_oper"]
-    codes = {
-        "I": "INSERT",
-        "U": "UPDATE",
-        "D": "DELETE",
-        "B": "BEFOREIMAGE",
-        options.truncate_code: "TRUNCATE",
-    }
+    seq, letter = held["change_seq"], held["change_oper"]
+    short = F.concat(F.lit("change_seq is not 35 digits: "), seq)
+    unknown = F.concat(F.lit("unknown operation "), letter)
+    # Hex digits, none of them a letter: what a pattern would say in a third of its time.
+    digits = (
+        (F.octet_length(seq) == sequence.WIDTH) & F.unhex(seq).isNotNull() & (F.upper(seq) == F.lower(seq))
+    )
     found: list[tuple[Column, str | Column]] = [
-        (seq.isNull(), "no change_seq"),
-        (~seq.rlike("^[0-9]{35}$"), F.concat(F.lit("change_seq is not 35 digits: "), seq)),
-        (oper.isNull(), "no change_oper"),
-        (~oper.isin(*codes), F.concat(F.lit("unknown operation "), oper)),
+        (seq.isNull() | ~digits, F.coalesce(short, F.lit("no change_seq"))),
+        (word.isNull(), F.coalesce(unknown, F.lit("no change_oper"))),
     ]
     if "operation" in held:
-        word = F.upper(F.trim(held["operation"]))
-        right = F.lit(False)
-        for form in (held["operation"], word):  # as it is, mostly
-            for code, said in codes.items():
-                right = right | ((oper == code) & (form == said))
-        known = oper.isin(*codes) & held["operation"].isNotNull()
-        text = F.concat(F.lit("operation "), held["operation"], F.lit(" but change_oper "), oper)
-        found.append((known & ~right, text))
-        hint = F.concat(F.lit("a TRUNCATE with the letter "), oper, F.lit(": see the option truncate_code"))
-        found.append(((word == "TRUNCATE") & ~oper.isin(*codes), hint))
+        said = held["operation"]
+        plain = F.upper(F.trim(said))
+        text = F.concat(F.lit("operation "), said, F.lit(" but change_oper "), letter)
+        found.append(((said != word) & (plain != word), text))
+        hint = F.concat(F.lit("a TRUNCATE with the letter "), letter, F.lit(": see the option truncate_code"))
+        found.append((word.isNull() & (plain == OPERATIONS[TRUNCATE]), hint))
     return found
 
 
