@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 _TRACKING = "_cdc_change_tracking"
 _CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
-_REFUSED = "tailrace.errors.FormatError: the change sequence is not 35 digits\n  where: {}\n  hint: {}"
+_REFUSED = (
+    "tailrace.errors.FormatError: a change sequence is not 35 digits, or has no number"
+    "\n  where: {}\n  hint: {}"
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
         return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
     digits = F.when(seq.rlike("^[0-9]{35}$"), F.substring(seq, 17, 19).try_cast("bigint"))
     hint = "set the option sequence=rank"
+    # Rows of a full load have the number 0, every one of them: as sequences they would be one change.
+    digits = F.when(digits > 0, digits)
     refused = F.raise_error(F.lit(_REFUSED.format(ct.name or "change table", hint))).cast("bigint")
     return ct.df.withColumn("_number", F.coalesce(digits, refused))
 
