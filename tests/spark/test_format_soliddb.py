@@ -67,7 +67,7 @@ class TestSolidDB(FormatConformance):
                     "a row record without DATA", "RELID 4711 is in no SYS_TABLES with SYS_COLUMNS",
                     "LOGADDR has 19 bytes, not 20 or 28", "LOGADDR has 28 bytes, others have 20", "no LOGADDR",
                     "LOGADDR has no place in 35 digits", "no RECID",
-                    "RECNAME DBE_LOGREADER_LOG_REC_UPDATE is not that of RECID 1", "a NOP record with values",
+                    "RECNAME DBE_LOGREADER_LOG_REC_UPDATE is not that of RECID 1", "a row record without DATA; a NOP record with values",
                 ]
             ),
             TABLES: [],

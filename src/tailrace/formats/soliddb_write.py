@@ -71,11 +71,12 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     for name, ct in mine.items():
         own = name in there
         found = [x for x in (known if own else made_layouts) if x.table == name]
-        records = _records(ct, name, found, options, length, own)
-        parts.append(records.select(*COLUMNS))
-        marks.append(records.filter("!_native").select("TRXID", "LOGADDR"))
+        placed = _placed(_taken(ct, own), [f"_c{i}" for i, c in enumerate(ct.columns) if c in ct.key], length)
+        parts.append(_records(placed, ct, name, found, options, own).select(*COLUMNS))
+        # Not of the encoded rows: nothing would keep Spark from encoding them once more for it.
+        marks.append(placed.filter("!_native").select("TRXID", "LOGADDR"))
     if marks:
-        parts += _marks(reduce(_union, marks))
+        parts.append(_marks(reduce(_union, marks)))
     if RECORDS in changes:
         parts.append(changes[RECORDS].df.select(*COLUMNS))
     return {} if session is None else {
@@ -117,43 +118,13 @@ def _frame(session: SparkSession, kind: VendorTable, rows: Sequence[Row]) -> Dat
 
 
 def _records(
-    ct: ChangeTable, name: str, found: Sequence[Layout], options: SolidOptions, length: int, own: bool
+    df: DataFrame, ct: ChangeTable, name: str, found: Sequence[Layout], options: SolidOptions, own: bool
 ) -> DataFrame:
-    """SYS_LOG rows of one table's changes, and `_native`: whether they came from solidDB."""
+    """SYS_LOG rows of one table's changes."""
     from pyspark.sql import functions as F
 
-    native = is_own(ct) if own else F.lit(False)
-    header = {h: F.col(quoted(ct.header(h))) for h in ct.headers}
-    names = [f"_c{i}" for i in range(len(ct.columns))]
-    df = ct.df.select(
-        header["change_seq"].alias("_seq"), header["change_oper"].alias("_oper"), native.alias("_native"),
-        keeps_id(ct).alias("_keeps"), _or_null(header, "transaction_id", "string").alias("_transaction"),
-        _or_null(header, "statement_id", "bigint").alias("STMTTRXID"),
-        *[_or_null(header, NATIVE + c, _type(c)).alias(f"_{c}") for c in KEPT],
-        *[F.col(quoted(c)).alias(n) for c, n in zip(ct.columns, names, strict=True)],
-    )  # fmt: skip
-    moved = _key_change(df, [n for c, n in zip(ct.columns, names, strict=True) if c in ct.key])
-    oper = F.col("_oper")
-    recid = (
-        F.when(oper == BEFORE, F.when(moved, REC_DELETE).otherwise(REC_BEFORE))
-        .when(oper == UPDATE, F.when(moved, REC_INSERT).otherwise(REC_UPDATE))
-        .when(oper == INSERT, REC_INSERT).when(oper == DELETE, REC_DELETE).when(oper == TRUNCATE, DDL)
-    )  # fmt: skip
-    ranks = F.element_at(
-        F.create_map(*[F.lit(x) for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE) for x in (o, RANKS[o])]),
-        oper,
-    )
-    df = df.withColumns(
-        {
-            "RECID": _own("RECID", recid),
-            "TRXID": F.when(F.col("_keeps"), F.col("_transaction").cast("bigint")).otherwise(_made_id()),
-            "LOGADDR": F.when(F.col("_native"), F.col("_LOGADDR")).otherwise(
-                address_of(F.col("_seq"), ranks, length)
-            ),
-        }
-    )
     df = df.withColumn("_layout", layout_of(found, "_RELID" if own else None))
-    encoding = Encoding(tuple(x.fields for x in found), _types(ct, names), tuple(ct.columns), options.style())
+    encoding = Encoding(tuple(x.fields for x in found), _types(ct), tuple(ct.columns), options.style())
     df = df.mapInArrow(encoding, encoding.schema(df))
     relids = F.create_map(*[F.lit(v) for i, x in enumerate(found) for v in (i, x.relid)])
     said = F.col("_RELID") if own else F.lit(None).cast("int")
@@ -166,6 +137,45 @@ def _records(
             "FLAGS": _own("FLAGS", F.lit(DATA)),
             "DATA": F.when(F.col("_native") & F.col("_DATA").isNotNull(), F.col("_DATA")).otherwise(data),
             "TEXTDATA": _own("TEXTDATA", F.lit(None).cast("string")),
+        }
+    )
+
+
+def _taken(ct: ChangeTable, own: bool) -> DataFrame:
+    """What is used of a change table: its values as `_c0`, `_c1`, ..., what solidDB said of its rows as
+    `_<column>`; and `_native`, `_keeps`."""
+    from pyspark.sql import functions as F
+
+    header = {h: F.col(quoted(ct.header(h))) for h in ct.headers}
+    return ct.df.select(
+        header["change_seq"].alias("_seq"), header["change_oper"].alias("_oper"),
+        (is_own(ct) if own else F.lit(False)).alias("_native"), keeps_id(ct).alias("_keeps"),
+        _or_null(header, "transaction_id", "string").alias("_transaction"),
+        _or_null(header, "statement_id", "bigint").alias("STMTTRXID"),
+        *[_or_null(header, NATIVE + c, _type(c)).alias(f"_{c}") for c in KEPT],
+        *[F.col(quoted(c)).alias(f"_c{i}") for i, c in enumerate(ct.columns)],
+    )  # fmt: skip
+
+
+def _placed(df: DataFrame, key: Sequence[str], length: int) -> DataFrame:
+    """Rows with RECID, TRXID and LOGADDR."""
+    from pyspark.sql import functions as F
+
+    oper, moved = F.col("_oper"), _key_change(df, key)
+    recid = (
+        F.when(oper == BEFORE, F.when(moved, REC_DELETE).otherwise(REC_BEFORE))
+        .when(oper == UPDATE, F.when(moved, REC_INSERT).otherwise(REC_UPDATE))
+        .when(oper == INSERT, REC_INSERT).when(oper == DELETE, REC_DELETE).when(oper == TRUNCATE, DDL)
+    )  # fmt: skip
+    ranks = F.create_map(
+        *[F.lit(x) for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE) for x in (o, RANKS[o])]
+    )
+    made = address_of(F.col("_seq"), F.element_at(ranks, oper), length)
+    return df.withColumns(
+        {
+            "RECID": _own("RECID", recid),
+            "TRXID": F.when(F.col("_keeps"), F.col("_transaction").cast("bigint")).otherwise(_made_id()),
+            "LOGADDR": _own("LOGADDR", made),
         }
     )
 
@@ -186,7 +196,7 @@ def _type(column: str) -> str:
     return next(c.type for c in SYS_LOG.columns if c.name == column)
 
 
-def _types(ct: ChangeTable, names: Sequence[str]) -> tuple[str, ...]:
+def _types(ct: ChangeTable) -> tuple[str, ...]:
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
     return tuple(types[c] for c in ct.columns)
 
@@ -215,23 +225,17 @@ def _made_id() -> Column:
     return -1 - F.when(F.col("_transaction").isNull(), number).otherwise(hashed)
 
 
-def _marks(changes: DataFrame) -> list[DataFrame]:
+def _marks(changes: DataFrame) -> DataFrame:
     """TRX_START and COMMIT around changes that came without."""
     from pyspark.sql import functions as F
 
     ends = changes.groupBy("TRXID").agg(F.min("LOGADDR").alias("_first"), F.max("LOGADDR").alias("_last"))
-    made = []
-    for recid, place, rank in ((START, "_first", "start"), (COMMIT, "_last", "commit")):
-        values = {
-            "RECID": F.lit(recid),
-            "RECNAME": recname(F.lit(recid)),
-            "TRXID": F.col("TRXID"),
-            "FLAGS": F.lit(DATA),
-        }
-        values["LOGADDR"] = with_rank(F.col(place), RANKS[rank])
-        made.append(
-            ends.select(
-                *[values.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in SYS_LOG.columns]
-            )
-        )
-    return made
+    both = [
+        F.struct(F.lit(recid).alias("RECID"), with_rank(F.col(place), RANKS[rank]).alias("LOGADDR"))
+        for recid, place, rank in ((START, "_first", "start"), (COMMIT, "_last", "commit"))
+    ]
+    marks = ends.select("TRXID", F.inline(F.array(*both)))
+    known = {"RECNAME": recname(F.col("RECID")), "FLAGS": F.lit(DATA)}
+    known |= {c: F.col(c) for c in ("RECID", "TRXID", "LOGADDR")}
+    made = [known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in SYS_LOG.columns]
+    return marks.select(*made)
