@@ -8,9 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from tailrace import lake
+from tailrace import lake, sequence
+from tailrace.apply.applier import Segment, read_changes
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import Column, Relation
 from tailrace.errors import ApplyError
@@ -151,3 +153,26 @@ def test_names_and_keys_of_any_kind(spark: SparkSession, tmp_path: Path, limit: 
     target.apply(batch_of(spark, of, [(5, "I", row(b"", 1.0, "c")), (6, "D", row(b"\x00", nan, "A"))]))
     found = spark.read.format("delta").load(target.path("s.t")).collect()
     assert sorted((bytes(r[0]), r[3]) for r in found) == [(b"", "c"), (b"\x00\xff", "B")]
+
+
+def test_changes_of_a_column_that_became_another_type_are_read_as_they_were(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    number = Column("n", 2, "double precision", "float8", "double")
+    text = Column("n", 2, "text", "text", "string")
+    rows: dict[str, list[object]] = {"header__change_seq": [], "n__until_50": [], "n": []}
+    for seq, old, new in ((7, 1.5, None), (60, None, "x")):
+        rows["header__change_seq"].append(sequence.make(2026010100000000, seq))
+        rows["n__until_50"].append(old)
+        rows["n"].append(new)
+    kinds = pa.schema(
+        [("header__change_seq", pa.string()), ("n__until_50", pa.float64()), ("n", pa.string())]
+    )
+    path = str(tmp_path / "t__ct")
+    lake.append(path, pa.table(rows, schema=kinds))
+    for column, after, upto, want in ((number, 0, 49, 1.5), (text, 49, 99, "x")):
+        relation = Relation(1, "s", "t", "f", (column,))
+        found = read_changes(spark, path, Segment(after, upto, "", relation, relation))
+        assert found is not None
+        assert found.ordinal("n") == (1 if after == 0 else 2)
+        assert [r["n"] for r in found.df.collect()] == [want]

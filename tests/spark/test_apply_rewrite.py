@@ -54,6 +54,16 @@ def test_files_no_change_meets_stay(tmp_path: Path) -> None:
     assert len(set(before) & set(files(path))) == 1
 
 
+def test_no_change_at_all_leaves_every_file(tmp_path: Path) -> None:
+    path = table(tmp_path, *TWO)
+    before = files(path)
+    nothing = Source.of(pa.schema([(OP, pa.string()), *SCHEMA]).empty_table(), ("id",), SCHEMA, False)
+    done = merge(path, nothing, "x", 1, None, {})
+    assert (done.inserted, done.updated, done.deleted) == (0, 0, 0)
+    assert files(path) == before
+    assert lake.progress(path, "x") == 1
+
+
 def test_new_rows_go_to_the_file_with_the_greatest_keys(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
     rows = [("U", 1, "A"), ("U", 12, "L"), ("U", 13, "m")]

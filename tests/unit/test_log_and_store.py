@@ -214,6 +214,18 @@ def test_a_widened_column_is_widened_and_a_retyped_one_is_kept_aside(tmp_path: P
     assert [(r["id"], str(r["n__until_50"]), r["n"]) for r in found] == [(1, "1.0", None), (1, "None", None)]
 
 
+def test_layouts_of_the_past_leave_a_retyped_column_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "item__ct")
+    text = ITEM.with_columns([ITEM.columns[0], Column("n", 2, "text", "text", "string")])
+    number = ITEM.with_columns([ITEM.columns[0], Column("n", 2, "double precision", "float8", "double")])
+    wanted = [(f.name, f.type) for f in tables.ensure(path, number, 0)]
+    wanted = [*wanted[:-1], ("n__until_50", pa.float64()), ("n", pa.string())]
+    for layout, start in ((text, 50), (number, 0), (text, 50), (number, 0)):  # as a restart goes through them
+        found = tables.ensure(path, layout, start)
+        assert [(f.name, f.type) for f in found] == wanted
+    assert [c.name for c in tables.as_kept(found, number, 0).columns] == ["id", "n__until_50"]
+
+
 def test_tracking_says_what_when_and_which_columns() -> None:
     batch = pa.record_batch(
         {

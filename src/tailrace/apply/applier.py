@@ -19,6 +19,7 @@ from ..change import PREFIX, ChangeTable, Relation
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from ..store.tables import kept_as
 from .plan import SPECIAL, TableBatch
 from .targets.base import Target
 
@@ -227,6 +228,11 @@ def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | 
         return None
     schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))
     df = spark.read.schema(schema).parquet(*files)
+    # A column that became another type later stands under another name; its place stays, for the masks.
+    for c in one.relation.columns:
+        kept = kept_as(df.columns, c.name, one.upto)
+        if kept != c.name:
+            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{one.upto}", kept: c.name})
     return ChangeTable(restrict(df, one), one.relation.key, [c.name for c in one.relation.columns])
 
 

@@ -7,6 +7,9 @@ kept under `<name>__until_<change number>` and the new one is appended under the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -18,6 +21,7 @@ from ..laketypes import arrow_type, header_schema, schema_of
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 SEQ = PREFIX + "change_seq"
+_UNTIL = "__until_"
 
 _WIDER = {
     pa.int16(): (pa.int32(), pa.int64(), pa.float64()),
@@ -42,13 +46,35 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     return new in _WIDER.get(old, ())
 
 
+def kept_as(names: Iterable[str], column: str, number: int) -> str:
+    """The name in a change table of what a layout in force at a change number calls `column`.
+
+    >>> names = ["n__until_50", "n__until_90", "n"]
+    >>> [kept_as(names, "n", number) for number in (7, 49, 50, 90)]
+    ['n__until_50', 'n__until_50', 'n__until_90', 'n']
+    """
+    start = f"{column}{_UNTIL}"
+    ends = [int(n[len(start) :]) for n in names if n.startswith(start) and n[len(start) :].isdigit()]
+    later = [end for end in ends if end > number]
+    return f"{start}{min(later)}" if later else column
+
+
+def as_kept(schema: pa.Schema, relation: Relation, number: int) -> Relation:
+    """A layout in force at a change number, its columns under their names in the change table."""
+    return relation.with_columns(
+        [replace(c, name=kept_as(schema.names, c.name, number)) for c in relation.columns]
+    )
+
+
 def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
-    """Makes the change table fit a layout and gives its schema; nothing happens when it fits already."""
+    """Makes the change table fit a layout in force from a change number on, and gives its schema; nothing
+    happens when it fits already, or when later layouts have put aside what this one had."""
     if not lake.exists(table):
         wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
         lake.create(table, wanted, PROPERTIES)
         return wanted
     have = lake.arrow_schema(table)
+    relation = as_kept(have, relation, number)
     kinds = {f.name: f.type for f in have}
     changed = {
         c.name: arrow_type(c.type)
@@ -74,7 +100,7 @@ def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], numbe
         elif widens(f.type, changed[f.name]):
             fields.append(pa.field(f.name, changed[f.name]))
         else:
-            fields.append(pa.field(f"{f.name}__until_{number}", f.type))
+            fields.append(pa.field(f"{f.name}{_UNTIL}{number}", f.type))
             renamed.append(pa.field(f.name, changed[f.name]))
     wanted = pa.schema([*fields, *renamed])
     part = lake.Part(table, wanted, name="changes")

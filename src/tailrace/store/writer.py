@@ -19,7 +19,7 @@ from ..change import Relation
 from ..control.ledger import STORE_APP, Stored, write_stored
 from ..control.policies import EVERYTHING, Policy
 from . import tracking
-from .tables import ensure
+from .tables import as_kept, ensure
 from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Store:
 
     def __init__(self, paths: StorePaths, *, keep_bad: bool = False) -> None:
         self._paths, self._keep_bad = paths, keep_bad
+        self._layouts: dict[int, list[tuple[int, Relation]]] = {}
         self._seen = -1
         self._history: list[log.Layout] = []
         self._plans: dict[int, TablePlan] = {}
@@ -122,8 +123,9 @@ class Store:
             by_relid.setdefault(one.relation.relid, []).append((start, one.relation))
         for relid, layouts in by_relid.items():
             known = self._plans.get(relid)
-            if known is None or known.layouts != tuple(layouts):
+            if self._layouts.get(relid) != layouts:
                 self._plans[relid] = self._plan(layouts, known)
+                self._layouts[relid] = layouts
         # Two relations may share a change table (dropped and made again): both write its newest schema.
         newest_schema = {p.path: lake.arrow_schema(p.path) for p in self._plans.values()}
         self._plans = {k: replace(p, schema=newest_schema[p.path]) for k, p in self._plans.items()}
@@ -134,7 +136,9 @@ class Store:
         for start, layout in layouts[max(len(known.layouts) - 1, 0) if known else 0 :]:
             ensure(path, layout, start)
         after = known.after if known else lake.progress(path, STORE_APP)
-        return TablePlan(name, path, lake.arrow_schema(path), tuple(layouts), after, self._paths.policy(name))
+        schema = lake.arrow_schema(path)
+        kept = tuple((start, as_kept(schema, layout, start)) for start, layout in layouts)
+        return TablePlan(name, path, schema, kept, after, self._paths.policy(name))
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

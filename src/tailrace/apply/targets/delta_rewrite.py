@@ -144,6 +144,8 @@ class Rewrite:
         if low is None or high is None or not (pa.types.is_integer(key.type) or pa.types.is_date(key.type)):
             return True
         found = pc.min_max(key)
+        if not found["max"].is_valid:  # no change at all
+            return False
         return bool(low <= found["max"].as_py() and found["min"].as_py() <= high)
 
     def _open(self, name: str) -> pq.ParquetFile:
