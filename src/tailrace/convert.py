@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 REJECTS, PENDING = "_rejects", "_pending"
-"""Folders beside the written tables: rows that are bad, and rows that wait for the rest of their
-transaction."""
+"""Folders beside the written tables: rows that are bad, and rows that change nothing
+(signals), or not yet."""
 ON_BAD = ("reject", "fail")
 
 
@@ -77,6 +77,11 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     return Read(made, found.pending, found.notes)
 
 
+def odd_files(spark: SparkSession, side: Side) -> list[str]:
+    """Files that have not as many rows as their metadata says."""
+    return side.form.complete(spark, side.path, side.options) if side.form.complete else []
+
+
 def convert(
     spark: SparkSession, source: Side, target: Side, *, on_bad: str = "reject", strict: bool = False
 ) -> Report:
@@ -100,7 +105,8 @@ def convert(
         listed = ", ".join(target.form.files)
         raise ConfigError(f"{target.form.name} has no {target.kind} files", hint=f"it has {listed}")
     out = Path(target.path)
-    if out.exists() and any(out.iterdir()):
+    kept = target.form.save is not None and "start" in target.options.model_fields_set
+    if not kept and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty", hint="write into a new folder")
     try:
         return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
@@ -112,7 +118,7 @@ def convert(
 
 def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
     found = read(spark, source)
-    report = Report(notes=list(found.notes))
+    report = Report(notes=[*found.notes, *odd_files(spark, source)])
     counted: dict[str, tuple[Observation, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
@@ -233,7 +239,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         seen_df.write.parquet(waiting)
         if rows_waiting := figures(seen).get("rows", 0):
             report.pending = str(Path(place) / PENDING)
-            report.notes.append(f"{name}: {rows_waiting:,} rows wait for the rest of their transaction")
+            report.notes.append(f"{name}: {rows_waiting:,} rows change nothing yet: signals, or unfinished")
         else:
             shutil.rmtree(waiting)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import convert, formats, mask
 from .change import ChangeTable
-from .errors import FormatError
+from .errors import FormatError, TailraceError
 from .formats import files
 from .formats.base import FILE, RAW, ROW, WHY, Format
 
@@ -85,20 +85,36 @@ def inspect(
     Raises:
         FormatError: no format knows it.
     """
-    if form is None:
-        tables = files.load(spark, path)
-        found, sure = recognise(tables)
-    else:
-        found, sure = formats.get(form), 1.0
+    found, sure = _whose(spark, path) if form is None else (formats.get(form), 1.0)
     side = convert.side(found.name, path, given or {})
     vendor = convert.load(spark, side)
     read = convert.read(spark, side)
     shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
     columns = {n: [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)] for n, df in vendor.items()}
     waiting = [
-        f"{n}: rows wait for the rest of their transaction" for n, df in read.pending.items() if df.take(1)
+        f"{n}: rows change nothing yet: signals, or unfinished"
+        for n, df in read.pending.items()
+        if df.take(1)
     ]
-    return Found(found.name, sure, columns, shown, [*read.notes, *waiting])
+    notes = [*read.notes, *convert.odd_files(spark, side), *waiting]
+    return Found(found.name, sure, columns, shown, notes)
+
+
+def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
+    """The format that knows the tables at a path, as they lie there or as one of the formats finds them."""
+    try:
+        return recognise(files.load(spark, path))
+    except TailraceError as error:
+        for form in map(formats.get, formats.names()):
+            if form.load is None:
+                continue
+            try:
+                known, sure = recognise(form.load(spark, path, form.options()))
+            except TailraceError:
+                continue  # it is not this one's; what the plain look said is raised in the end
+            if known is form:
+                return form, sure
+        raise error
 
 
 def _table(name: str, ct: ChangeTable, rows: int) -> Table:

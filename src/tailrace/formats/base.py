@@ -130,7 +130,10 @@ class Format:
         write: canonical change tables by source table -> vendor's tables.
         knows: whether a table with these column names is one of this vendor's, as a figure from 0 (no) to 1.
         load: reads the vendor's tables from a path (None: `files.load`).
-        save: writes them there, and gives the rows written per table (None: `files.save`).
+        save: writes them there (None: `files.save`); with an option `start` it also takes folders that are
+        not
+            empty.
+        complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
     """
 
     name: str
@@ -152,6 +155,7 @@ class Format:
     knows: Callable[[Sequence[str]], float]
     load: Callable[[SparkSession, str, Any], dict[str, DataFrame]] | None = None
     save: Callable[[Tables, str, str, Any], None] | None = None
+    complete: Callable[[SparkSession, str, Any], list[str]] | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, and one gap more for each header of a change table that this format does not hold."""

@@ -13,7 +13,7 @@ from ..change import PREFIX, ChangeTable
 from . import qlik_control, qlik_dfm
 from . import qlik_layout as lay
 from .base import Format, Gap, VendorColumn, VendorTable
-from .qlik_load import load
+from .qlik_load import incomplete, load
 from .qlik_options import HEADERS, QlikOptions
 from .qlik_read import read
 from .qlik_save import save
@@ -112,4 +112,5 @@ FORMAT = Format(
     knows=knows,
     load=load,
     save=save,
+    complete=incomplete,
 )

@@ -280,3 +280,10 @@ def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[C
         for r in df.groupBy(FILE).agg(F.count(F.lit(1)).alias("n")).collect():
             have[unquote(r[FILE]).split(listed.root + "/", 1)[-1]] = r["n"]
     return [Count(f, n, have[f]) for f, n in sorted(said.items()) if have[f] != n]
+
+
+def incomplete(spark: SparkSession, path: str, options: QlikOptions) -> list[str]:
+    """`completeness` as lines for people."""
+    return [
+        f"{c.file} has {c.read:,} rows, its DFM says {c.said:,}" for c in completeness(spark, path, options)
+    ]

@@ -46,9 +46,9 @@ def read(tables: Tables, options: QlikOptions) -> Read:
             raise FormatError(f"two tables {source or name}", where=name)
         found[source or name] = (loaded, df) if changed else (df, before)
     changes, pending = {}, {}
-    for name, (loaded, changed) in found.items():
-        df, prefix = _together(name, loaded, changed, options)
-        if options.partitions == "closed" and changed is not None:
+    for name, (loaded, rows) in found.items():
+        df, prefix = _together(name, loaded, rows, options)
+        if options.partitions == "closed" and rows is not None:
             df, waiting = _closed(df, prefix, parts.closed(kept.get(parts.TABLE), name, options.suffix))
             pending[name + options.suffix] = waiting
         changes[name], said = _canonical(df, prefix, name, options)

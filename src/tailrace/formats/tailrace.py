@@ -81,6 +81,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     came = [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)]
     data = [c for c in came if not c.lower().startswith(PREFIX)]
     extra = [h for c in came if (h := c.lower().removeprefix(PREFIX)) not in HEADERS and c not in data]
+    came_as = df.schema
     df = conform(df, TABLE, where=name)
     start = data_start(extra)
     # Ordinals count the columns that came; where headers are missing, bits stand lower than they will.
@@ -112,7 +113,12 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
             bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is no {kind}"))
     df = df.withColumn(WHY, reasons(bad))
     key = [k.strip() for k in options.key.split(",") if k.strip()]
-    return canonical(df, headers, values, key=key, name=name)
+    made = canonical(df, headers, values, key=key, name=name)
+    # What other formats noted beside a header (policies, layouts) is theirs to find again.
+    for field in came_as:
+        if field.metadata and field.name in made.df.columns:
+            made = made.with_df(made.df.withMetadata(field.name, field.metadata))
+    return made
 
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
