@@ -205,6 +205,35 @@ def validate(
         raise typer.Exit(2)
 
 
+@app.command("export-log")
+def export_log(
+    task: TaskFile,
+    target: Annotated[str, typer.Argument(help="A new folder for SYS_LOG, SYS_TABLES and SYS_COLUMNS.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="NAME=VALUE of the format soliddb; may be repeated."),
+    ] = None,
+    files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
+    as_json: Json = False,
+) -> None:
+    """Write a task's LOG as solidDB's SYS_LOG."""
+    from .cli_formats import pair
+    from .control.task import load
+    from .spark import session
+    from .sys_log import export_sys_log
+
+    wanted, given = load(task), dict(pair(o) for o in option or [])
+    spark = session("tailrace export-log", conf=wanted.spark)
+    done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
+    if as_json:
+        _print_json({"rows": done.rows, "absent_columns": done.absent_columns})
+        return
+    for name, rows in done.rows.items():
+        out.print(f"{rows:>12,} rows written to {escape(name)}")
+    if done.absent_columns:
+        out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+
+
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to leave everything.")] = Path("demo-data"),

@@ -105,7 +105,7 @@ def apply(
     from . import incoming as work
     from .spark import session
 
-    given = dict(_pair(o) for o in option or [])
+    given = dict(pair(o) for o in option or [])
     spark = session("tailrace apply")
     with _progress(spark):
         done = work.run(
@@ -129,7 +129,7 @@ def inspect(
     from . import inspect as work
     from .spark import session
 
-    given = dict(_pair(o) for o in option or [])
+    given = dict(pair(o) for o in option or [])
     found = work.inspect(session("tailrace inspect"), path, form=from_, given=given, rows=rows)
     _print_json(found.as_dict()) if as_json else _show_found(found)
 
@@ -175,7 +175,7 @@ def _progress(spark: SparkSession) -> Iterator[None]:
             thread.join()
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
         raise ConfigError(f"option {text!r} has no value", hint="write NAME=VALUE")
@@ -188,7 +188,7 @@ def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str]
 
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for text in given:
-        name, value = _pair(text)
+        name, value = pair(text)
         side, _, bare = name.rpartition(".")
         if side in ("from", "to"):
             sides[side == "to"][bare] = value

@@ -119,22 +119,22 @@ def convert(
 def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
     found = read(spark, source)
     report = Report(notes=[*found.notes, *odd_files(spark, source)])
-    counted: dict[str, tuple[Observation, list[Gap]]] = {}
+    watched: dict[str, tuple[Observation, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
         gaps = target.form.gaps(ct)
         df, seen = observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
-        counted[name] = (seen, gaps)
+        watched[name] = (seen, gaps)
         good[name] = ct.with_df(df)
     tables = target.form.write(good, target.options)
-    written = {n: _count(df, f"written {n}") for n, df in tables.items()}
+    written = {n: counted(df, f"written {n}") for n, df in tables.items()}
     counting = {n: df for n, (df, _) in written.items()}
     if target.form.save:
         target.form.save(counting, target.path, target.kind, target.options)
     else:
         files.save(counting, target.path, target.kind)
     report.written = {n: figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
-    for name, (seen, gaps) in counted.items():
+    for name, (seen, gaps) in watched.items():
         got = figures(seen)
         lost = {g.kind: got.get(f"lost {i}", 0) for i, g in enumerate(gaps)}
         report.tables[name] = TableReport(
@@ -156,7 +156,7 @@ def observed(
         df = df.filter(
             _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
         )
-    bad = checks.is_bad()
+    bad = checks.is_bad() if WHY in df.columns else F.lit(False)
     figures = [
         F.sum(F.when(~bad, 1).otherwise(0)).alias("rows"),
         F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
@@ -185,7 +185,8 @@ def _at(df: DataFrame) -> Column:
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
 
 
-def _count(df: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+def counted(df: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+    """The rows, counted on their way (`figures` gives `rows`)."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -235,7 +236,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         rejects.write.parquet(report.rejects)
     for name, df in found.pending.items():
         waiting = str(Path(place) / PENDING / name)
-        seen_df, seen = _count(df, f"pending {name}")
+        seen_df, seen = counted(df, f"pending {name}")
         seen_df.write.parquet(waiting)
         if rows_waiting := figures(seen).get("rows", 0):
             report.pending = str(Path(place) / PENDING)

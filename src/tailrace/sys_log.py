@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from . import formats, log
+from . import convert, formats, log
 from .change import NATIVE, PREFIX, ChangeTable
 from .errors import FormatError
-from .formats import files
-from .formats.base import VendorTable
+from .formats.base import VendorTable, header_gap
 from .formats.soliddb_options import SolidOptions
 from .formats.soliddb_read import FIELDS, TABLES
 from .formats.soliddb_tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
@@ -31,6 +30,7 @@ from .wire import soliddb_address
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_SHORT = header_gap("column_mask")  # counted: an image of SYS_LOG has every column
 HEADERS = ("change_seq", "change_oper", "transaction_id", "column_mask")
 """What writing needs of a change table's headers."""
 
@@ -64,16 +64,17 @@ def export_sys_log(
     form = formats.get("soliddb")
     given: Any = formats.options(form, options)
     changes = change_tables(spark, log_path, relations_path, given)
-    tables = form.write(changes, given)
+    masked = {
+        name: (ct, convert.observed(ct, [_SHORT], fail=False))
+        for name, ct in changes.items()
+        if name not in (TABLES, FIELDS)
+    }
+    changes |= {name: ct.with_df(df) for name, (ct, (df, _)) in masked.items()}
+    written = {n: convert.counted(df, f"export {n}") for n, df in form.write(changes, given).items()}
     assert form.save is not None  # noqa: S101 - that format has its own
-    form.save(tables, out, kind, given)
-    back = files.load(spark, out)
-    masked = [
-        ct.df.filter(f"{PREFIX}column_mask is not null").count()
-        for n, ct in changes.items()
-        if n not in (TABLES, FIELDS)
-    ]
-    return Exported({name: df.count() for name, df in back.items()}, sum(masked))
+    form.save({n: df for n, (df, _) in written.items()}, out, kind, given)
+    rows = {n: convert.figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
+    return Exported(rows, sum(convert.figures(seen).get("lost 0", 0) for _, (_, seen) in masked.values()))
 
 
 def change_tables(
