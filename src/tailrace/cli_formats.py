@@ -96,6 +96,24 @@ def apply(
     option: Option = None,
     on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
     name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
+    mode: Annotated[
+        str | None, typer.Option(help="strict, upsert (as without rules), archive or soft_delete.")
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="CONFLICT=POLICY: insert_exists, update_missing or delete_missing; apply, ignore, log, "
+            "suspend or stop."
+        ),
+    ] = None,
+    soft_delete: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Mark deleted rows in this column; they stay.")
+    ] = None,
+    keylog: Annotated[
+        str | None, typer.Option(help="The key log: a Delta table with what became of each change.")
+    ] = None,
+    keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
+    resume: Annotated[bool, typer.Option("--resume", help="Take suspended tables up again.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to apply; write nothing.")
     ] = False,
@@ -106,15 +124,17 @@ def apply(
     from .spark import session
 
     given = dict(pair(o) for o in option or [])
+    ruling = work.ruling(mode, dict(pair(o) for o in on or []), soft_delete, keylog, keylog_mode)
     spark = session("tailrace apply")
     with _progress(spark):
         done = work.run(
-            spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run
-        )
+            spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
+            ruling=ruling, resume=resume,
+        )  # fmt: skip
     _print_json(done) if as_json else out.print(_grid(done["tables"]))
     if done["bad"] and not as_json:
         out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
-    if done["bad"]:
+    if done["bad"] or any(t.get("suspended") for t in done["tables"]):
         raise typer.Exit(2)
 
 

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from . import convert
-from .apply import incoming
+from .apply import effects, incoming
+from .apply.exceptions import Suspensions
+from .apply.keylog import KeyLog
+from .apply.ruled import RuledApply
+from .apply.rules import SOFT_COLUMN, Rules
 from .apply.targets.delta import DeltaTarget
 from .change import ChangeTable
+from .errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """Rules and key log of a call; `keylog`: the Delta table's path, None: no key log."""
+
+    rules: Rules
+    keylog: str | None = None
+    keylog_mode: str = "all"
+
+
+def ruling(
+    mode: str | None, on: Mapping[str, str], soft_column: str | None, keylog: str | None, keylog_mode: str
+) -> Ruling | None:
+    """What options ask for; None when they ask for nothing: then changes are upserted without a look.
+
+    Raises:
+        ConfigError: a mode, conflict or policy that there is not; options that do not go together.
+    """
+    if soft_column and mode not in (None, "soft_delete"):
+        raise ConfigError(f"the mode {mode} marks no rows", hint="use `--mode soft_delete`")
+    if mode is None and not on and soft_column is None and keylog is None:
+        return None
+    chosen = mode or ("soft_delete" if soft_column else "upsert")
+    rules = Rules.of(chosen, on, soft_column or SOFT_COLUMN)
+    if keylog is not None:
+        KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses a mode that there is not
+    return Ruling(rules, keylog, keylog_mode)
 
 
 def run(
@@ -25,11 +63,14 @@ def run(
     app_id: str = "apply",
     fail: bool = True,
     dry_run: bool = False,
+    ruling: Ruling | None = None,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Applies the change tables at a path to the Delta tables under `target`.
 
-    Gives `tables` (one dictionary a table: name, rows by kind, and what was done), `bad` (rows kept aside)
-    and `rejects` (where). A table without key options or metadata has no key: then inserts are appended.
+    Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
+    by action and by conflict), `bad` (rows kept aside) and `rejects` (where). A table without key options or
+    metadata has no key: then inserts are appended. Suspended tables are passed over, but with `resume`.
 
     Raises:
         FormatError: a bad row, when `fail`; change sequences that cannot be followed.
@@ -41,7 +82,18 @@ def run(
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items()}
     place = DeltaTarget(spark, target, app_id=app_id)
     try:
-        tables = [_one(place, n, ct, dry_run=dry_run) for n, ct in sorted(good.items())]
+        held = Suspensions(target, app_id)
+        tables = []
+        applier = None if ruling is None else _applier(spark, place, target, app_id, ruling)
+        for table, ct in sorted(good.items()):
+            if resume and not dry_run:
+                held.resume(table)
+            if applier is not None:
+                tables.append(_ruled(applier, place, ct, dry_run=dry_run))
+            elif (why := held.reason(table)) is not None:
+                tables.append({"table": table, "suspended": why})
+            else:
+                tables.append(_one(place, table, ct, dry_run=dry_run))
     except Exception as error:
         raise convert.reason(error, changes) from error
     report = convert.Report()
@@ -54,7 +106,31 @@ def run(
     return {"tables": tables, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
 
 
+def _applier(spark: SparkSession, place: DeltaTarget, root: str, app_id: str, ruling: Ruling) -> RuledApply:
+    log = None
+    if ruling.keylog is not None:
+        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+        run_id = f"{now}-{uuid.uuid4().hex[:8]}"  # two calls may fall into one second
+        log = KeyLog(ruling.keylog, app_id=app_id, run_id=run_id, mode=ruling.keylog_mode)
+    return RuledApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
+
+
+def _ruled(
+    applier: RuledApply, target: DeltaTarget, changes: ChangeTable, *, dry_run: bool
+) -> dict[str, Any]:
+    name = changes.name
+    reached = target.progress(name) if target.exists(name) else -1
+    done = applier.preview(changes) if dry_run else applier.apply(changes)
+    told = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
+    told |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
+    if not dry_run:
+        told |= {k: asdict(done.outcome)[k] for k in _DONE}
+    return told | {"suspended": done.suspended}
+
+
 def _one(target: DeltaTarget, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
+    if target.exists(name):
+        effects.check_mode(target, name, Rules())
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
     reached = target.progress(name) if target.exists(name) else -1
@@ -62,4 +138,4 @@ def _one(target: DeltaTarget, name: str, changes: ChangeTable, *, dry_run: bool)
     if dry_run:
         return {**told, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
     done = asdict(incoming.apply_one(target, changes, look))
-    return told | {k: done[k] for k in ("inserted", "updated", "deleted", "missing", "plan", "version")}
+    return told | {k: done[k] for k in _DONE}

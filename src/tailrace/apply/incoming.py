@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Incoming:
-    """What a change table holds: the layout it is applied with, its greatest change number, rows by kind."""
+    """What a change table holds: the layout it is applied with, its greatest change number, rows by kind, its
+    least change number (-1: no rows)."""
 
     relation: Relation
     upto: int
     counts: dict[str, int]
+    least: int = -1
 
 
 def relation_of(changes: ChangeTable) -> Relation:
@@ -58,6 +60,7 @@ def look(changes: ChangeTable) -> Incoming:
     kinds = [F.count_if(oper == k).alias(k) for k in "IUDT"]
     found = changes.df.agg(
         F.max(number).alias("upto"),
+        F.min(number).alias("least"),
         F.max(F.when(wrong, F.coalesce(seq, F.lit("NULL")))).alias("wrong"),
         F.count_if(oper == "B").alias("B"),
         F.count_if(mask.isNotNull() & (oper == "U")).alias("absent"),
@@ -74,7 +77,8 @@ def look(changes: ChangeTable) -> Incoming:
     # B rows may hold old keys; whether they do is found while folding.
     counts["key_changes"] = int(found["B"])
     assert set(counts) == set(SPECIAL)  # noqa: S101
-    return Incoming(relation_of(changes), int(found["upto"] or -1), counts)
+    upto, least = (-1 if found[n] is None else int(found[n]) for n in ("upto", "least"))
+    return Incoming(relation_of(changes), upto, counts, least)
 
 
 def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outcome]:
@@ -95,17 +99,32 @@ def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> Outcome:
     if found.upto < 0:
         return Outcome()
     name = found.relation.table
-    target.alter(name, _present(target, found.relation), found.relation)
+    target.alter(name, present(target, found.relation), found.relation)
     return target.apply(TableBatch(name, found.relation, changes, found.upto, found.counts))
 
 
-def _present(target: Target, coming: Relation) -> Relation:
+def present(target: Target, coming: Relation) -> Relation:
     """The layout the target has now, columns known by name."""
     there = target.columns(coming.table) if target.exists(coming.table) else {}
     columns = [
         Column(n, zlib.crc32(n.encode()), kind, kind, kind, key=n in coming.key) for n, kind in there.items()
     ]
     return coming.with_columns(columns)
+
+
+def newer(changes: ChangeTable, after: int, upto: int | None = None) -> ChangeTable:
+    """The changes with numbers above `after` (up to `upto`); sequences that are none stay, to be refused."""
+    from pyspark.sql import functions as F
+
+    if after < 0 and upto is None:
+        return changes
+    seq = F.col(changes.header("change_seq"))
+    number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS)
+    wanted = number > f"{after:019d}" if after >= 0 else F.lit(True)
+    if upto is not None:
+        wanted = wanted & (number <= f"{upto:019d}")
+    odd = seq.isNull() | (F.length(seq) != WIDTH)
+    return changes.with_df(changes.df.where(odd | wanted))
 
 
 def story(changes: ChangeTable, key: Mapping[str, Any]) -> DataFrame:

@@ -1,0 +1,194 @@
+"""Changes as the target gets them under rules: without those that are passed over, as rows of an archive, or
+with deletes that only mark. What comes out goes through fold and target like any other batch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .. import mask
+from ..change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
+from ..errors import ConfigError
+from .expect import Expected
+from .fold import OPER, SEQ, col
+from .outcomes import EFFECTIVE, SITUATION, small
+from .plan import SPECIAL
+from .rules import Rules
+from .targets.delta import DeltaTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+ARCHIVE = {
+    "change_seq": "string",
+    "change_oper": "string",
+    "timestamp": "timestamp",
+    "column_mask": "binary",
+}
+"""Header columns that an archive has before the data columns: it is a change table itself. The mask says
+which columns an image carried, by their place in the archive."""
+_ARCHIVING = "archive__"
+PARTIAL_MOVE = "tailrace: partial image of a key change at "
+
+
+def relation_of(relation: Relation, rules: Rules) -> Relation:
+    """The layout of the target: the changes' own, with the columns that a mode adds.
+
+    Raises:
+        ConfigError: the table has a column of that name already.
+    """
+    names = {c.name for c in relation.columns}
+    added = {}
+    if rules.mode == "soft_delete":
+        added = {rules.soft_column: "string"}
+    elif rules.mode == "archive":
+        added = {PREFIX + name: kind for name, kind in ARCHIVE.items()}
+    if taken := sorted(names & set(added)):
+        raise ConfigError(
+            f"the table has a column {taken[0]!r} of its own",
+            where=relation.table,
+            hint="name another column for the mark of deleted rows (`--soft-delete COLUMN`)",
+        )
+    more = [Column(n, zlib.crc32(n.encode()), kind, kind, kind) for n, kind in added.items()]
+    if rules.mode == "archive":
+        return relation.with_columns([*more, *[replace(c, key=False) for c in relation.columns]])
+    return relation.with_columns([*relation.columns, *more])
+
+
+def effective(
+    changes: ChangeTable, expected: Expected, rules: Rules, counts: Mapping[str, int]
+) -> tuple[ChangeTable, dict[str, int]]:
+    """Changes that take part, and what occurs in them, for strict, upsert and soft delete."""
+    counts = dict(counts) | {"key_changes": expected.moved}
+    if _needs_dropping(expected, rules):
+        changes = changes.with_df(_dropped(changes, expected, rules))
+    return (_soft(changes, expected, rules), _soft_counts(counts)) if _is_soft(rules) else (changes, counts)
+
+
+def _is_soft(rules: Rules) -> bool:
+    return rules.mode == "soft_delete"
+
+
+def _needs_dropping(expected: Expected, rules: Rules) -> bool:
+    """Deletes that meet nothing do no harm, but under soft delete, where each would write its mark."""
+    found = {s for s in expected.tally if not rules.outcome(s).effective}
+    return bool(found - {"D0"}) or (_is_soft(rules) and bool(expected.tally))
+
+
+def _dropped(changes: ChangeTable, expected: Expected, rules: Rules) -> DataFrame:
+    """The rows but those of changes that are passed over, their B rows too."""
+    assert expected.odd is not None  # noqa: S101 - there are odd ones
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    out = ~col(EFFECTIVE)
+    same = (oper == col(OPER)) & out | (oper == BEFORE) & (col(OPER) == UPDATE) & out
+    gone = out
+    if _is_soft(rules):  # a B whose row is missing has nothing to mark
+        lost = col(SITUATION).isin("K00", "K01")
+        gone, same = out | lost, same | (lost & (oper == BEFORE))
+    odd = expected.odd.where(gone).select(SEQ, OPER, SITUATION, EFFECTIVE)
+    odd = small(odd, expected.many)
+    return changes.df.join(odd, (seq == col(SEQ)) & same, "left_anti")
+
+
+def _soft(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
+    """Deletes, and the old keys of key changes, as updates of the mark alone; all other images clear it."""
+    from pyspark.sql import functions as F
+
+    header = changes.header
+    seq, oper = col(header("change_seq")), col(header("change_oper"))
+    df, moved = changes.df, F.lit(False)
+    if header("column_mask") not in df.columns:
+        df = df.withColumn(header("column_mask"), F.lit(None).cast("binary"))
+    if expected.moves is not None:
+        moves = expected.moves.select(SEQ, F.lit(True).alias("header__moved"))
+        df = df.join(small(moves, expected.moved), seq == col(SEQ), "left").drop(SEQ)
+        moved = F.coalesce(col("header__moved"), F.lit(False))
+    marks = (oper == DELETE) | (moved & (oper == BEFORE))
+    names = [c for c in df.columns if c != "header__moved"] + [rules.soft_column]
+    key = mask.encode([*[names.index(k) for k in changes.key], len(names) - 1])
+    old = col(header("column_mask"))
+    whole = F.when(old.isNotNull(), _with_bit(old, len(names) - 1))
+    whole = F.when(moved & (oper == UPDATE) & old.isNotNull(), _refuse(seq)).otherwise(whole)
+    made = {
+        rules.soft_column: F.when(marks, seq),
+        header("column_mask"): F.when(marks, F.lit(bytearray(key))).otherwise(whole),
+        header("change_oper"): F.when(marks, UPDATE).otherwise(oper),
+    }
+    df = df.where((oper != BEFORE) | moved).select(
+        *[made.get(n, col(n) if n in df.columns else F.lit(None)).alias(n) for n in names]
+    )
+    return replace(changes, df=df, columns=[*changes.columns, rules.soft_column])
+
+
+def _refuse(seq: SparkColumn) -> SparkColumn:
+    """Its other columns would come from the old key's row, which stays where it is."""
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.concat(F.lit(PARTIAL_MOVE), seq)).cast("binary")
+
+
+def _with_bit(value: SparkColumn, bit: int) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    words = mask.words(value, bit + 1)
+    at, inside = divmod(bit, mask.WORD)
+    # The highest bit of a word is its sign.
+    number = 1 << inside if inside < mask.WORD - 1 else -(1 << inside)
+    words[at] = words[at].bitwiseOR(F.lit(number).cast("bigint"))
+    return mask.from_words(words)
+
+
+def _soft_counts(counts: dict[str, int]) -> dict[str, int]:
+    marks = counts["D"] + counts["key_changes"]
+    absent = counts["absent"] + marks
+    return counts | {"U": counts["U"] + marks, "D": 0, "key_changes": 0, "absent": absent}
+
+
+def archived(
+    changes: ChangeTable, counts: Mapping[str, int], order: Sequence[str]
+) -> tuple[ChangeTable, dict[str, int]]:
+    """Inserts, updates and deletes as rows to append; `order`: the archive's columns as they stand."""
+    from pyspark.sql import functions as F
+
+    header = changes.header
+    df = changes.df.where(col(header("change_oper")).isin(INSERT, UPDATE, DELETE))
+    have = set(df.columns)
+    kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}
+    if header("column_mask") in have:
+        places = {changes.ordinal(c): order.index(c) for c in changes.columns}
+        kept[PREFIX + "column_mask"] = mask.move(col(header("column_mask")), places)
+    made = df.select(
+        col(header("change_seq")).alias(_ARCHIVING + "change_seq"),
+        F.lit(INSERT).alias(_ARCHIVING + "change_oper"),
+        *[value.alias(n) for n, value in kept.items()],
+        *map(col, changes.columns),
+    )
+    rows = sum(counts.get(k, 0) for k in "IUD")
+    archive = ChangeTable(made, [], [*kept, *changes.columns], _ARCHIVING, changes.name)
+    return archive, dict.fromkeys(SPECIAL, 0) | {"I": rows}
+
+
+def check_mode(target: DeltaTarget, name: str, rules: Rules) -> None:
+    """Refuses a target that holds what another mode made of it.
+
+    Raises:
+        ConfigError: it is an archive and shall be none, or the other way round; it has marked rows.
+    """
+    have = target.columns(name)
+    archive = PREFIX + "change_seq" in have
+    if archive != (rules.mode == "archive"):
+        raise ConfigError(
+            f"the target is {'an' if archive else 'no'} archive",
+            where=target.path(name),
+            hint="use `--mode archive`" if archive else "archive into a folder of its own",
+        )
+    if rules.mode != "soft_delete" and have.get(rules.soft_column) == "string":
+        raise ConfigError(
+            f"the target marks deleted rows in {rules.soft_column!r}",
+            where=target.path(name),
+            hint="use `--mode soft_delete`",
+        )

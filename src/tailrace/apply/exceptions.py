@@ -1,0 +1,111 @@
+"""What operators look at beside the targets: changes that were passed over, tables that are suspended.
+
+Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the targets.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from .. import lake
+from ..formats.qlik_control import TABLES
+from ..laketypes import arrow_type
+from ..sequence import NUMBER_DIGITS
+from .targets.delta_local import PartTask, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
+_SERVER = "tailrace"
+
+
+def _schema(name: str) -> pa.Schema:
+    return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
+
+
+class Exceptions:
+    """`attrep_apply_exceptions` below a folder: one row a change that was flagged and passed over.
+
+    Written before the target's own commit, each table under its own progress: a batch that comes again, also
+    a longer one, adds what is not there yet.
+    """
+
+    def __init__(self, root: str, task: str) -> None:
+        self.path, self._task = f"{root.rstrip('/')}/{EXCEPTIONS}", task
+
+    def reached(self, table: str) -> int:
+        """The change number up to which a table's exceptions are there."""
+        return lake.progress(self.path, self._name(table))
+
+    def keep(self, rows: DataFrame, table: str, upto: int) -> None:
+        """Adds key log rows (`keylog.rendered`) as exceptions.
+
+        `STATEMENT` is the change: its operation and its image, or its key; `ERROR` the conflict.
+        """
+        from pyspark.sql import functions as F
+
+        reached, schema = self.reached(table), _schema(EXCEPTIONS)
+        if reached >= upto:
+            return
+        owner, _, name = table.rpartition(".")
+        number = F.lpad(F.col("change_row_counter").cast("string"), NUMBER_DIGITS, "0")
+        state = F.lpad(F.col("resync_state").cast("string"), 16, "0")
+        seq = F.concat(F.lit(", change_seq "), state, number)
+        text = F.coalesce("after_image", "before_key")
+        made = rows.select(
+            F.lit(self._task).alias("TASK_NAME"),
+            F.lit(owner).alias("TABLE_OWNER"),
+            F.lit(name).alias("TABLE_NAME"),
+            F.lit(datetime.now(timezone.utc)).alias("ERROR_TIME"),
+            F.concat_ws(" ", "change_row_type", text).alias("STATEMENT"),
+            F.concat("result_error", seq).alias("ERROR"),
+        )
+        lake.create(self.path, schema)
+        files, _ = write_parts(made, PartTask(self.path, schema))
+        lake.commit(self.path, files, progress={self._name(table): upto})
+
+    def _name(self, table: str) -> str:
+        return f"{self._task}/exceptions/{table}"
+
+
+class Suspensions:
+    """`attrep_suspended_tables` below a folder: the tables that take no changes, and why."""
+
+    def __init__(self, root: str, task: str) -> None:
+        self.path, self._task = f"{root.rstrip('/')}/{SUSPENDED}", task
+
+    def reason(self, table: str) -> str | None:
+        """Why a table is suspended; None when it is not."""
+        if not lake.exists(self.path):
+            return None
+        owner, _, name = table.rpartition(".")
+        mine = [
+            r
+            for r in lake.read(self.path).to_pylist()
+            if (r["task_name"], r["table_owner"], r["table_name"]) == (self._task, owner, name)
+        ]
+        return str(mine[-1]["suspend_reason"]) if mine else None
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Suspends a table."""
+        owner, _, name = table.rpartition(".")
+        row = [_SERVER, self._task, owner, name, reason, datetime.now(timezone.utc)]
+        schema = _schema(SUSPENDED)
+        arrays = [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)]
+        lake.append(self.path, pa.Table.from_arrays(arrays, schema=schema))
+
+    def resume(self, table: str) -> bool:
+        """Takes a table's suspension away; gives whether it had one."""
+        if self.reason(table) is None:
+            return False
+        owner, _, name = table.rpartition(".")
+        texts = [t.replace("'", "''") for t in (self._task, owner, name)]
+        places = ("task_name", "table_owner", "table_name")
+        wanted = " AND ".join(f"{p} = '{t}'" for p, t in zip(places, texts, strict=True))
+        DeltaTable(self.path).delete(wanted)
+        return True

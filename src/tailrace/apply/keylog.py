@@ -1,0 +1,189 @@
+"""The key log: one row per change with what became of it, in the columns of SQDR's `ir_keylog`.
+
+Rows are rendered by the format's own expressions (`formats.sqdr_write`), in one pass without a shuffle: what
+is usual follows from the change alone, what is odd is joined to it. A batch is one append whose commit holds,
+per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a batch that
+comes again adds nothing, and the next goes on where this one ended.
+
+`keylog_sort` is the change number, moved behind everything logged before: it needs no sort, grows with every
+append, and one subscription's rows have the same however its changes are cut into batches. One process at a
+time writes a key log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from .. import lake
+from ..change import DELETE, NATIVE, UPDATE, ChangeTable
+from ..errors import ConfigError
+from ..formats import sqdr_text, sqdr_write
+from ..formats.shape import quoted
+from ..formats.sqdr_tables import DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
+from ..laketypes import arrow_type
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from .expect import Expected
+from .fold import col, quote
+from .outcomes import ACTION, EFFECTIVE, ERROR, FLAGGED, OLD, ROWS, outcomes
+from .rules import Rules
+from .targets.delta_local import PartTask, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LOG_MODES = {
+    "all": "every change, with keys and images",
+    "keys": "every change, with keys, without images",
+    "errors": "flagged changes, with keys and images",
+    "off": "nothing",
+}
+SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in KEYLOG_TABLE.columns])
+_SORT = "tailrace/keylog/sort"
+_OPTIONS = SqdrOptions.model_validate({})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a subscription stands in a key log: change number reached (None: it never began), its flagged
+    count, the greatest `keylog_sort` of all."""
+
+    reached: int | None
+    flagged: int
+    sort: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The changes of one subscription that are logged at once: change numbers in (after, upto]; `flagged` of
+    them."""
+
+    subscription: str
+    after: int
+    upto: int
+    flagged: int
+
+
+class KeyLog:
+    """A key log that is written to.
+
+    Args:
+        path: the Delta table; made when it is missing. Columns: `formats.sqdr_tables.KEYLOG_TABLE`.
+        app_id: under which name its progress stands; also `group_id`.
+        run_id: `run_id` of the rows.
+        mode: a name in `LOG_MODES`.
+    """
+
+    def __init__(self, path: str, *, app_id: str, run_id: str, mode: str = "all") -> None:
+        if mode not in LOG_MODES:
+            raise ConfigError(f"no key log mode {mode!r}", hint=f"use one of {', '.join(LOG_MODES)}")
+        self.path, self.app_id, self.run_id, self.mode = path.rstrip("/"), app_id, run_id, mode
+
+    def standing(self, subscription: str) -> Standing:
+        """Where a subscription stands."""
+        if not lake.exists(self.path):
+            return Standing(None, 0, 0)
+        table, name = DeltaTable(self.path), self._name(subscription)
+        found = [table.transaction_version(n) for n in (name, f"{name}/flagged", _SORT)]
+        return Standing(found[0], int(found[1] or 0), int(found[2] or 0))
+
+    def begin(self, subscription: str, reached: int) -> None:
+        """Notes that a subscription is logged from the change after `reached` on; nothing happens when it
+        began before."""
+        lake.create(self.path, SCHEMA)
+        if self.standing(subscription).reached is None:
+            lake.commit(self.path, [], progress={self._name(subscription): reached})
+
+    def write(self, changes: ChangeTable, expected: Expected, rules: Rules, one: Stretch) -> list[Any]:
+        """Writes a stretch's rows as parts that belong to nothing until `commit`."""
+        if self.mode == "errors" and not one.flagged:
+            return []
+        df = rendered(changes, outcomes(changes, expected, rules), self, one, self.standing(one.subscription))
+        if self.mode == "errors":
+            df = df.where("result_error IS NOT NULL")
+        files, _ = write_parts(df, PartTask(self.path, SCHEMA))
+        return files
+
+    def commit(self, files: list[Any], one: Stretch) -> None:
+        """Makes written parts visible, once."""
+        at = self.standing(one.subscription)
+        name = self._name(one.subscription)
+        progress = {
+            name: one.upto,
+            f"{name}/flagged": at.flagged + one.flagged,
+            _SORT: at.sort + one.upto - one.after,
+        }
+        if at.reached is None or at.reached < one.upto:
+            lake.commit(self.path, files, progress=progress)
+
+    def _name(self, subscription: str) -> str:
+        return f"{self.app_id}/keylog/{subscription}"
+
+
+def rendered(changes: ChangeTable, known: DataFrame, log: KeyLog, one: Stretch, at: Standing) -> DataFrame:
+    """Change rows with their outcomes (from `outcomes`) as rows of `ir_keylog`."""
+    from pyspark.sql import functions as F
+
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
+    now = F.lit(datetime.now(timezone.utc))
+    before, after = _keys(changes, OLD in known.columns)
+    told = {
+        "run_id": F.lit(log.run_id),
+        "group_id": F.lit(log.app_id),
+        "subscription_id": F.lit(one.subscription),
+        "action_taken": col(ACTION),
+        "result_row_count": col(ROWS),
+        "result_error": col(ERROR),
+        "flagged_count": at.flagged + (_running(seq, oper) if one.flagged else F.lit(0)),
+        "before_key": F.when(oper.isin(UPDATE, DELETE), before),
+        "after_key": F.when(oper == UPDATE, after),
+        "keylog_sort": number + F.lit(at.sort - one.after).cast("bigint"),
+        "keylog_ts": now,
+        "insert_ts": F.current_timestamp(),
+        DEST: F.lit(sqdr_text.dest(one.subscription)),
+    }
+    if sqdr_write.has(changes, NATIVE + "change_row_type"):  # a key log of somebody else's has finer codes
+        native = col(changes.header(NATIVE + "change_row_type"))
+        told["change_row_type"] = F.coalesce(native, oper)
+    else:
+        told["change_row_type"] = oper
+    # Headers of this name say what a key log knows: what the format writes when it has them.
+    df = known.withColumns({changes.header(NATIVE + n): value for n, value in told.items()})
+    name = changes.name or one.subscription
+    made = sqdr_write.write({name: replace(changes, df=df, name=name)}, _OPTIONS)[KEYLOG]
+    return made.withColumn("after_image", F.lit(None).cast("string")) if log.mode == "keys" else made
+
+
+def _keys(changes: ChangeTable, moves: bool) -> tuple[Column, Column]:
+    """`before_key` and `after_key`: the key, of a key change the old one and the new one."""
+    from pyspark.sql import functions as F
+
+    fields = sqdr_write.fields_of(changes, _OPTIONS)
+    places = sqdr_write.key_places(changes)
+    own = F.expr(sqdr_text.items([(fields[i], quoted(fields[i].name), None) for i in places]))
+    if not moves:
+        return own, F.lit(None).cast("string")
+    key = [c for c in changes.columns if c in changes.key]  # as a layout has it
+    named = {k: f"{quote(OLD)}.k{i}" for i, k in enumerate(key)}
+    old = F.expr(sqdr_text.items([(fields[i], named[fields[i].name], None) for i in places]))
+    moved = col(OLD).isNotNull()
+    return F.when(moved, old).otherwise(own), F.when(moved, own)
+
+
+def _running(seq: Column, oper: Column) -> Column:
+    """Flagged changes up to each. All rows go through one task: only batches that have flagged ones do."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    window = Window.orderBy(seq, oper).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return F.sum(col(FLAGGED).cast("bigint")).over(window)
+
+
+def kept_aside(known: DataFrame) -> DataFrame:
+    """The changes that were flagged and passed over: rows of `attrep_apply_exceptions`."""
+    return known.where(col(FLAGGED) & ~col(EFFECTIVE))

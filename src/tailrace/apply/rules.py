@@ -1,0 +1,245 @@
+"""What becomes of a change, as data: mode x what the change meets x policy -> effect, action, row count.
+
+A *situation* is a change and what it meets: a letter (I U D, K for an update that changes the key, T, `?` for
+an operation nobody knows) and a digit for each key it names, 1 when a row was there just before it. `K10`:
+the old key had a row and the new one none, as it should be. Source: spec/sqdr.md §3, §6; qlik.md §4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..errors import ConfigError
+from ..formats.sqdr_tables import IGNORED
+
+MODES: Final = {
+    "strict": "every change must hit exactly the row it expects; anything else is flagged",
+    "upsert": "an update of a missing row inserts it, an insert of an existing one updates it, a delete of a "
+    "missing one is ignored",
+    "archive": "every insert, update and delete is appended as a row of its own; truncates are ignored",
+    "soft_delete": "as upsert, but a deleted row stays and is marked; an insert or update revives it",
+}
+CONFLICTS: Final = {
+    "insert_exists": "the row to be inserted, or the new key of an update, is there already",
+    "update_missing": "the row to be updated is not there",
+    "delete_missing": "the row to be deleted is not there",
+}
+POLICIES: Final = {
+    "apply": "the change is made to fit: written over the row that is there, or inserted",
+    "ignore": "the change is passed over",
+    "log": "the change is passed over, flagged, and kept in `attrep_apply_exceptions`",
+    "suspend": "the batch ends before the change, and its table takes no more until it is resumed",
+    "stop": "the batch ends before the change, and apply stops with an error that names it",
+}
+ENDING: Final = ("suspend", "stop")
+_LENIENT = {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"}
+DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "strict": dict.fromkeys(CONFLICTS, "log"),
+    "upsert": _LENIENT,
+    "archive": {},
+    "soft_delete": _LENIENT,
+}
+"""Mode -> conflict -> policy, where nothing else is said."""
+
+SITUATIONS: Final = {
+    "I0": "insert of a new row",
+    "I1": "insert, the row exists",
+    "U1": "update",
+    "U0": "update, the row is missing",
+    "D1": "delete",
+    "D0": "delete, the row is missing",
+    "K10": "update of the key",
+    "K11": "update of the key, the new key exists",
+    "K00": "update of the key, the old key is missing",
+    "K01": "update of the key, the old key is missing and the new one exists",
+    "T": "truncate",
+    "?": "an operation that is not known",
+}
+PLAIN: Final = ("I0", "U1", "D1", "K10", "T")
+"""Situations in which a change meets what it expects."""
+SOFT_COLUMN: Final = "_deleted"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a change.
+
+    Attributes:
+        effect: on the target: `write` a row, `delete` it, `mark` it as deleted, `move` it to another key,
+            append a `copy`, `truncate`, or `nothing`.
+        action: `action_taken` of the key log.
+        rows: `result_row_count`: rows of the target it touched; None: a truncate, which tells no number.
+        flagged: whether it counts in `flagged_count`.
+        conflict: a name in `CONFLICTS`: the one that decided; None when there was none.
+    """
+
+    effect: str
+    action: str
+    rows: int | None
+    flagged: bool = False
+    conflict: str | None = None
+
+    @property
+    def effective(self) -> bool:
+        """Whether the change takes part in what is written to the target."""
+        return self.effect != "nothing"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the changes of a table are applied; make it with `of`.
+
+    Attributes:
+        mode: a name in `MODES`.
+        on: conflict -> policy, complete.
+        soft_column: under `soft_delete` the column that marks rows: string, the `change_seq` of the delete;
+            NULL while the row lives.
+    """
+
+    mode: str = "upsert"
+    on: Mapping[str, str] = field(default_factory=lambda: _LENIENT)
+    soft_column: str = SOFT_COLUMN
+
+    @staticmethod
+    def of(mode: str, on: Mapping[str, str] | None = None, soft_column: str = SOFT_COLUMN) -> Rules:
+        """Rules of a mode, with policies that differ from its defaults.
+
+        Raises:
+            ConfigError: a mode, conflict or policy that there is not.
+
+        >>> Rules.of("strict", {"delete_missing": "ignore"}).on["delete_missing"]
+        'ignore'
+        """
+        if mode not in MODES:
+            raise ConfigError(f"no apply mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
+        for kind, policy in (on or {}).items():
+            if kind not in CONFLICTS:
+                raise ConfigError(f"no conflict {kind!r}", hint=f"there are {', '.join(CONFLICTS)}")
+            if policy not in POLICIES:
+                raise ConfigError(f"no policy {policy!r}", hint=f"use one of {', '.join(POLICIES)}")
+        if mode == "archive" and on:
+            raise ConfigError("an archive has no conflicts", hint="leave the policies out")
+        return Rules(mode, {**DEFAULTS[mode], **(on or {})}, soft_column)
+
+    @property
+    def update(self) -> str:
+        """The code of an update: strict and tolerant ones have their own."""
+        return "M" if self.mode == "strict" else "U"
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a change of a key is made whatever it meets; else its outcome hangs on the other key's."""
+        return self.on.get("insert_exists") == self.on.get("update_missing") == "apply"
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether folding all changes gives the right rows without a look at what they meet."""
+        return self.mode == "upsert" and self.overwrites and self.on["delete_missing"] in ("apply", "ignore")
+
+    def conflict(self, situation: str) -> str | None:
+        """The conflict that decides a situation; None when there is none.
+
+        >>> Rules.of("upsert").conflict("K01"), Rules.of("strict").conflict("K01")
+        ('insert_exists', 'update_missing')
+        """
+        if self.mode == "archive" or situation in PLAIN or situation == "?":
+            return None
+        if situation[0] == "D":
+            return "delete_missing"
+        missing = situation in ("U0", "K00", "K01")
+        # An update without its row becomes an insert, if it may; that one may meet a row in its turn.
+        if missing and (situation != "K01" or self.on["update_missing"] != "apply"):
+            return "update_missing"
+        return "insert_exists"
+
+    def outcome(self, situation: str) -> Outcome:
+        """What becomes of a change in that situation.
+
+        >>> Rules.of("strict").outcome("U0")
+        Outcome(effect='nothing', action='M', rows=0, flagged=True, conflict='update_missing')
+        """
+        if situation == "?":
+            return Outcome("nothing", "?", 0, True)
+        if self.mode == "archive":
+            return Outcome("nothing", IGNORED, 0) if situation == "T" else Outcome("copy", "I", 1)
+        kind = self.conflict(situation)
+        if kind is None:
+            return self._plain(situation)
+        policy = self.on[kind]
+        if policy == "apply":
+            return self._fitted(situation, kind)
+        if policy == "ignore":
+            return Outcome("nothing", IGNORED, 0, False, kind)
+        tried = situation[0] if situation[0] in "ID" else self.update
+        return Outcome("nothing", tried, 0, True, kind)
+
+    def _plain(self, situation: str) -> Outcome:
+        gone = "mark" if self.mode == "soft_delete" else "delete"
+        return {
+            "I0": Outcome("write", "I", 1),
+            "U1": Outcome("write", self.update, 1),
+            "D1": Outcome(gone, "D", 1),
+            "K10": Outcome("move", self.update, 1),
+            "T": Outcome("truncate", "T", None),
+        }[situation]
+
+    def _fitted(self, situation: str, kind: str) -> Outcome:
+        """The policy `apply`: the action is the operation that took effect in the end."""
+        flagged = self.mode == "strict"
+        if situation == "D0":  # nothing to make fit
+            return Outcome("nothing", "D" if flagged else IGNORED, 0, flagged, kind)
+        if situation in ("U0", "K00"):
+            return Outcome("write", "I", 1, flagged, kind)
+        if situation == "K11":  # two rows become one: that is never as expected
+            return Outcome("move", self.update, 2, True, kind)
+        return Outcome("write", self.update, 1, flagged, kind)
+
+
+def reason(kind: str | None) -> str | None:
+    """`result_error` of a flagged change.
+
+    >>> reason("update_missing")
+    'update_missing: the row to be updated is not there'
+    """
+    return "the operation is not known" if kind is None else f"{kind}: {CONFLICTS[kind]}"
+
+
+def markdown() -> str:
+    """Modes, policies and the whole decision table, for docs/apply.md."""
+    lines = [
+        "| mode | what it does | insert_exists | update_missing | delete_missing |",
+        "|---|---|---|---|---|",
+    ]
+    for mode, text in MODES.items():
+        defaults = [f"`{p}`" if (p := DEFAULTS[mode].get(kind)) else "" for kind in CONFLICTS]
+        lines.append(f"| `{mode}` | {text} | {' | '.join(defaults)} |")
+    lines += ["", "| policy | what it does |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in POLICIES.items()]
+    for mode in MODES:
+        lines += ["", f"**{mode}**", "", "| change | conflict | policy | effect | action_taken | "
+                  "result_row_count | flagged |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+        for situation, text in SITUATIONS.items():
+            lines += _lines(mode, situation, text)
+    return "\n".join(lines) + "\n"
+
+
+def _lines(mode: str, situation: str, text: str) -> list[str]:
+    """One row of the table a policy; one for all policies that come to the same."""
+    rows: dict[tuple[str, Outcome], list[str]] = {}
+    for policy in POLICIES:
+        rules = Rules.of(mode) if mode == "archive" else Rules.of(mode, dict.fromkeys(CONFLICTS, policy))
+        made = rules.outcome(situation)
+        ending = f"{policy} before it" if policy in ENDING and made.conflict else made.effect
+        rows.setdefault((ending, made), []).append(policy)
+    found = []
+    for (effect, made), policies in rows.items():
+        told = ", ".join(f"`{p}`" for p in policies) if made.conflict else ""
+        conflict = f"`{made.conflict}`" if made.conflict else ""
+        ends = effect.endswith("before it")
+        action = "" if ends else f"`{'0x00' if made.action == IGNORED else made.action}`"
+        count = "" if ends else "NULL" if made.rows is None else str(made.rows)
+        flag = "yes" if made.flagged and not ends else ""
+        found.append(f"| {text} | {conflict} | {told} | {effect} | {action} | {count} | {flag} |")
+    return found

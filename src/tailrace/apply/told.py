@@ -1,0 +1,57 @@
+"""What applying a change table under rules did, or would do, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..formats.sqdr_tables import IGNORED
+from .expect import Expected
+from .rules import Rules
+from .targets.base import Outcome
+
+_PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What applying a change table did, or would do.
+
+    Attributes:
+        upto: the greatest change number in it; -1: there was nothing new.
+        counts: changes by operation.
+        actions, conflicts: changes by `action_taken` (`ignored` for the byte 0), and by conflict.
+        flagged: flagged changes.
+        outcome: what the target says.
+        suspended: why the table takes no more changes; None: it does.
+    """
+
+    upto: int = -1
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
+    actions: Mapping[str, int] = field(default_factory=dict)
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    flagged: int = 0
+    outcome: Outcome = field(default_factory=Outcome)
+    suspended: str | None = None
+
+
+def told(upto: int, counts: Mapping[str, int], expected: Expected, rules: Rules, outcome: Outcome) -> Done:
+    """Counts the changes up to a number: all of them by operation, odd ones by what became of them."""
+    left = Counter({k: counts[k] for k in "IUDT"})
+    actions: Counter[str] = Counter()
+    conflicts: Counter[str] = Counter()
+    for situation, (many, _) in expected.tally.items():
+        made = rules.outcome(situation)
+        left["U" if situation[0] == "K" else situation[0]] -= many
+        actions[_word(made.action)] += many
+        if made.conflict:
+            conflicts[made.conflict] += many
+    for letter, situation in _PLAIN.items():
+        actions[_word(rules.outcome(situation).action)] += left[letter]
+    by_kind = {k: counts[k] for k in "IUDT"}
+    return Done(upto, by_kind, dict(+actions), dict(conflicts), expected.flagged(rules), outcome)
+
+
+def _word(action: str) -> str:
+    return "ignored" if action == IGNORED else action

@@ -1,0 +1,115 @@
+"""The key log's row counts against a real database that gets the same changes one statement at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tailrace.apply.keylog import KeyLog
+from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.testing.images import change_table
+
+from ..spark.ruled_model import RELATION, Change, history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.db
+
+TABLE = "create table t (lane int, id text, a int, b text, primary key (lane, id))"
+AT = "lane = %(lane)s and id = %(id)s"
+OLD = "lane = %(old_lane)s and id = %(old_id)s"
+NEW = {"lane": None, "id": None, "a": None, "b": None}
+
+
+def run(db: psycopg.Connection[Any], text: str, values: Mapping[str, Any]) -> int:
+    return db.execute(text, values).rowcount
+
+
+def strict(db: psycopg.Connection[Any], c: Change) -> int | None:
+    """One statement a change; a row that is in the way keeps it from being done."""
+    names = list(c.values)
+    sets = ", ".join(f"{n} = %({n})s" for n in names)
+    values = NEW | c.values
+    if c.oper == "T":
+        run(db, "truncate t", {})
+        return None
+    if c.oper == "I":
+        return run(
+            db, f"insert into t ({', '.join(names)}) values ({marks(names)}) on conflict do nothing", values
+        )
+    if c.oper == "D":
+        return run(db, f"delete from t where {AT}", values)
+    if moved(c):
+        free = f"not exists (select from t where {AT})"
+        return run(db, f"update t set {sets} where {OLD} and {free}", values | old(c))
+    return run(db, f"update t set {sets} where {AT}", values)
+
+
+def upsert(db: psycopg.Connection[Any], c: Change) -> int | None:
+    """As many statements as it takes; the rows of all of them."""
+    names = list(c.values)
+    sets = ", ".join(f"{n} = %({n})s" for n in names)
+    values = NEW | c.values
+    whole = ", ".join(f"{n} = excluded.{n}" for n in NEW)
+    insert = f"insert into t ({', '.join(NEW)}) values ({marks(list(NEW))}) on conflict (lane, id) do update set {whole}"
+    if c.oper in "TD":
+        return strict(db, c)
+    if c.oper == "I":
+        return run(db, insert, values)
+    done = 0
+    if moved(c):
+        values |= old(c)
+        done += run(db, f"delete from t where {AT} and exists (select from t where {OLD})", values)
+        done += run(db, f"update t set {sets} where {OLD}", values)
+    else:
+        done += run(db, f"update t set {sets} where {AT}", values)
+    return done or run(db, insert, values)
+
+
+def marks(names: list[str]) -> str:
+    return ", ".join(f"%({n})s" for n in names)
+
+
+def moved(c: Change) -> bool:
+    return c.old is not None and c.old != (c.values["lane"], c.values["id"])
+
+
+def old(c: Change) -> dict[str, Any]:
+    return {} if c.old is None else {"old_lane": c.old[0], "old_id": c.old[1]}
+
+
+@pytest.mark.parametrize("mode", ["strict", "upsert"])
+def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path: Path, mode: str) -> None:
+    seed = random.randrange(10**6)
+    changes = history(seed, 40, 12, truncate=True)
+    one = strict if mode == "strict" else upsert
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute(TABLE)
+        counts = {c.number: one(db, c) for c in changes}
+        rows = sorted(db.execute("select lane, id, a, b from t").fetchall())
+    target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
+    log = KeyLog(str(tmp_path / "keylog"), app_id="t", run_id="1")
+    applier = RuledApply(
+        spark, target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", app_id="t", keylog=log
+    )
+    for part in (changes[: len(changes) // 3], changes):
+        images = [i for c in part for i in c.images]
+        applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
+    found = (
+        spark.read.format("delta").load(log.path).select("change_row_counter", "result_row_count").collect()
+    )
+    assert {r[0]: r[1] for r in found} == counts, f"seed {seed}"
+    assert len(found) == len(changes)
+    have = (
+        spark.read.format("delta").load(target.path(RELATION.table)).select("lane", "id", "a", "b").collect()
+    )
+    assert sorted(map(tuple, have)) == rows

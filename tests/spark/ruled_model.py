@@ -1,0 +1,197 @@
+"""A plain row-by-row model of applying changes under rules, and random histories full of conflicts.
+
+It knows nothing of the decision table: it does to a dictionary what an operator would do to a table, one
+change after the other, and counts the rows it touches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace import sequence
+from tailrace.change import Column, Relation
+from tailrace.testing.images import Image
+
+LANE = Column("lane", 1, "integer", "int4", "int", key=True)
+ID = Column("id", 2, "text", "text", "string", key=True)
+A = Column("a", 3, "integer", "int4", "int")
+B = Column("b", 4, "text", "text", "string")
+RELATION = Relation(1, "s", "t", "d", (LANE, ID, A, B))
+KEYS = "pqrs"
+
+Key = tuple[int, str]
+Row = dict[str, Any]
+Logged = tuple[int, str, str, int | None, int, bool]
+"""(number, operation, action, row count, flagged count, whether it has an error)."""
+
+
+@dataclass
+class Model:
+    """A table and its key log under a mode and policies (conflict -> policy)."""
+
+    mode: str
+    on: Mapping[str, str]
+    rows: dict[Key, Row] = field(default_factory=dict)
+    dead: dict[Key, str] = field(default_factory=dict)
+    archive: list[tuple[Any, ...]] = field(default_factory=list)
+    log: list[Logged] = field(default_factory=list)
+    flagged: int = 0
+
+    def apply(self, number: int, oper: str, old: Key | None, values: Mapping[str, Any]) -> str | None:
+        """Does one change; gives `kind policy` when the batch ends before it."""
+        seq = sequence.make(2026010100000000, number)
+        if self.mode == "archive":
+            self.copy(seq, oper, values)
+            self.say(number, oper, "\0" if oper == "T" else "I", 0 if oper == "T" else 1)
+            return None
+        if oper == "T":
+            self.rows.clear()
+            self.dead.clear()
+            self.say(number, oper, "T", None)
+            return None
+        new = (values["lane"], values["id"])
+        kind, action, rows = getattr(self, f"try_{oper.lower()}")(new, old or new, values, seq)
+        policy = self.on[kind] if kind else None
+        if policy in ("suspend", "stop"):
+            return f"{kind} {policy}"
+        if policy == "ignore":
+            action, rows = "\0", 0
+        flag = policy == "log" or (policy == "apply" and self.mode == "strict") or rows == 2
+        self.say(number, oper, action, rows, flag)
+        return None
+
+    def say(self, number: int, oper: str, action: str, rows: int | None, flag: bool = False) -> None:
+        self.flagged += flag
+        self.log.append((number, oper, action, rows, self.flagged, flag))
+
+    def copy(self, seq: str, oper: str, values: Mapping[str, Any]) -> None:
+        if oper != "T":
+            self.archive.append((seq, oper, *[values.get(c.name) for c in RELATION.columns]))
+
+    @property
+    def code(self) -> str:
+        return "M" if self.mode == "strict" else "U"
+
+    def there(self, key: Key) -> bool:
+        return key in self.rows and key not in self.dead
+
+    def put(self, key: Key, row: Mapping[str, Any]) -> None:
+        self.rows[key] = {c.name: row.get(c.name) for c in RELATION.columns}
+        self.dead.pop(key, None)
+
+    def take(self, key: Key, seq: str) -> None:
+        if self.mode == "soft_delete":
+            self.dead[key] = seq
+        else:
+            del self.rows[key]
+
+    def try_i(self, new: Key, old: Key, values: Mapping[str, Any], seq: str) -> tuple[str | None, str, int]:
+        if not self.there(new):
+            self.put(new, values)
+            return None, "I", 1
+        if self.on["insert_exists"] != "apply":
+            return "insert_exists", "I", 0
+        self.put(new, values)
+        return "insert_exists", self.code, 1
+
+    def try_d(self, new: Key, old: Key, values: Mapping[str, Any], seq: str) -> tuple[str | None, str, int]:
+        if self.there(new):
+            self.take(new, seq)
+            return None, "D", 1
+        silent = self.on["delete_missing"] == "apply" and self.mode != "strict"
+        return "delete_missing", "\0" if silent else "D", 0
+
+    def try_u(self, new: Key, old: Key, values: Mapping[str, Any], seq: str) -> tuple[str | None, str, int]:
+        if new != old:
+            return self.move(new, old, values, seq)
+        if self.there(new):
+            self.put(new, self.rows[new] | values)
+            return None, self.code, 1
+        if self.on["update_missing"] != "apply":
+            return "update_missing", self.code, 0
+        self.put(new, self.rows.get(new, {}) | values)  # a marked row gives what the image lacks
+        return "update_missing", "I", 1
+
+    def move(self, new: Key, old: Key, values: Mapping[str, Any], seq: str) -> tuple[str | None, str, int]:
+        if not self.there(old):
+            if self.on["update_missing"] != "apply":
+                return "update_missing", self.code, 0
+            if not self.there(new):
+                self.put(new, values)
+                return "update_missing", "I", 1
+            if self.on["insert_exists"] == "apply":
+                self.put(new, values)
+            return "insert_exists", self.code, int(self.on["insert_exists"] == "apply")
+        met = self.there(new)
+        if met and self.on["insert_exists"] != "apply":
+            return "insert_exists", self.code, 0
+        row = self.rows[old] | values
+        self.take(old, seq)
+        self.put(new, row)
+        return ("insert_exists", self.code, 2) if met else (None, self.code, 1)
+
+    def state(self) -> list[tuple[Any, ...]]:
+        if self.mode == "archive":
+            return sorted(self.archive)
+        mark = self.mode == "soft_delete"
+        made = [(*r.values(), *([self.dead.get(k)] if mark else [])) for k, r in self.rows.items()]
+        return sorted(made, key=repr)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change as the model takes it, and its images."""
+
+    number: int
+    oper: str
+    old: Key | None
+    values: Row
+
+    @property
+    def images(self) -> list[Image]:
+        made: list[Image] = [(self.number, self.oper, self.values)]
+        if self.old is not None:
+            made.insert(0, (self.number, "B", {"lane": self.old[0], "id": self.old[1]}))
+        return made
+
+
+def history(
+    seed: int, lanes: int, steps: int, *, whole_moves: bool = False, truncate: bool = False
+) -> list[Change]:
+    """Random changes: operations on keys that may or may not have a row. Lanes do not meet each other."""
+    dice, made, number = random.Random(seed), [], 0
+    for step in range(steps):
+        for lane in range(lanes):
+            number += 1
+            key, other = ((lane, k) for k in dice.sample(KEYS, 2))
+            oper = dice.choice("IIUUUDKKK")
+            values = {"lane": key[0], "id": key[1], "a": number, "b": f"v{number}"}
+            old = None
+            if oper == "D":
+                values = {"lane": key[0], "id": key[1]}
+            elif oper == "U" and dice.random() < 0.4:
+                del values["b"]
+                old = key if dice.random() < 0.5 else None  # B rows whose key stays
+            elif oper == "K":
+                oper, old = "U", other
+                if not whole_moves and dice.random() < 0.4:
+                    del values["b"]
+            made.append(Change(number, oper, old, values))
+        if truncate and step == steps // 2:
+            number += 1
+            made.append(Change(number, "T", None, {}))
+    return made
+
+
+def logged(rows: list[Any]) -> list[Logged]:
+    """Rows of a key log as the model tells them, in their order."""
+    return [
+        (
+            r["keylog_sort"], r["change_row_type"], r["action_taken"], r["result_row_count"],
+            r["flagged_count"], r["result_error"] is not None,
+        )
+        for r in sorted(rows, key=lambda r: r["keylog_sort"])
+    ]  # fmt: skip

@@ -1,0 +1,273 @@
+"""Applying under rules against a plain row-by-row model: rows and key log, however changes are cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import incoming, sequence
+from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.keylog import KeyLog
+from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules import DEFAULTS, Rules
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.errors import ApplyError, ConfigError, UnsupportedError
+from tailrace.formats import sqdr_flags, sqdr_read
+from tailrace.formats.sqdr_tables import SqdrOptions
+from tailrace.testing.images import change_table
+
+from .ruled_model import RELATION, Change, Model, history, logged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.change import ChangeTable
+
+pytestmark = pytest.mark.spark
+NAME = RELATION.table
+LANES, STEPS = 25, 10
+
+
+class Place:
+    """A target, its key log, and the model beside them."""
+
+    def __init__(
+        self, spark: SparkSession, root: Path, mode: str, on: Mapping[str, str], log: str = "all"
+    ) -> None:
+        self.spark, self.root = spark, str(root / "lake")
+        self.rules = Rules.of(mode, on)
+        self.target = DeltaTarget(spark, self.root, app_id="t")
+        self.log = KeyLog(str(root / "keylog"), app_id="t", run_id="1", mode=log)
+        self.model = Model(mode, self.rules.on)
+
+    @property
+    def applier(self) -> RuledApply:
+        return RuledApply(
+            self.spark, self.target, self.rules, root=self.root, task="task", app_id="t", keylog=self.log
+        )
+
+    def table(self, changes: Sequence[Change]) -> ChangeTable:
+        images = [i for c in changes for i in c.images]
+        random.Random(1).shuffle(images)
+        return replace(change_table(self.spark, RELATION, images), name=NAME)
+
+    def apply(self, changes: Sequence[Change]) -> Any:
+        return self.applier.apply(self.table(changes))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        names = [c.name for c in RELATION.columns]
+        if self.rules.mode == "soft_delete":
+            names.append("_deleted")
+        if self.rules.mode == "archive":
+            names = ["header__change_seq", "header__change_oper", *names]
+        found = self.spark.read.format("delta").load(self.target.path(NAME)).select(*names).collect()
+        return sorted((tuple(r) for r in found), key=repr)
+
+    def logged(self) -> list[Any]:
+        return logged(self.spark.read.format("delta").load(self.log.path).collect())
+
+    def expect(self, changes: Sequence[Change]) -> None:
+        for c in changes:
+            assert self.model.apply(c.number, c.oper, c.old, c.values) is None
+
+    def same(self, seed: object = "") -> None:
+        assert self.rows() == sorted(self.model.state(), key=repr), seed
+        assert self.logged() == self.model.log, seed
+
+
+SOME = [("strict", {}), ("upsert", {}), ("soft_delete", {}), ("archive", {})]
+MORE = [
+    ("strict", {"insert_exists": "apply"}),
+    ("strict", {"update_missing": "apply", "delete_missing": "ignore"}),
+    ("upsert", {"insert_exists": "ignore", "update_missing": "ignore", "delete_missing": "apply"}),
+    ("upsert", {"insert_exists": "log", "delete_missing": "log"}),
+    ("soft_delete", {"update_missing": "log", "insert_exists": "log"}),
+]
+CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
+
+
+@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+def test_any_history_ends_as_row_by_row(
+    spark: SparkSession, tmp_path: Path, mode: str, on: Mapping[str, str]
+) -> None:
+    seed = random.randrange(10**6)
+    dice = random.Random(seed)
+    changes = history(seed, LANES, STEPS, whole_moves=mode == "soft_delete", truncate=dice.random() < 0.5)
+    start, cut = changes[: len(changes) // 4], dice.randrange(len(changes) // 4 + 1, len(changes))
+    whole = Place(spark, tmp_path / "whole", mode, on)
+    parts = Place(spark, tmp_path / "parts", mode, on)
+    for place in (whole, parts):
+        place.apply(start)
+        place.expect(start)
+        if mode not in ("archive", "soft_delete"):  # somebody else deletes rows of the target
+            DeltaTable(place.target.path(NAME)).delete("a % 3 = 0")
+            place.model.rows = {k: r for k, r in place.model.rows.items() if r["a"] % 3}
+        place.expect(changes[len(start) :])
+    whole.apply(changes[len(start) :])
+    whole.same(f"seed {seed}")
+    parts.apply(changes[len(start) : cut])
+    parts.apply(changes[len(start) :])  # what came before is passed over
+    parts.same(f"seed {seed}, cut {cut}")
+    if mode != "archive":
+        log = sqdr_flags.recount(spark.read.format("delta").load(whole.log.path))
+        assert log.where(sqdr_flags.DIFFERS).count() == 0
+
+
+def change(number: int, oper: str, key: str, old: str | None = None, **values: Any) -> Change:
+    row = {"lane": 0, "id": key} | ({} if oper == "D" else {"a": number, "b": key} | values)
+    return Change(number, oper, None if old is None else (0, old), {} if oper == "T" else row)
+
+
+def test_a_chain_of_key_changes_that_hang_on_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    """Each is passed over only because the one before it was; a pass settles one of them at a time."""
+    place = Place(spark, tmp_path, "strict", {})
+    start = [change(n, "I", k) for n, k in enumerate("abcde", 1)]
+    chain = [change(10 + n, "U", new, old) for n, (old, new) in enumerate(zip("abcde", "bcdex", strict=True))]
+    place.apply(start)
+    place.apply([*chain, change(20, "U", "d", "x"), change(21, "D", "e"), change(22, "U", "e", "c")])
+    for c in (*start, *chain, change(20, "U", "d", "x"), change(21, "D", "e"), change(22, "U", "e", "c")):
+        place.expect([c])
+    place.same()
+
+
+@pytest.mark.parametrize("policy", ["suspend", "stop"])
+def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    place = Place(spark, tmp_path, "upsert", {"update_missing": policy})
+    good = [change(1, "I", "a"), change(2, "U", "a", b="x"), change(4, "I", "c")]
+    changes = [*good, change(5, "U", "b", b="y"), change(6, "I", "d")]
+    seq = sequence.make(2026010100000000, 5)
+    if policy == "stop":
+        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+            place.apply(changes)
+        assert seq in str(caught.value)
+    else:
+        assert place.apply(changes).suspended == f"update_missing at change_seq {seq}"
+        assert place.apply(changes).suspended is not None  # and takes nothing more
+    place.expect(good)
+    place.same()
+    spark.createDataFrame([(0, "b", 0, "mended")], "lane int, id string, a int, b string").write.format(
+        "delta"
+    ).mode("append").save(place.target.path(NAME))
+    place.applier.suspensions.resume(NAME)
+    place.apply(changes)
+    assert [r[1:] for r in place.rows()] == [("a", 2, "x"), ("b", 5, "y"), ("c", 4, "c"), ("d", 6, "d")]
+    assert len(place.logged()) == 5
+
+
+def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(spark, tmp_path, "strict", {})
+    first = [change(1, "I", "a"), change(2, "I", "b")]
+    second = [*first, change(3, "D", "a"), change(4, "U", "a"), change(5, "I", "b")]
+    place.apply(first)
+
+    class CrashError(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise CrashError
+
+    place.log.commit = crash  # type: ignore[method-assign]
+    with pytest.raises(ApplyError):
+        place.apply(second)
+    assert place.target.progress(NAME) == 5
+    place.log = KeyLog(place.log.path, app_id="t", run_id="2")
+    assert len(place.logged()) == 2
+    place.apply([*second, change(6, "D", "b")])
+    place.expect([*second, change(6, "D", "b")])
+    place.same()
+    found = spark.read.format("delta").load(f"{place.root}/{EXCEPTIONS}").orderBy("ERROR").collect()
+    assert [(r["TABLE_NAME"], r["ERROR"].split(":")[0], r["STATEMENT"][0]) for r in found] == [
+        ("t", "insert_exists", "I"),
+        ("t", "update_missing", "U"),
+    ]
+    assert 'id="a"' in found[1]["STATEMENT"]
+
+
+def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:
+    changes = [change(1, "I", "a"), change(2, "U", "x", "a"), change(3, "D", "q"), change(4, "U", "x", b="n")]
+    found = {}
+    for mode in ("all", "keys", "errors", "off"):
+        place = Place(spark, tmp_path / mode, "strict", {}, log=mode)
+        place.apply(changes)
+        place.apply(changes)
+        if mode != "off":
+            log = spark.read.format("delta").load(place.log.path).orderBy("keylog_sort")
+            found[mode] = log.collect()
+    assert [len(found[m]) for m in ("all", "keys", "errors")] == [4, 4, 1]
+    key, old = 'lane="0" id="x"', 'lane="0" id="a"'
+    assert [(r["before_key"], r["after_key"]) for r in found["keys"]] == [
+        (None, None), (old, key), ('lane="0" id="q"', None), (key, None),
+    ]  # fmt: skip
+    assert {r["after_image"] for r in found["keys"]} == {None}
+    first = found["all"][0]
+    assert first["after_image"] == '<Dest>"s"."t"</Dest><row>lane="0" id="a" a="1" b="a"</row>'
+    assert (first["run_id"], first["group_id"], first["subscription_id"]) == ("1", "t", NAME)
+    assert (first["resync_state"], first["change_row_counter"]) == (2026010100000000, 1)
+    assert [r["flagged_count"] for r in found["all"]] == [0, 0, 1, 1]
+    assert found["errors"][0]["result_error"] == "delete_missing: the row to be deleted is not there"
+
+
+def test_preview_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(spark, tmp_path, "strict", {})
+    place.apply([change(1, "I", "a")])
+    changes = [change(2, "I", "a"), change(3, "D", "a"), change(4, "D", "a"), change(5, "U", "c")]
+    told = place.applier.preview(place.table(changes))
+    assert (told.actions, told.flagged) == ({"I": 1, "D": 2, "M": 1}, 3)
+    assert told.conflicts == {"insert_exists": 1, "delete_missing": 1, "update_missing": 1}
+    assert (place.target.progress(NAME), len(place.logged())) == (1, 1)
+
+
+def test_modes_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+    changes = [change(1, "I", "a")]
+    for mode, other in (("archive", "upsert"), ("upsert", "archive"), ("soft_delete", "strict")):
+        Place(spark, tmp_path / mode, mode, {}).apply(changes)
+        with pytest.raises(ConfigError):
+            Place(spark, tmp_path / mode, other, {}).apply(changes)
+    lacking = replace(changes[0], number=2, oper="U", old=(0, "a"), values={"lane": 0, "id": "z"})
+    with pytest.raises(UnsupportedError, match="leaves columns out"):
+        Place(spark, tmp_path / "soft_delete", "soft_delete", {}).apply([lacking])
+    assert set(DEFAULTS) == {"strict", "upsert", "archive", "soft_delete"}
+
+
+def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Path) -> None:
+    """`tailrace apply` with rules; the key log is a change table again."""
+    changes = [
+        change(1, "I", "a", b='q"'),
+        change(2, "D", "q"),
+        change(3, "U", "z", "a"),
+        change(4, "U", "z"),
+    ]
+    images = [i for c in changes for i in c.images]
+    change_table(spark, RELATION, images).df.write.parquet(f"{tmp_path}/in/s.t__ct")
+    given = {"key": "lane,id"}
+    chosen = incoming.ruling("strict", {"delete_missing": "log"}, None, f"{tmp_path}/keylog", "all")
+    call = partial(incoming.run, spark, f"{tmp_path}/in", "tailrace", given, f"{tmp_path}/out", ruling=chosen)
+    would = call(dry_run=True)["tables"][0]
+    assert not (tmp_path / "out").exists() and not (tmp_path / "keylog").exists()
+    done = call()["tables"][0]
+    assert {k: done[k] for k in ("actions", "conflicts", "flagged", "inserted")} == {
+        "actions": {"I": 1, "M": 2, "D": 1},
+        "conflicts": {"delete_missing": 1},
+        "flagged": 1,
+        "inserted": 1,
+    }
+    assert all(would[k] == done[k] for k in ("actions", "conflicts", "flagged", "progress", "up to"))
+    assert call()["tables"][0]["actions"] == {}
+    options = SqdrOptions(columns="lane int, id string, a int, b string", key="lane,id")
+    log = spark.read.format("delta").load(f"{tmp_path}/keylog")
+    (read,) = sqdr_read.read({"ir_keylog": log}, options).changes.values()
+    found = read.df.orderBy("header__change_seq", "header__change_oper").collect()
+    assert [(r["header__change_oper"], r["id"], r["b"]) for r in found] == [
+        ("I", "a", 'q"'),
+        ("D", "q", None),
+        ("B", "a", None),
+        ("U", "z", "z"),
+        ("U", "z", "z"),
+    ]
