@@ -172,7 +172,7 @@ class FormatConformance:
         self.there_and_back(change_table(spark, HISTORIES[history]))
 
     @settings(
-        max_examples=4, deadline=None, phases=[Phase.generate],  # a smaller seed is no smaller history
+        max_examples=2, deadline=None, phases=[Phase.generate],  # a smaller seed is no smaller history
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )  # fmt: skip
     @given(seed=st.integers(0, 1 << 30))
