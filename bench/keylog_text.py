@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from tailrace.formats import sqdr_text
+from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.spark import session
 from tailrace.wire.keylog_values import Field
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tailrace import convert
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.formats.qlik_load import completeness
+from tailrace.formats.qlik.loading import completeness
 from tailrace.spark import session
 
 TABLES = str(Path(__file__).parent / "tables")

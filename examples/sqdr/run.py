@@ -10,7 +10,8 @@ from pathlib import Path
 from tailrace import convert
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.formats import sqdr_detail, sqdr_flags
+from tailrace.formats.sqdr import detail as sqdr_detail
+from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.spark import session
 
 

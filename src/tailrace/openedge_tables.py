@@ -14,10 +14,10 @@ from .apply.applier import Segment, read_changes
 from .change import PREFIX, ChangeTable, Relation
 from .control import ledger
 from .control.task import Task
-from .formats.openedge_made import made_metadata, policy_id, table_number
-from .formats.openedge_options import OpenEdgeOptions
-from .formats.openedge_tables import TRACKING
-from .formats.openedge_write import Plan, image_rows, metadata_tables, numbered
+from .formats.openedge.made import made_metadata, policy_id, table_number
+from .formats.openedge.options import OpenEdgeOptions
+from .formats.openedge.tables import TRACKING
+from .formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
 from .formats.shape import quoted
 
 if TYPE_CHECKING:

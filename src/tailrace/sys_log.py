@@ -18,9 +18,9 @@ from . import convert, formats, log
 from .change import NATIVE, PREFIX, ChangeTable
 from .errors import FormatError
 from .formats.base import VendorTable, header_gap
-from .formats.soliddb_options import SolidOptions
-from .formats.soliddb_read import FIELDS, TABLES
-from .formats.soliddb_tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
+from .formats.soliddb.options import SolidOptions
+from .formats.soliddb.reading import FIELDS, TABLES
+from .formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
 from .laketypes import arrow_type, header_schema, schema_of
 from .store import images
 from .store.task import LOG_COLUMNS, lake_batch

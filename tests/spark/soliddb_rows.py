@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.formats.soliddb_log import RECNAMES, SYS_LOG
-from tailrace.formats.soliddb_tables import SYS_COLUMNS, SYS_TABLES
+from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
+from tailrace.formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES
 from tailrace.laketypes import arrow_type
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats, mask
-from tailrace.formats import openedge_tables as oe
 from tailrace.formats.base import VendorTable
+from tailrace.formats.openedge import tables as oe
 from tailrace.testing.formats import FormatConformance
 
 if TYPE_CHECKING:

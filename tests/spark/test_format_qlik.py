@@ -19,13 +19,13 @@ from tailrace import formats, mask
 from tailrace.change import ChangeTable
 from tailrace.errors import ConfigError
 from tailrace.formats import checks
-from tailrace.formats import qlik_control as control
-from tailrace.formats import qlik_partitions as parts
 from tailrace.formats.base import FILE, RAW, WHY, Options, Tables
-from tailrace.formats.qlik_dfm import Dfm, DfmColumn, column, parse
-from tailrace.formats.qlik_layout import outside
-from tailrace.formats.qlik_load import Count, completeness
-from tailrace.formats.qlik_options import QlikOptions
+from tailrace.formats.qlik import control
+from tailrace.formats.qlik import partitions as parts
+from tailrace.formats.qlik.dfm import Dfm, DfmColumn, column, parse
+from tailrace.formats.qlik.layout import outside
+from tailrace.formats.qlik.loading import Count, completeness
+from tailrace.formats.qlik.options import QlikOptions
 from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, literal, reasons
 from tailrace.testing.formats import HISTORIES, FormatConformance, full
 

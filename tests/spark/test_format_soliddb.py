@@ -12,9 +12,11 @@ from pyspark.sql import functions as F
 
 from tailrace import formats, mask
 from tailrace.change import PREFIX
-from tailrace.formats import checks, files, shape, soliddb_log, soliddb_place
+from tailrace.formats import checks, files, shape
 from tailrace.formats.base import Options, Read
-from tailrace.formats.soliddb_read import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb import log as soliddb_log
+from tailrace.formats.soliddb import place as soliddb_place
+from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.testing.changes import TABLE, Image, change_table, reasons
 from tailrace.testing.formats import HISTORIES, FormatConformance
 from tailrace.wire import soliddb_address

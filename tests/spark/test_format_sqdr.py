@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
-from tailrace.formats import sqdr_detail, sqdr_flags, sqdr_text
-from tailrace.formats.sqdr_tables import COLUMNS_TABLE, KEYLOG_TABLE
+from tailrace.formats.sqdr import detail as sqdr_detail
+from tailrace.formats.sqdr import flags as sqdr_flags
+from tailrace.formats.sqdr import text as sqdr_text
+from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
 from tailrace.wire.keylog_values import Field

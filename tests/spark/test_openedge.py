@@ -8,7 +8,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from tailrace.errors import ConfigError, FormatError, PositionError
-from tailrace.formats import openedge_tables as oe
 from tailrace.formats.openedge import (
     FORMAT,
     OpenEdgeOptions,
@@ -20,9 +19,10 @@ from tailrace.formats.openedge import (
     register,
     write,
 )
-from tailrace.formats.openedge_arrays import join_array, split_array
-from tailrace.formats.openedge_purge import purge_delta
-from tailrace.formats.openedge_split import SPLIT, cut_halves, join_halves
+from tailrace.formats.openedge import tables as oe
+from tailrace.formats.openedge.arrays import join_array, split_array
+from tailrace.formats.openedge.purge import purge_delta
+from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.wire import cd_dump
 

@@ -19,8 +19,9 @@ from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import DEFAULTS, Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.errors import ApplyError, ConfigError, UnsupportedError
-from tailrace.formats import sqdr_flags, sqdr_read
-from tailrace.formats.sqdr_tables import SqdrOptions
+from tailrace.formats.sqdr import flags as sqdr_flags
+from tailrace.formats.sqdr import reading as sqdr_read
+from tailrace.formats.sqdr.tables import SqdrOptions
 from tailrace.testing.images import change_table
 
 from .ruled_model import RELATION, Change, Model, history, logged

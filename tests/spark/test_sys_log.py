@@ -12,7 +12,7 @@ import pytest
 from tailrace import formats, log
 from tailrace.change import PREFIX, Column, Relation
 from tailrace.formats import files
-from tailrace.formats.soliddb_read import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.sources.base import RECORDS as SCHEMA
 from tailrace.sources.base import Chunk
 from tailrace.sys_log import export_sys_log

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tailrace import mask
 from tailrace.errors import FormatError
-from tailrace.formats.openedge_dumps import policies_of
-from tailrace.formats.openedge_made import policy_id, table_number
-from tailrace.formats.openedge_policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
+from tailrace.formats.openedge.dumps import policies_of
+from tailrace.formats.openedge.made import policy_id, table_number
+from tailrace.formats.openedge.policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
 from tailrace.wire.cd_dump import FieldPolicy, TablePolicy
 
 pytestmark = pytest.mark.unit

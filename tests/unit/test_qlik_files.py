@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from tailrace import formats, mask
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import qlik_dfm as dfm
-from tailrace.formats import qlik_files as files
-from tailrace.formats import qlik_layout as lay
-from tailrace.formats.qlik_options import QlikOptions
-from tailrace.formats.qlik_order import by_insert, by_update, winner
+from tailrace.formats.qlik import dfm, files
+from tailrace.formats.qlik import layout as lay
+from tailrace.formats.qlik.options import QlikOptions
+from tailrace.formats.qlik.order import by_insert, by_update, winner
 
 pytestmark = pytest.mark.unit
 

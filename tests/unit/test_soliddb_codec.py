@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.formats.soliddb_codec import Decoding, Encoding
+from tailrace.formats.soliddb.codec import Decoding, Encoding
 from tailrace.wire.soliddb import Field, Style
 
 pytestmark = pytest.mark.unit

@@ -16,7 +16,7 @@ from tailrace import lake
 from tailrace.capture import Capture
 from tailrace.control import ledger, task
 from tailrace.errors import ConfigError, ConnectionLostError, FormatError, PositionError, UnsupportedError
-from tailrace.formats.soliddb_options import SolidOptions
+from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.sources import soliddb_connect
 from tailrace.sources.base import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk

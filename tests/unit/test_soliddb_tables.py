@@ -8,8 +8,8 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import ConfigError, UnsupportedError
-from tailrace.formats import soliddb_tables as tables
-from tailrace.formats.soliddb_options import SolidOptions
+from tailrace.formats.soliddb import tables
+from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.wire.soliddb import Field
 
 pytestmark = pytest.mark.unit

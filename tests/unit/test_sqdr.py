@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tailrace import formats
 from tailrace.errors import ConfigError, UnsupportedError
-from tailrace.formats import sqdr_text
-from tailrace.formats.sqdr_columns import _name_in, _table_names
-from tailrace.formats.sqdr_tables import ACTIONS, CHANGES, COLUMNS_TABLE, KEYLOG_TABLE, SIGNALS
+from tailrace.formats.sqdr import text as sqdr_text
+from tailrace.formats.sqdr.columns import _name_in, _table_names
+from tailrace.formats.sqdr.tables import ACTIONS, CHANGES, COLUMNS_TABLE, KEYLOG_TABLE, SIGNALS
 from tailrace.wire.keylog_values import Field
 
 pytestmark = pytest.mark.unit

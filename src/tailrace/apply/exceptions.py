@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from .. import lake
-from ..formats.qlik_control import TABLES
+from ..formats.qlik.control import TABLES
 from ..laketypes import arrow_type
 from ..sequence import NUMBER_DIGITS
 from .targets.delta_local import PartTask, write_parts

@@ -1,9 +1,9 @@
 """The key log: one row per change with what became of it, in the columns of SQDR's `ir_keylog`.
 
-Rows are rendered by the format's own expressions (`formats.sqdr_write`), in one pass without a shuffle: what
-is usual follows from the change alone, what is odd is joined to it. A batch is one append whose commit holds,
-per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a batch that
-comes again adds nothing, and the next goes on where this one ended.
+Rows are rendered by the format's own expressions (`formats.sqdr.writing`), in one pass without a shuffle:
+what is usual follows from the change alone, what is odd is joined to it. A batch is one append whose commit
+holds, per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a
+batch that comes again adds nothing, and the next goes on where this one ended.
 
 `keylog_sort` is the change number, moved behind everything logged before: it needs no sort, grows with every
 append, and one subscription's rows have the same however its changes are cut into batches. One process at a
@@ -22,9 +22,10 @@ from deltalake import DeltaTable
 from .. import lake
 from ..change import DELETE, NATIVE, UPDATE, ChangeTable
 from ..errors import ConfigError
-from ..formats import sqdr_text, sqdr_write
 from ..formats.shape import quoted
-from ..formats.sqdr_tables import DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
+from ..formats.sqdr import text as sqdr_text
+from ..formats.sqdr import writing as sqdr_write
+from ..formats.sqdr.tables import DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
 from ..laketypes import arrow_type
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS
 from .expect import Expected
@@ -72,7 +73,7 @@ class KeyLog:
     """A key log that is written to.
 
     Args:
-        path: the Delta table; made when it is missing. Columns: `formats.sqdr_tables.KEYLOG_TABLE`.
+        path: the Delta table; made when it is missing. Columns: `formats.sqdr.tables.KEYLOG_TABLE`.
         app_id: under which name its progress stands; also `group_id`.
         run_id: `run_id` of the rows.
         mode: a name in `LOG_MODES`.

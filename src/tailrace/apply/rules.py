@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import ConfigError
-from ..formats.sqdr_tables import IGNORED
+from ..formats.sqdr.tables import IGNORED
 
 MODES: Final = {
     "strict": "every change must hit exactly the row it expects; anything else is flagged",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..formats.sqdr_tables import IGNORED
+from ..formats.sqdr.tables import IGNORED
 from .expect import Expected
 from .rules import Rules
 from .targets.base import Outcome

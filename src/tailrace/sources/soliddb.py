@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..change import Relation
 from ..errors import ConfigError, PositionError, UnsupportedError
-from ..formats.soliddb_options import SolidOptions
+from ..formats.soliddb.options import SolidOptions
 from ..wire.soliddb_address import behind, short
 from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
 from .soliddb_baseline import PartReader, lock, quoted

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..change import Column, Relation
 from ..errors import ConfigError
-from ..formats.soliddb_tables import SYS_COLUMNS, SYS_TABLES, SYSTEM, field
+from ..formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES, SYSTEM, field
 from ..wire.soliddb import Field
 from .soliddb_connect import Connection, rows
 

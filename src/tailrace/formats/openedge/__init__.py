@@ -1,0 +1,207 @@
+"""Progress OpenEdge Change Data Capture: policies, `_Cdc-Change-Tracking` and change tables.
+
+Tracking rows say what happened and which fields changed; change tables hold the values, sparse for updates.
+What belongs together is joined by `_Change-Sequence`, which counts within one source table only: change
+sequences of different tables do not compare. Source: spec/openedge.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ... import mask
+from ...change import NATIVE, ChangeTable
+from ..base import Format, Gap
+from ..shape import any_of, quoted
+from . import tables as tables_
+from .files import load, save
+from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
+from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
+from .kept import KEPT
+from .made import policy_id, table_number
+from .options import OpenEdgeOptions
+from .purge import purge
+from .reading import read
+from .rebuild import rebuild
+from .writing import transaction_number, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def _implied(ct: ChangeTable) -> Column:
+    """The change mask of rows whose mask OpenEdge does not keep: what their operation implies."""
+    from pyspark.sql import functions as F
+
+    oper, carried = F.col(ct.header("change_oper")), F.lit(None).cast("binary")
+    if ct.header("column_mask") in ct.df.columns:
+        carried = F.col(ct.header("column_mask"))
+    every, key = (F.lit(bytearray(mask.encode(map(ct.ordinal, some)))) for some in (ct.columns, ct.key))
+    whole = F.when(oper == "I", F.coalesce(carried, every)).when(oper == "D", key)
+    return whole.otherwise(F.unhex(F.lit("")))
+
+
+def _mask_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    full = ct.header("change_mask")
+    if full not in ct.df.columns:
+        return F.lit(False)
+    trimmed = F.unhex(F.regexp_replace(F.hex(F.col(full)), "^(00)+", ""))
+    return (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
+
+
+def _mask_erase(ct: ChangeTable) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    full = ct.header("change_mask")
+    if full not in ct.df.columns:
+        return ct
+    return ct.with_df(ct.df.withColumn(full, F.when(_mask_lost(ct), _implied(ct)).otherwise(F.col(full))))
+
+
+def _as_written(name: str, value: Column, ct: ChangeTable) -> Column:
+    """A header as OpenEdge's numbers give it back."""
+    from pyspark.sql import functions as F
+
+    made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
+    return F.when(value.isNotNull(), made.cast("string"))
+
+
+def _number_gap(name: str, kind: str, why: str) -> Gap:
+    """The gap of a text header that is a number in OpenEdge."""
+
+    def lost(ct: ChangeTable) -> Column:
+        from pyspark.sql import functions as F
+
+        full = ct.header(name)
+        if full not in ct.df.columns:
+            return F.lit(False)
+        return ~F.col(full).eqNullSafe(_as_written(name, F.col(full), ct))
+
+    def erase(ct: ChangeTable) -> ChangeTable:
+        from pyspark.sql import functions as F
+
+        full = ct.header(name)
+        if full not in ct.df.columns:
+            return ct
+        return ct.with_df(ct.df.withColumn(full, _as_written(name, F.col(full), ct)))
+
+    return Gap(kind, why, lost, erase)
+
+
+def _part_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
+        return F.lit(False)
+    there = [F.col(h) for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
+    some = F.coalesce(*there) if there else F.lit(None)
+    return (F.col(ct.header("change_oper")) == "T") & some.isNotNull()
+
+
+def _part_erase(ct: ChangeTable) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    lost = _part_lost(ct)
+    there = [h for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
+    return ct.with_df(
+        ct.df.withColumns({h: F.when(~lost, F.col(quoted(h))) for h in there}) if there else ct.df
+    )
+
+
+def _of_policy(ct: ChangeTable) -> dict[str, Column]:
+    """Headers that mean nothing without `Kept` -> what is written in their place."""
+    from pyspark.sql import functions as F
+
+    if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
+        return {}
+    made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT)}
+    made |= {
+        f"{NATIVE}_Policy-Id": F.lit(policy_id(ct.name)),
+        f"{NATIVE}_Source-Table-Number": F.lit(table_number(ct.name)),
+    }
+    return {h: value for n, value in made.items() if (h := ct.header(n)) in ct.df.columns}
+
+
+def _policy_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    return any_of(
+        F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v) for h, v in _of_policy(ct).items()
+    )
+
+
+def _policy_erase(ct: ChangeTable) -> ChangeTable:
+    made = {h: v.cast(ct.df.schema[h].dataType) for h, v in _of_policy(ct).items()}
+    return ct.with_df(ct.df.withColumns(made) if made else ct.df)
+
+
+GAPS = (
+    Gap(
+        "change_mask of inserts, deletes and before images",
+        "OpenEdge has field maps for updates alone; other rows come back with what their operation implies",
+        _mask_lost,
+        _mask_erase,
+    ),
+    _number_gap(
+        "transaction_id",
+        "transaction_id as text",
+        "`_Tran-Id` is a number of 32 bits; other ids are left out",
+    ),
+    _number_gap("recid", "recid as text", "`_Recid` is a number; other row ids are left out"),
+    Gap(
+        "partition of a truncate",
+        "a partition's truncate names no rows, so truncates of other sources are written for the whole table",
+        _part_lost,
+        _part_erase,
+    ),
+    Gap(
+        "policies that are not there",
+        "rows that once came from OpenEdge get a new policy when the table's schema has lost their own",
+        _policy_lost,
+        _policy_erase,
+    ),
+)
+
+
+def knows(columns: Sequence[str]) -> float:
+    """How much a table with these columns looks like one of OpenEdge's."""
+    return tables_.knows(tuple(columns))
+
+
+FORMAT = Format(
+    name="openedge",
+    title="Progress OpenEdge Change Data Capture",
+    source="spec/openedge.md",
+    tables=tables_.TABLES,
+    operations=tables_.OPERATIONS,
+    order=("_Source-Table-Number", "_Change-Sequence", "_Operation", "_Continuation-Position"),
+    row_key="identifying fields of the current policy; else `_Recid` with `_Partition-Id` and `_Tenant-Id`",
+    images="creates and deletes carry every captured field, updates the changed and the identifying ones; "
+    "before images of updates at level 3; levels 0 and 1 carry none",
+    masks="updates: field map, bit n (from 1, lowest bit of the first byte first) is the user column at "
+    "physical position `_First-User-Field` + n - 1; none at level 0",
+    types=tables_.TYPES,
+    files=("parquet", "csv", "json", "delta"),
+    holds=frozenset(
+        {
+            "change_seq", "change_mask", "column_mask", "transaction_id", "timestamp", "partition_id",
+            "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
+            IMAGE_TIME, CUT, ZONE,
+        }
+    ),
+    cannot=GAPS,
+    options=OpenEdgeOptions,
+    read=read,
+    write=write,
+    knows=knows,
+    load=load,
+    save=save,
+)  # fmt: skip
+
+__all__ = [
+    "FORMAT", "OpenEdgeOptions", "cdc_get_changed_columns", "cdc_is_column_changed", "purge", "read",
+    "rebuild", "register", "write",
+]  # fmt: skip

@@ -1,0 +1,96 @@
+"""`.cd` dumps of the policies in `_Cdc-Table-Policy` and `_Cdc-Field-Policy`, and the rows a dump stands for.
+
+A dump names tables and fields where the policy tables have their recids, so `_File` and `_Field` must be
+there. As OpenEdge's own dump does, it has one policy of a source table, and leaves out the policies' ids.
+Source: spec/openedge.md §6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import FormatError
+from ...wire.cd_dump import Dump, FieldPolicy, TablePolicy
+from ..base import Tables
+from .policy import CURRENT, FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
+from .reading import metadata_rows
+
+PENDING = 2
+
+
+def dump_of(tables: Tables, database: str) -> Dump:
+    """The current policies of the tables (a pending one where there is no current), as a dump.
+
+    Raises:
+        FormatError: policies, `_File` or `_Field` are missing, or do not name a table or field.
+    """
+    rows = metadata_rows(tables)
+    if missing := [n for n in METADATA if n not in rows]:
+        raise FormatError(
+            f"no {', '.join(missing)}", where="policy dump", hint="a dump has names, policies have recids"
+        )
+    return Dump(tuple(policies_of(rows)), database=database)
+
+
+def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePolicy]:
+    """The policies to dump, from metadata rows, in order of their source tables.
+
+    Raises:
+        FormatError: a table or field that a policy is about is not named.
+    """
+    files = {f["Recid"]: f for f in rows[FILES]}
+    chosen: dict[int, Mapping[str, Any]] = {}
+    for policy in sorted(
+        rows[POLICIES], key=lambda p: {CURRENT: 0, PENDING: 1}.get(p["_Policy-Instance"], 2)
+    ):
+        chosen.setdefault(policy["_Source-File-Recid"], policy)
+    made = []
+    for recid, policy in chosen.items():
+        if recid not in files:
+            raise FormatError(f"no _File row {recid}", where=f"policy {policy['_Policy-Name']}")
+        made.append(_policy(policy, files[recid], _fields(policy, recid, rows)))
+    return sorted(made, key=lambda p: (p.owner, p.table))
+
+
+def _policy(row: Mapping[str, Any], file: Mapping[str, Any], fields: tuple[FieldPolicy, ...]) -> TablePolicy:
+    def text(name: str) -> str | None:
+        return None if row.get(name) is None else str(row[name])
+
+    instance = row["_Policy-Instance"]
+    return TablePolicy(
+        name=row["_Policy-Name"],
+        description=row.get("_Policy-Desc"),
+        state=row["_Policy-State"],
+        instance=PENDING if instance == 1 else instance,
+        table=file["_File-Name"],
+        owner=file.get("_Owner") or "PUB",
+        area=text("_Area-Ianum"),
+        index_area=text("_Index-Area-Ianum"),
+        identifying=bool(row.get("_Identifying-Fields")),
+        level=row["_Level"],
+        change_table=row.get("_Change-Tablename"),
+        change_owner=row.get("_Change-Table-Owner") or "PUB",
+        encrypt=row.get("_Encrypt-Policy"),
+        fields=fields,
+    )
+
+
+def _fields(
+    policy: Mapping[str, Any], file: int, rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> tuple[FieldPolicy, ...]:
+    mine = [f for f in rows[FIELDS] if f["_File-Recid"] == file]
+    names = {f["Recid"]: f["_Field-Name"] for f in mine}
+    places = {f["_Field-Physpos"]: f["_Field-Name"] for f in mine}
+    made = []
+    for field in rows[FIELDS_OF]:
+        if field["_Policy-Id"] != policy["_Policy-Id"]:
+            continue
+        name = names.get(field.get("_Field-Recid")) or places.get(field.get("_Field-Position"))
+        if name is None:
+            raise FormatError(
+                f"no _Field row for position {field.get('_Field-Position')}",
+                where=f"policy {policy['_Policy-Name']}",
+            )
+        made.append(FieldPolicy(name, field.get("_Identifying-Field")))
+    return tuple(made)

@@ -1,0 +1,47 @@
+"""OpenEdge's tables in folders: as other formats', names that begin with `_` too, and `.cd` policy dumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+from ...wire import cd_dump
+from .. import files
+from ..base import Tables
+from .dumps import dump_of
+from .options import OpenEdgeOptions
+from .policy import DUMP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, DataFrame]:
+    """The tables under a path; a `.cd` file is a table of one binary value, named as the file is.
+
+    Raises:
+        ConfigError: there is nothing, or a file whose name Spark passes over.
+    """
+    root = Path(path)
+    dumps = sorted(root.glob("*" + DUMP)) if root.is_dir() else []
+    hidden = sorted(p for p in root.glob("_*") if files.kind_of(p)) if root.is_dir() else []
+    if passed := [p.name for p in hidden if p.is_file()]:
+        raise ConfigError(
+            f"Spark passes over files whose names begin with _: {', '.join(passed)}",
+            where=path,
+            hint=f"rename it, e.g. PUB.{passed[0]}",
+        )
+    found = files.load(spark, path)
+    found |= {p.name: files.read(spark, p) for p in hidden}
+    for dump in dumps:
+        found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], "data binary")
+    return found
+
+
+def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
+    """Writes the tables, and their policies as `<dump>.cd` when the option says so."""
+    files.save(tables, path, kind)
+    if options.dump:
+        dump = dump_of(tables, options.dump)
+        (Path(path) / (options.dump + DUMP)).write_bytes(cd_dump.write(dump))

@@ -1,0 +1,295 @@
+"""One source table's tracking rows and images -> its canonical change table.
+
+Which columns an image carries (spec/openedge.md §1.3, §2.3): a create or delete every captured one; an
+update, before and after, those whose bit is set and the identifying ones, and whatever is not NULL; no image,
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ... import mask
+from ...change import NATIVE, OPERATIONS, PREFIX, ChangeTable
+from ..base import FILE, RAW, ROW, WHY
+from ..shape import as_type, canonical, data_start, quoted, reasons
+from .arrays import split_array
+from .kept import KEPT, Kept
+from .masks import with_bits
+from .options import OpenEdgeOptions
+from .policy import Source
+from .split import SPLIT
+from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NATIVES = {
+    "_Policy-Id": "string", "_Source-Table-Number": "int", "_Version": "int", "_User-Misc": "string",
+    "_Misc": "string", "_Change-FieldMap": "binary",
+}  # fmt: skip
+"""Tracking columns that travel as native headers, with types."""
+OF_POLICY = ("_Policy-Id", "_Source-Table-Number", "_Change-FieldMap")
+"""Those that mean nothing without the policies and schema rows they were written under."""
+GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
+    NATIVE + "_Operation",
+    NATIVE + "image_Tran-Id",
+    NATIVE + "image_Time-Stamp",
+)
+CUT, ZONE = NATIVE + "split", NATIVE + "zone"
+HEADERS = (
+    "partition_id", "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
+    IMAGE_TIME, CUT, ZONE,
+)  # fmt: skip
+"""Headers beside the usual ones, in order."""
+TIME_ZONE = "_zone"
+"""Column of tracking rows whose times are text: the zone they say, e.g. `+01:00`."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is known of one source table: tracking rows, images (None: level 0), names of the tables
+    given, whether they have the columns that tailrace adds."""
+
+    source: Source
+    tracking: DataFrame
+    images: DataFrame | None
+    given: Mapping[str, str]
+    added: bool = False
+
+
+def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
+    """The canonical change table."""
+    from pyspark.sql import functions as F
+
+    source = of.source
+    df = _together(of)
+    code = F.coalesce(_c("_Operation"), _t("_Operation"))
+    oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
+    values, bad = _values(of, options)
+    where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
+    field_map = F.when(code.isin(AFTER_UPDATE, BEFORE_UPDATE), _t("_Change-FieldMap"))
+    places = {p - 1: where[c] for c, p in source.positions.items()}
+    changed = mask.move(field_map, places, little=True)
+    carried = _carried(of, code, changed, where)
+    bad = [*_bad(of, options, code, oper), *bad]
+    df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
+    for name in (FILE, ROW):
+        there = [side(name) for side, df_ in ((_c, of.images), (_t, of.tracking)) if _has(df_, name)]
+        if there:
+            df = df.withColumn(name, F.coalesce(*there))
+    headers = _headers(of, code, oper) | {
+        "change_mask": _change_mask(source, oper, changed, carried, where),
+        "column_mask": carried,
+    }
+    made = canonical(df, headers, values, key=source.key, name=source.name)
+    kept = Kept(dict(of.given), source.change_table, dict(source.positions), dict(source.rows), of.added)
+    return made.with_df(made.df.withMetadata(PREFIX + "change_seq", {KEPT: kept.to_json()}))
+
+
+def _has(df: DataFrame | None, name: str) -> bool:
+    return df is not None and name in df.columns
+
+
+def _t(name: str) -> Column:
+    """A column of the tracking row."""
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(f"_t:{name}"))
+
+
+def _c(name: str) -> Column:
+    """A column of the image."""
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(f"_c:{name}"))
+
+
+_THERE = ":there"
+"""Beside either row: true, NULL where there is none."""
+
+
+def _together(of: Image) -> DataFrame:
+    """Tracking row `_t:…` and image `_c:…` of each change side by side, NULL where there is none.
+
+    Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
+    """
+    from pyspark.sql import functions as F
+
+    def named(df: DataFrame, side: str) -> DataFrame:
+        columns = [F.col(quoted(c)).alias(f"{side}:{c}") for c in df.columns]
+        return df.select(*columns, F.lit(True).alias(f"{side}:{_THERE}"))
+
+    left = named(of.tracking, "_t")
+    if of.images is None:
+        kinds = {c.name: c.type for c in CHANGE.columns} | {SPLIT: "string", WHY: "string", RAW: "string"}
+        nothing = {**kinds, _THERE: "boolean"}
+        return left.withColumns({f"_c:{c}": F.lit(None).cast(t) for c, t in nothing.items()})
+    right = named(of.images, "_c")
+    return left.join(right, _t("_Change-Sequence") == _c("_Change-Sequence"), "full_outer")
+
+
+def _values(
+    of: Image, options: OpenEdgeOptions
+) -> tuple[dict[str, Column], list[tuple[Column, str | Column]]]:
+    """The data columns, text read as the type `_Field` says, and what was wrong with it."""
+    from pyspark.sql import functions as F
+
+    values: dict[str, Column] = {}
+    bad: list[tuple[Column, str | Column]] = []
+    for column in of.source.columns:
+        raw = values[column] = _c(column)
+        text = of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
+        kind = of.source.types.get(column)
+        if column in of.source.extents:
+            if text and options.arrays == "array":
+                values[column] = split_array(raw)
+        elif text and kind not in (None, "string"):
+            known = F.when(F.trim(raw) != "?", raw)
+            values[column] = as_type(known, kind, text=True)
+            bad.append((known.isNotNull() & values[column].isNull(), f"{column} is no {kind}"))
+    return values, bad
+
+
+def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+
+    number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
+    seq = F.coalesce(_t("change_seq"), F.lpad(number.cast("string"), 35, "0"))
+    tran, time = (F.coalesce(_t(n), _c(n)) for n in ("_Tran-Id", "_Time-Stamp"))
+    operations = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
+    found = {
+        "change_seq": seq,
+        "change_oper": oper,
+        "operation": operations[oper],
+        "transaction_id": tran.cast("string"),
+        "timestamp": time,
+        "partition_id": _t("_Partition-Id"),
+        "tenant_id": _t("_Tenant-Id"),
+        "recid": _t("_Recid").cast("string"),
+        "user_name": _t("_User-Name"),
+    }
+    found |= {NATIVE + name: _t(name).cast(kind) for name, kind in NATIVES.items()}
+    found[GONE_CODE] = F.when(code.isin(*GONE), code)
+    # The image's own transaction and time, where they are not those of its tracking row.
+    found[IMAGE_TRAN] = F.when(~_c("_Tran-Id").eqNullSafe(tran), _c("_Tran-Id"))
+    found[IMAGE_TIME] = F.when(~_c("_Time-Stamp").eqNullSafe(time), _c("_Time-Stamp"))
+    found[CUT] = _c(SPLIT)
+    found[ZONE] = _t(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
+    return found
+
+
+def _carried(of: Image, code: Column, changed: Column, where: Mapping[str, int]) -> Column:
+    """The column mask; NULL when the image has every column."""
+    from pyspark.sql import functions as F
+
+    source = of.source
+    every = mask.encode(where.values())
+    if of.images is None or not where:
+        return F.when(~code.isin(*GONE), F.unhex(F.lit("")))
+    there = {at: F.lit(True) if c in source.key else _c(c).isNotNull() for c, at in where.items()}
+    sparse = with_bits(mask.words(changed, max(where.values()) + 1), there)
+    captured = F.lit(bytearray(every))
+    for policy, columns in source.tracked.items():
+        if len(columns) < len(source.columns):
+            mine = bytearray(mask.encode(where[c] for c in columns))
+            captured = F.when(_t("_Policy-Id") == policy, F.lit(mine)).otherwise(captured)
+    said = mask.move(_c("_Column-Map"), {p - 1: where[c] for c, p in source.positions.items()}, little=True)
+    found = F.coalesce(said, F.when(code.isin(BEFORE_UPDATE, AFTER_UPDATE), sparse).otherwise(captured))
+    whole = F.nullif(found, F.lit(bytearray(every)))
+    return F.when(_c(_THERE).isNotNull(), whole).when(~code.isin(*GONE), F.unhex(F.lit("")))
+
+
+def _change_mask(
+    source: Source, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
+) -> Column:
+    """What the field map says of an update; else what Qlik's rules say (spec/qlik.md §2)."""
+    from pyspark.sql import functions as F
+
+    every, key = (F.lit(bytearray(mask.encode(where[c] for c in some))) for some in (where, source.key))
+    return (
+        F.when(oper == "U", changed)
+        .when(oper == "I", F.coalesce(carried, every))
+        .when(oper == "D", key)
+        .otherwise(F.unhex(F.lit("")))
+    )
+
+
+def _raw() -> Column:
+    """Both rows as they came, as a JSON array."""
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit("["), F.concat_ws(",", _t(RAW), _c(RAW)), F.lit("]"))
+
+
+def _bad(
+    of: Image, options: OpenEdgeOptions, code: Column, oper: Column
+) -> list[tuple[Column, str | Column]]:
+    """What is wrong with a change, seen from both of its rows."""
+    from pyspark.sql import functions as F
+
+    tracked, imaged = _t(_THERE).isNotNull(), _c(_THERE).isNotNull()
+    code_t, code_c = _t("_Operation"), _c("_Operation")
+    number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
+    text = F.coalesce(number.cast("string"), F.lit("?"))
+    said, shown = F.coalesce(code_t.cast("string"), F.lit("?")), F.coalesce(code_c.cast("string"), F.lit("?"))
+    told = F.coalesce(code.cast("string"), F.lit("nothing"))
+    pair = (code_t == code_c) | ((code_t == AFTER_UPDATE) & (code_c == BEFORE_UPDATE))
+    bad: list[tuple[Column, str | Column]] = [
+        (_t(WHY).isNotNull(), _t(WHY)),
+        (_c(WHY).isNotNull(), _c(WHY)),
+        (oper.isNull(), F.concat(F.lit("unknown operation "), told)),
+        (number.isNull(), "no _Change-Sequence"),
+        (number < 0, F.concat(F.lit("negative _Change-Sequence "), text)),
+        (imaged & code_c.isin(*GONE), F.concat(F.lit("change table row of operation "), shown)),
+        (
+            tracked & imaged & ~F.coalesce(pair, F.lit(False)),
+            F.concat_ws("", F.lit("tracking row says operation "), said, F.lit(", change table "), shown),
+        ),
+        *_field_map_bad(of),
+    ]
+    if options.partitions == "reject":
+        part = [F.coalesce(_t(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
+        words = F.create_map(*[F.lit(x) for pair in GONE.items() for x in pair])[code]
+        gone = F.concat_ws("", words, F.lit(" of partition "), part[0], F.lit(", tenant "), part[1])
+        bad.append(
+            (((part[0] != 0) | (part[1] != 0)) & (oper == "T"), F.concat(gone, F.lit(": rows not named")))
+        )
+    if options.orphans == "reject":
+        bad += _orphans(of, code, tracked, imaged, text)
+    return bad
+
+
+def _orphans(
+    of: Image, code: Column, tracked: Column, imaged: Column, text: Column
+) -> list[tuple[Column, str | Column]]:
+    from pyspark.sql import functions as F
+
+    valued = [p for p, level in of.source.levels.items() if level >= 2]
+    name = of.source.change_table or "a change table"
+    lone = ~imaged & code.isin(1, 2, AFTER_UPDATE) & _t("_Policy-Id").isin(*valued)
+    return [
+        (~tracked, F.concat(F.lit("no tracking row for change "), text)),
+        (lone, F.concat(F.lit(f"no row in {name} for change "), text)),
+    ]
+
+
+def _field_map_bad(of: Image) -> list[tuple[Column, str | Column]]:
+    """Bits that no column stands for, where columns are known."""
+    from pyspark.sql import functions as F
+
+    if not of.source.columns:
+        return []
+    field_map = _t("_Change-FieldMap")
+    bits = {p - 1: p - 1 for p in of.source.positions.values()}
+    known = mask.move(field_map, bits, little=True, to_little=True)
+    trimmed = F.unhex(F.regexp_replace(F.hex(field_map), "(00)+$", ""))
+    return [
+        (known != trimmed, "field map has a bit that no column stands for: mask longer than the columns"),
+        (
+            F.octet_length(field_map) > mask.FIELD_MAP_BYTES,
+            f"field map longer than {mask.FIELD_MAP_BYTES} bytes",
+        ),
+    ]

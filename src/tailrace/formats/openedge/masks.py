@@ -1,0 +1,30 @@
+"""Masks put together bit by bit, as native Spark expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ... import mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def with_bits(words: Sequence[Column], bits: Mapping[int, Column]) -> Column:
+    """The mask of these words with more bits set where their conditions hold."""
+    from pyspark.sql import functions as F
+
+    made = list(words)
+    for at, condition in bits.items():
+        word, bit = divmod(at, mask.WORD)
+        one = (1 << bit) - (1 << 64 if bit == mask.WORD - 1 else 0)  # bigints have a sign
+        made[word] = made[word].bitwiseOR(F.when(condition, F.lit(one)).otherwise(F.lit(0)).cast("bigint"))
+    return mask.from_words(made)
+
+
+def no_words(width: int) -> list[Column]:
+    """Words of a mask of `width` bits, none set."""
+    from pyspark.sql import functions as F
+
+    return [F.lit(0).cast("bigint") for _ in range(-(-width // mask.WORD))]

@@ -1,0 +1,273 @@
+"""Which source table a change table belongs to, where its columns' bits are, and what its policies captured.
+
+Policies, `_File` and `_Field` are metadata of a few rows: they are collected, nothing else is. What they say
+is kept in the canonical table's schema (`Kept`), so that the vendor's tables can be written again from it.
+Source: spec/openedge.md §1, §2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import FormatError
+from ...wire.cd_dump import TablePolicy
+from .tables import FIRST_USER_FIELD, spark_type
+
+Row = Mapping[str, Any]
+POLICIES, FIELDS_OF, FILES, FIELDS = "_cdc_table_policy", "_cdc_field_policy", "_file", "_field"
+METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
+CURRENT = 0
+DUMP = ".cd"
+"""What names of policy dumps end with."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source table and all that is known of how it was captured.
+
+    Attributes:
+        name: `owner.table`.
+        change_table: its change table's name among the tables given; None: there is none (level 0).
+        columns: the change table's user columns, in order.
+        positions: user column -> its bit in field maps, from 1.
+        types: user column -> Spark type, where `_Field` says it.
+        extents: array column -> number of elements.
+        key: identifying fields, in their order.
+        tracked: policy id -> the columns it captures; not there when it is not known: all.
+        levels: policy id -> level.
+        number: `_Source-Table-Number`; None: the policy ids have to tell its tracking rows.
+        rows: the metadata rows about it, by table.
+    """
+
+    name: str
+    change_table: str | None
+    columns: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    extents: Mapping[str, int] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    tracked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    levels: Mapping[str, int] = field(default_factory=dict)
+    number: int | None = None
+    rows: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    first: int = FIRST_USER_FIELD
+
+
+def sources(
+    metadata: Mapping[str, Sequence[Row]],
+    change_tables: Mapping[str, Sequence[str]],
+    *,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    numbers: Mapping[str, int] | None = None,
+    dumped: Sequence[TablePolicy] = (),
+) -> list[Source]:
+    """The source tables that policies and change tables (name -> user columns) speak of, by name.
+
+    Args:
+        metadata: rows of `METADATA` tables, as far as they are there.
+        change_tables: the change tables there are, with their user columns in order.
+        keys: source table -> key columns, where no identifying fields say them.
+        numbers: source table -> `_Source-Table-Number`, where `_File` does not say it.
+        dumped: policies of `.cd` files, for change tables of which no policy row is there.
+
+    Raises:
+        FormatError: two policies of one source table name different change tables.
+    """
+    found: list[Source] = []
+    left = dict(change_tables)
+    for policies in _by_source(metadata.get(POLICIES, ())):
+        made = _of_policies(policies, metadata, left)
+        if made.change_table is not None:
+            left.pop(made.change_table)
+        found.append(made)
+    for name, columns in left.items():
+        found.append(_without_policy(name, columns, dumped, metadata))
+    return sorted((_said(s, keys or {}, numbers or {}) for s in found), key=lambda s: s.name)
+
+
+def _said(source: Source, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]) -> Source:
+    """What users say goes over what is found."""
+    key = _get(keys, source.name)
+    number = _get(numbers, source.name)
+    if key is not None:
+        odd = [k for k in key if k not in source.columns]
+        if odd:
+            hint = f"its columns are {', '.join(source.columns) or 'none'}"
+            raise FormatError(f"no column {', '.join(odd)}", where=source.name, hint=hint)
+        source = replace(source, key=tuple(key))
+    return source if number is None else replace(source, number=number)
+
+
+def _by_source(policies: Sequence[Row]) -> list[list[Row]]:
+    """Policies of one source table together, the current one first; without its recid, those of one change
+    table."""
+    groups: dict[Any, list[Row]] = {}
+    for row in policies:
+        recid, table = row.get("_Source-File-Recid"), row.get("_Change-Tablename")
+        about = recid if recid is not None else (table or row["_Policy-Id"]).lower()
+        groups.setdefault(about, []).append(row)
+    order: dict[Any, int] = {CURRENT: 0, 2: 1, 1: 2}
+    return [
+        sorted(g, key=lambda r: (order.get(r.get("_Policy-Instance"), 3), r["_Policy-Id"]))
+        for g in groups.values()
+    ]
+
+
+def _of_policies(
+    policies: list[Row], metadata: Mapping[str, Sequence[Row]], change_tables: Mapping[str, Sequence[str]]
+) -> Source:
+    files, fields = metadata.get(FILES, ()), metadata.get(FIELDS, ())
+    first = policies[0]
+    named = {str(p["_Change-Tablename"]).lower() for p in policies if p.get("_Change-Tablename")}
+    if len(named) > 1:
+        raise FormatError(
+            f"policies of one source table name several change tables: {', '.join(sorted(named))}",
+            where=f"_Cdc-Table-Policy {first['_Policy-Id']}",
+            hint="policies of one source table share one change table; look at _Source-File-Recid",
+        )
+    shown = next((p for p in policies if p.get("_Change-Tablename")), first)
+    change_table = _find_table(shown, change_tables)
+    recid = first.get("_Source-File-Recid")
+    file = next((f for f in files if recid is not None and f.get("Recid") == recid), None)
+    ids = [p["_Policy-Id"] for p in policies]
+    change_file = _change_file(shown, files)
+    mine = [f for f in (file, change_file) if f is not None]
+    rows = {
+        POLICIES: policies,
+        FIELDS_OF: [f for f in metadata.get(FIELDS_OF, ()) if f["_Policy-Id"] in ids],
+        FILES: mine,
+        FIELDS: [f for f in fields if f["_File-Recid"] in [m.get("Recid") for m in mine]],
+    }
+    levels = {p["_Policy-Id"]: p["_Level"] for p in policies if p.get("_Level") is not None}
+    number = None if file is None else file["_File-Number"]
+    start = next((p["_First-User-Field"] for p in policies if p.get("_First-User-Field")), FIRST_USER_FIELD)
+    made = Source(
+        _name(file, shown, change_table), change_table, levels=levels, number=number, rows=rows, first=start
+    )
+    if change_table is not None:
+        made = _columns(made, change_tables[change_table], change_file, rows)
+    return _fields(made, file, ids)
+
+
+def _without_policy(
+    name: str, columns: Sequence[str], dumped: Sequence[TablePolicy], metadata: Mapping[str, Sequence[Row]]
+) -> Source:
+    """A change table without policy rows: a dump names its source table and identity, else its own name."""
+    owner, table = _split(name)
+    mine = [p for p in dumped if (p.change_table or "").lower() == table.lower()]
+    mine = [p for p in mine if not owner or (p.change_owner or "").lower() == owner.lower()]
+    key: tuple[str, ...] = ()
+    source = (owner or "PUB", table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table)
+    if mine:
+        policy = min(mine, key=lambda p: p.instance)
+        spelled = {c.lower(): c for c in columns}
+        ranked = sorted((f.identifying, f.name.lower()) for f in policy.fields if f.identifying)
+        key = tuple(spelled[f] for _, f in ranked if f in spelled)
+        source = (policy.owner, policy.table)
+    files = {
+        ((f.get("_Owner") or "PUB").lower(), f["_File-Name"].lower()): f for f in metadata.get(FILES, ())
+    }
+    about = files.get((source[0].lower(), source[1].lower()))
+    change_file = files.get(((owner or "PUB").lower(), table.lower()))
+    there = [f for f in (about, change_file) if f is not None]
+    recids = [f.get("Recid") for f in there]
+    rows = {FILES: there, FIELDS: [f for f in metadata.get(FIELDS, ()) if f["_File-Recid"] in recids]}
+    number = None if about is None else about["_File-Number"]
+    made = Source(".".join(source), name, key=key, number=number, rows=rows)
+    return _columns(made, columns, change_file, rows)
+
+
+def _columns(
+    source: Source, columns: Sequence[str], file: Row | None, rows: Mapping[str, Sequence[Row]]
+) -> Source:
+    """Positions, types and extents of the user columns; without `_Field` they follow each other."""
+    recid = None if file is None else file.get("Recid")
+    known = {r["_Field-Name"].lower(): r for r in rows.get(FIELDS, ()) if r["_File-Recid"] == recid}
+    positions, types, extents = {}, {}, {}
+    for n, column in enumerate(columns, 1):
+        row = known.get(column.lower())
+        positions[column] = n if row is None else row["_Field-Physpos"] - source.first + 1
+        if row is None:
+            continue
+        if kind := spark_type(row.get("_Data-Type") or "", row.get("_Decimals")):
+            types[column] = kind
+        if row.get("_Extent"):
+            extents[column] = row["_Extent"]
+    twice = [c for c, p in positions.items() if list(positions.values()).count(p) > 1 or p < 1]
+    if twice:
+        raise FormatError(
+            f"physical positions of {', '.join(twice)} are before the first user field, or not their own",
+            where=source.change_table,
+            hint="_Field must have every column of the change table, and _First-User-Field must be its own",
+        )
+    return replace(source, columns=tuple(columns), positions=positions, types=types, extents=extents)
+
+
+def _fields(source: Source, file: Row | None, ids: Sequence[str]) -> Source:
+    """What the field policies say: the columns each policy captures, and the current one's identity."""
+    recid = None if file is None else file.get("Recid")
+    fields = [r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid]
+    by_recid = {r["Recid"]: r["_Field-Name"] for r in fields if r.get("Recid") is not None}
+    by_place = {r["_Field-Physpos"]: r["_Field-Name"] for r in fields}
+    spelled = {c.lower(): c for c in source.columns}
+    tracked: dict[str, tuple[str, ...]] = {}
+    key: tuple[str, ...] = ()
+    for policy in reversed(ids):  # the current policy comes last, and says the key
+        mine = [f for f in source.rows[FIELDS_OF] if f["_Policy-Id"] == policy]
+        names = [by_recid.get(f.get("_Field-Recid")) or by_place.get(f.get("_Field-Position")) for f in mine]
+        columns = [spelled.get((n or "").lower()) for n in names]
+        if mine and all(columns):
+            tracked[policy] = tuple(c for c in source.columns if c in columns)
+        ranked = sorted(
+            (f["_Identifying-Field"], c)
+            for f, c in zip(mine, columns, strict=True)
+            if c and f.get("_Identifying-Field")
+        )
+        key = tuple(c for _, c in ranked) or key
+    return replace(source, tracked=tracked, key=key)
+
+
+def _find_table(policy: Row, change_tables: Mapping[str, Sequence[str]]) -> str | None:
+    """The change table a policy names, with or without its owner, in any letter case."""
+    table = (policy.get("_Change-Tablename") or "").lower()
+    owner = (policy.get("_Change-Table-Owner") or "").lower()
+    bare = None
+    for name in change_tables:
+        its_owner, its_table = (part.lower() for part in _split(name))
+        if table and its_table == table:
+            if its_owner == owner:
+                return name
+            bare = name if not its_owner or not owner else bare
+    return bare
+
+
+def _change_file(policy: Row, files: Sequence[Row]) -> Row | None:
+    table = (policy.get("_Change-Tablename") or "").lower()
+    number = policy.get("_Object-Id")
+    for file in files:
+        if number is not None and file["_File-Number"] == number:
+            return file
+    return next((f for f in files if table and f["_File-Name"].lower() == table), None)
+
+
+def _name(file: Row | None, policy: Row, change_table: str | None) -> str:
+    """`owner.table` of the source; without `_File` from the change table's name."""
+    if file is not None:
+        return ".".join(filter(None, (file.get("_Owner"), file["_File-Name"])))
+    owner, table = _split(change_table or policy.get("_Change-Tablename") or policy["_Policy-Id"])
+    bare = table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table
+    return f"{owner or policy.get('_Change-Table-Owner') or 'PUB'}.{bare}"
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Owner and table of a name; the owner is empty when it has none."""
+    owner, dot, table = name.partition(".")
+    return (owner, table) if dot else ("", name)
+
+
+def _get(said: Mapping[str, Any], name: str) -> Any:
+    """What is said of a table, under its whole name or without its owner."""
+    lower = {k.lower(): v for k, v in said.items()}
+    return lower.get(name.lower(), lower.get(_split(name)[1].lower()))

@@ -1,0 +1,114 @@
+"""Purge: takes consumed changes out of OpenEdge's tables, as the vendor allows it.
+
+Deleted is the range of `_Change-Sequence` that was read, of one source table: its change-table rows (both
+images, both halves) first, then its tracking rows; nothing that some consumer has not read yet. Policies
+stay.
+Source: spec/openedge.md §2.1 (rows may be deleted, never made), §6.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import FormatError, PositionError
+from ..base import Tables, VendorTable
+from ..shape import find_columns, quoted
+from .options import OpenEdgeOptions
+from .reading import locate, share_of
+from .tables import CHANGE, TRACKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def purge(
+    tables: Tables,
+    source: str,
+    *,
+    low: int,
+    high: int,
+    consumers: Mapping[str, int],
+    options: OpenEdgeOptions | None = None,
+) -> dict[str, DataFrame]:
+    """The tables without the changes low..high of one source table.
+
+    Args:
+        tables: the vendor's tables.
+        source: the source table, `owner.table`.
+        low: first `_Change-Sequence` that was read.
+        high: last one.
+        consumers: every consumer -> the last `_Change-Sequence` of this table it has done with.
+        options: as for `read`.
+
+    Raises:
+        PositionError: the range is empty, or some consumer is not that far.
+        FormatError: there is no such source table.
+    """
+    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    return {n: df.filter(~found[n]) if n in found else df for n, df in tables.items()}
+
+
+def purge_delta(
+    spark: SparkSession,
+    paths: Mapping[str, str],
+    source: str,
+    *,
+    low: int,
+    high: int,
+    consumers: Mapping[str, int],
+    options: OpenEdgeOptions | None = None,
+) -> None:
+    """`purge` in place, for tables kept in Delta: name -> path. Doing it again changes nothing."""
+    from delta.tables import DeltaTable
+
+    kept = {n: DeltaTable.forPath(spark, p) for n, p in paths.items()}
+    tables = {n: t.toDF() for n, t in kept.items()}
+    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    for name, condition in found.items():
+        kept[name].delete(condition)
+
+
+def gone(
+    tables: Tables,
+    source: str,
+    *,
+    low: int,
+    high: int,
+    consumers: Mapping[str, int],
+    options: OpenEdgeOptions | None = None,
+) -> dict[str, Column]:
+    """Table name -> which of its rows go, the change table first."""
+    from pyspark.sql import functions as F
+
+    if low > high:
+        raise PositionError(
+            f"no change from {low} to {high}", where=source, hint="give the range that was read"
+        )
+    behind = {who: at for who, at in consumers.items() if at < high}
+    if behind or not consumers:
+        who, at = min(behind.items(), key=lambda b: b[1]) if behind else ("nobody", low - 1)
+        raise PositionError(
+            f"{who} has done with changes up to {at}, not {high}",
+            where=source,
+            hint="purge no further than the slowest consumer",
+        )
+    place = locate(tables, options or OpenEdgeOptions())
+    mine = next((s for s in place.sources if s.name.lower() == source.lower()), None)
+    if mine is None:
+        there = ", ".join(s.name for s in place.sources)
+        raise FormatError(f"no source table {source}", hint=f"there are {there}")
+
+    def within(df: DataFrame, table: VendorTable) -> Column:
+        names = find_columns(df.columns, table, where=source)
+        seq = F.col(quoted(names["_Change-Sequence"])).try_cast("bigint")
+        return F.coalesce(seq.between(low, high), F.lit(False))
+
+    found = {}
+    if mine.change_table is not None:
+        found[mine.change_table] = within(tables[mine.change_table], CHANGE)
+    if place.tracking is not None:
+        df = tables[place.tracking]
+        share = share_of(mine, df.columns, len(place.sources) == 1)
+        found[place.tracking] = within(df, TRACKING) & (F.lit(False) if share is None else share)
+    return found

@@ -1,0 +1,288 @@
+"""OpenEdge's tables -> canonical change tables: tracking rows and change-table rows of one change together.
+
+Source: spec/openedge.md §1.3, §2, §3, §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...change import ChangeTable
+from ...errors import FormatError
+from ...wire import cd_dump
+from ..base import FILE, RAW, ROW, WHY, Read, Tables
+from ..shape import conform, find_columns, quoted, reasons
+from .images import TIME_ZONE, Image, canonical_of
+from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
+from .split import SPLIT, join_halves
+from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, knows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TRACKING = "_cdc_change_tracking"
+_ASIDE = (FILE, ROW, WHY, RAW)
+
+
+@dataclass(frozen=True)
+class Located:
+    """The vendor's tables, and what belongs to what.
+
+    Attributes:
+        sources: the source tables.
+        metadata: rows of policies and schema tables.
+        given: plain name -> name as given, of the tables with fixed names.
+        shares: source table -> which tracking rows are its own, as declared columns.
+    """
+
+    sources: list[Source]
+    metadata: Mapping[str, list[dict[str, Any]]]
+    given: Mapping[str, str]
+    shares: Mapping[str, Column]
+
+    @property
+    def tracking(self) -> str | None:
+        """The name of the tracking table, None when there is none."""
+        return self.given.get(_TRACKING)
+
+
+def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
+    """Which tables there are, and of which source table.
+
+    Raises:
+        FormatError: as `read`.
+    """
+    plain = {plain_name(name): name for name in tables}
+    images = {n: df for n, df in tables.items() if plain_name(n) not in KNOWN and _is_change_table(df)}
+    if _TRACKING not in plain and not images:
+        raise FormatError(
+            "no _Cdc-Change-Tracking and no change table",
+            where=", ".join(tables) or "nothing",
+            hint="a change table has the columns _Change-Sequence and _Operation",
+        )
+    if _TRACKING not in plain and options.orphans == "reject":
+        raise FormatError(
+            "change tables without _Cdc-Change-Tracking",
+            where=", ".join(images),
+            hint="give it too, or set orphans=keep: which columns an update changed is not known then",
+        )
+    metadata = metadata_rows(tables)
+    found = sources(
+        metadata,
+        {n: _user_columns(df) for n, df in images.items()},
+        keys=parse_lists(options.keys),
+        numbers=parse_numbers(options.numbers),
+        dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
+    )
+    given = {p: n for p, n in plain.items() if p in KNOWN}
+    return Located(found, metadata, given, _shares(found, options))
+
+
+def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
+    """The rows of policies and schema tables, by plain table name; times are text.
+
+    Raises:
+        FormatError: one of them is bad.
+    """
+    plain = {plain_name(name): name for name in tables}
+    return {name: _rows(tables[plain[name]], name) for name in METADATA if name in plain}
+
+
+def read(tables: Tables, options: OpenEdgeOptions) -> Read:
+    """Canonical change tables of the source tables that policies and change tables speak of.
+
+    `pending` has, under `_Cdc-Change-Tracking`, the tracking rows that change no row of a known table, with
+    what they say in `WHY`.
+
+    Raises:
+        FormatError: there is neither tracking nor a change table, a policy row is bad, or which tracking rows
+            belong to which change table cannot be told.
+    """
+    place = locate(tables, options)
+    tracking = _tracking(tables, place)
+    added = any(ADDED & set(df.columns) for df in tables.values())
+    changes: dict[str, ChangeTable] = {}
+    for source in place.sources:
+        images = None
+        if source.change_table is not None:
+            images = _images(tables[source.change_table], source, options)
+        rows = tracking.filter(place.shares[source.name] & ~_is_beside())
+        changes[source.name] = canonical_of(Image(source, rows, images, place.given, added), options)
+    beside = {TRACKING.name: _beside(tracking, list(place.shares.values()))} if place.tracking else {}
+    return Read(changes, beside, _notes(place.sources, place.metadata))
+
+
+def _dumped(name: str, df: DataFrame) -> tuple[cd_dump.TablePolicy, ...]:
+    """The policies of a `.cd` file: one value, so it is collected."""
+    return cd_dump.read(bytes(df.collect()[0][0]), where=name).policies
+
+
+def plain_name(name: str) -> str:
+    """A table's name without owner, in lower case, with underscores.
+
+    >>> plain_name("PUB._Cdc-Change-Tracking")
+    '_cdc_change_tracking'
+    """
+    return name.rpartition(".")[2].lower().replace("-", "_")
+
+
+def _is_change_table(df: DataFrame) -> bool:
+    return knows(df.columns) == 1.0 and "_operation" in (c.lower() for c in df.columns)
+
+
+def _user_columns(df: DataFrame) -> list[str]:
+    """The columns behind the metadata; names of metadata are found in any spelling."""
+    meta = set(find_columns(df.columns, CHANGE, where=CHANGE.name).values())
+    return [c for c in df.columns if c not in meta and c not in _ASIDE]
+
+
+def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
+    """The rows of a metadata table: a few, so they are collected."""
+    table = KNOWN[name]
+    made = conform(_unknown_is_null(df, name), table, where=table.name)
+    timestamps = {c.name for c in table.columns if c.type == "timestamp"}
+    from pyspark.sql import functions as F
+
+    texts = [
+        (
+            F.col(quoted(c.name)).cast("string").alias(c.name)
+            if c.name in timestamps
+            else F.col(quoted(c.name))
+        )
+        for c in table.columns
+    ]
+    found = [r.asDict() for r in made.select(*texts, WHY).collect()]
+    bad = [r[WHY] for r in found if r[WHY]]
+    if bad:
+        raise FormatError(f"bad row: {bad[0]}", where=table.name, hint="policies decide what all rows mean")
+    return [{k: v for k, v in r.items() if k != WHY} for r in found]
+
+
+def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
+    """`?`, the unknown value of text exports, as NULL where the declared type is not text."""
+    from pyspark.sql import functions as F
+
+    table = KNOWN.get(name, CHANGE)
+    kinds = {c.name: c.type for c in table.columns}
+    there = find_columns([c for c in df.columns if c not in _ASIDE], table, where=table.name)
+    texts = {f.name for f in df.schema if f.dataType.simpleString() == "string"}
+    made = {
+        have: F.when(F.trim(F.col(quoted(have))) != "?", F.col(quoted(have)))
+        for declared, have in there.items()
+        if kinds[declared] != "string" and have in texts
+    }
+    return df.withColumns(made) if made else df
+
+
+def _tracking(tables: Tables, place: Located) -> DataFrame:
+    """The tracking rows; none when there are change tables alone."""
+    if place.tracking is not None:
+        return conform_tracking(tables[place.tracking])
+    first = next(tables[s.change_table] for s in place.sources if s.change_table is not None)
+    kinds = ", ".join(f"`{c.name}` {c.type}" for c in TRACKING.columns)
+    return conform(first.sparkSession.createDataFrame([], kinds), TRACKING, where=TRACKING.name)
+
+
+def conform_tracking(df: DataFrame) -> DataFrame:
+    """Tracking rows under the declared names and types."""
+    return conform(_with_zone(_unknown_is_null(df, _TRACKING)), TRACKING, where=TRACKING.name)
+
+
+def _with_zone(df: DataFrame) -> DataFrame:
+    """The zone that times as text end with, beside them: instants forget it."""
+    from pyspark.sql import functions as F
+
+    name = find_columns([c for c in df.columns if c not in _ASIDE], TRACKING, where=TRACKING.name).get(
+        "_Time-Stamp"
+    )
+    if name is None or df.schema[name].dataType.simpleString() != "string":
+        return df
+    zone = F.regexp_extract(F.col(quoted(name)), r"([+-]\d\d:\d\d)\s*$", 1)
+    return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
+
+
+def _shares(found: list[Source], options: OpenEdgeOptions) -> dict[str, Column]:
+    """Which tracking rows belong to which source table."""
+    from pyspark.sql import functions as F
+
+    mine = {}
+    for source in found:
+        share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
+        if share is None and options.orphans == "reject":
+            raise FormatError(
+                f"which tracking rows belong to {source.change_table} cannot be told",
+                where=source.name,
+                hint=f"give _Cdc-Table-Policy, or numbers={source.name}=<its _Source-Table-Number>",
+            )
+        mine[source.name] = F.lit(False) if share is None else share
+    return mine
+
+
+def share_of(source: Source, columns: Sequence[str], alone: bool) -> Column | None:
+    """Which tracking rows (with these columns) are a source table's: by its number, rows that say none by
+    their policy; all of them for one `alone`; None when it cannot be told."""
+    from pyspark.sql import functions as F
+
+    names = find_columns(columns, TRACKING, where=TRACKING.name)
+    number, policy = (
+        F.col(quoted(names[n])) if n in names else F.lit(None) for n in ("_Source-Table-Number", "_Policy-Id")
+    )
+    ids = [r["_Policy-Id"] for r in source.rows.get(POLICIES, ()) if r.get("_Policy-Id")]
+    by_policy = F.coalesce(policy.isin(*ids), F.lit(False)) if ids else F.lit(False)
+    if source.number is not None:
+        return F.coalesce(number.try_cast("int") == source.number, by_policy)
+    if ids:
+        return by_policy
+    return F.lit(True) if alone else None
+
+
+def _images(df: DataFrame, source: Source, options: OpenEdgeOptions) -> DataFrame:
+    """The rows of a change table, split ones joined."""
+    from pyspark.sql import functions as F
+
+    df = conform(_unknown_is_null(df, "change"), CHANGE, where=source.change_table or source.name)
+    if options.split == "joined":
+        return df.withColumn(SPLIT, F.lit(None).cast("string"))
+    places = {c: p + source.first - 1 for c, p in source.positions.items()}
+    return join_halves(df, places, source.extents)
+
+
+def _is_beside() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col("_Operation").isin(*BESIDE), F.lit(False)) & F.col(WHY).isNull()
+
+
+def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:
+    """Tracking rows that change no row, and those of tables nothing is known of."""
+    from functools import reduce
+
+    from pyspark.sql import functions as F
+
+    known = reduce(lambda a, b: a | b, shares, F.lit(False))
+    said: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
+    said += [(F.col("_Operation") == code, f"operation {code}: {words}") for code, words in BESIDE.items()]
+    number = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.lit("?"))
+    said.append((~known, F.concat(F.lit("no policy and no change table for source table "), number)))
+    return tracking.filter(_is_beside() | ~known).withColumn(WHY, reasons(said))
+
+
+def _notes(found: list[Source], metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is odd about the tables as a whole."""
+    notes = []
+    for source in found:
+        policies = source.rows.get(POLICIES, ())
+        if policies and all(p.get("_Policy-State") for p in policies):
+            notes.append(f"{source.name}: no policy is active; changes made while none is were not captured")
+        wants = any(p.get("_Identifying-Fields") for p in policies)
+        if wants and not source.key:
+            need = (
+                "_File and _Field" if FILES not in metadata or FIELDS not in metadata else "the option keys"
+            )
+            notes.append(f"{source.name}: identifying fields without names; give {need}")
+        if source.columns and not source.key and not wants:
+            notes.append(f"{source.name}: no identifying fields; rows are known by recid, or by option keys")
+    return tuple(notes)

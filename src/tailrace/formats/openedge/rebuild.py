@@ -1,0 +1,117 @@
+"""Full rows from sparse images: what an update does not carry is what the row had before.
+
+OpenEdge's updates carry the changed and the identifying columns only (spec/openedge.md §1.3, §6.5). Per row
+of the source, in order of `change_seq`, each absent column takes the value of the last image that had it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ... import mask
+from ...change import ChangeTable
+from ...errors import ConfigError
+from ..base import WHY
+from ..shape import quoted
+from .masks import no_words, with_bits
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BASE, _TRUNCATES, _RESET, _USABLE = "_base", "_truncates", "_reset", "_usable"
+_PART = ("partition_id", "tenant_id")
+
+
+def rebuild(
+    changes: ChangeTable, *, by: Literal["key", "recid"] | None = None, base: DataFrame | None = None
+) -> ChangeTable:
+    """The same rows with absent columns filled as far as the row's earlier images are there.
+
+    `column_mask` says what is still absent: nothing is taken over an insert, a delete, a truncate, or (by
+    key) a change of the key. Bad rows, and rows without identity, stay as they are. One shuffle by identity.
+
+    Args:
+        changes: a canonical change table, all of the rows that are known.
+        by: what a row is known by: its key, or its recid with partition and tenant, which outlives a change
+            of the key; recid when there is one.
+        base: rows as they were before the first change: the data columns, and `header__recid` (and partition
+            and tenant) when they are known by it.
+
+    Raises:
+        ConfigError: there is no such identity.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
+    identity = _identity(changes, by)
+    df = _prepared(changes, by, base)
+    seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
+    generation = F.size(F.filter(F.col(_TRUNCATES), lambda t: t < seq))
+    order = Window.partitionBy(*identity, generation, F.col(_USABLE)).orderBy(seq, oper)
+    df = df.withColumn(
+        _RESET, _resets(changes, by) | F.coalesce(F.lag(oper).over(order) == "D", F.lit(False))
+    )
+    carried = F.col(changes.header("column_mask"))
+    ordinals = [changes.ordinal(c) for c in changes.columns]
+    there = dict(zip(changes.columns, mask.bits(carried, ordinals), strict=True))
+    rows = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    made, known = {}, {}
+    for column in changes.columns:
+        value = F.col(quoted(column))
+        has = carried.isNull() | there[column]
+        seen = F.when(F.col(_RESET) | has, F.struct(has.alias("known"), value.alias("value")))
+        last = F.last(seen, ignorenulls=True).over(rows)
+        fill = F.col(_USABLE) & (oper != "T") & ~has
+        made[column] = F.when(fill & last["known"], last["value"]).otherwise(value)
+        known[changes.ordinal(column)] = has | (fill & F.coalesce(last["known"], F.lit(False)))
+    every = F.lit(bytearray(mask.encode(ordinals)))
+    now = F.nullif(with_bits(no_words(max(ordinals, default=-1) + 1), known), every)
+    made[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(carried)
+    filled = df.withColumns(made)
+    return changes.with_df(filled.filter(~F.col(_BASE)).select(*map(F.col, map(quoted, changes.df.columns))))
+
+
+def _identity(changes: ChangeTable, by: str) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    if by == "key":
+        if not changes.key:
+            raise ConfigError("the change table has no key", where=changes.name, hint="rebuild by recid")
+        return [F.col(quoted(k)) for k in changes.key]
+    if changes.header("recid") not in changes.df.columns:
+        raise ConfigError("the change table has no recid", where=changes.name, hint="rebuild by key")
+    parts = [F.col(h) for n in _PART if (h := changes.header(n)) in changes.df.columns]
+    return [F.col(changes.header("recid")), *(F.coalesce(p, F.lit(0)) for p in parts)]
+
+
+def _resets(changes: ChangeTable, by: str) -> Column:
+    """Rows before which nothing of the identity is known: inserts, and updates that took the key over."""
+    from pyspark.sql import functions as F
+
+    oper = F.col(changes.header("change_oper"))
+    if by == "recid":
+        return oper == "I"
+    bits = mask.bits(F.col(changes.header("change_mask")), [changes.ordinal(k) for k in changes.key])
+    moved = F.lit(False)
+    for bit in bits:
+        moved = moved | bit
+    return (oper == "I") | ((oper == "U") & moved)
+
+
+def _prepared(changes: ChangeTable, by: str, base: DataFrame | None) -> DataFrame:
+    """The changes behind their base, with what is needed of every row beside them."""
+    from pyspark.sql import functions as F
+
+    df = changes.df.withColumn(_BASE, F.lit(False))
+    seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
+    good = F.col(WHY).isNull() if WHY in df.columns else F.lit(True)
+    truncates = df.filter(good & (oper == "T")).agg(F.collect_list(seq).alias(_TRUNCATES))
+    if base is not None:
+        spelled = {changes.header("change_seq"): F.lit(""), changes.header("change_oper"): F.lit("I")}
+        rows = base.withColumns({**spelled, _BASE: F.lit(True)})
+        df = df.unionByName(rows, allowMissingColumns=True).select(*map(F.col, map(quoted, df.columns)))
+        good = F.col(WHY).isNull() if WHY in df.columns else F.lit(True)
+    for identity in _identity(changes, by):
+        good = good & identity.isNotNull()
+    return df.withColumn(_USABLE, good).crossJoin(F.broadcast(truncates))

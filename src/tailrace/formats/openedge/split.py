@@ -1,0 +1,196 @@
+"""Split records: two rows of a change table that are one image, joined again, and cut again.
+
+A row whose `_Continuation-Position` is not 0 is the first or the second half. The first half's fields tell
+the cut (spec/openedge.md §3.3):
+
+| _Fragment | _ArrayIndex | the field after _Continuation-Position |
+|---|---|---|
+| 0 | 0 | not begun |
+| 1 | 0 | a value cut in two; an array's first element cut in two |
+| 1 | k | an array: k elements whole, the next one cut in two |
+| 0 | k | an array: k elements whole, cut between elements |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..base import FILE, RAW, ROW, WHY
+from ..shape import quoted, reasons
+from .arrays import join_array, split_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SPLIT = "_split"
+"""Text `position,element,fragment,length;position,element,fragment` of a joined image: the first half's cut,
+how much of the cut value it had, and the second half's fields. NULL: the image was never split."""
+POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
+_CUT = ("string", "binary")
+
+
+def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
+    """The rows with halves joined, and `SPLIT` beside them; halves alone get a reason.
+
+    Args:
+        df: rows of a change table, its metadata under their declared names.
+        positions: user column -> physical position in the change table.
+        extents: the user columns that are arrays.
+    """
+    from pyspark.sql import functions as F
+
+    half = F.coalesce(F.col(POSITION), F.lit(0)) != 0
+    whole = df.filter(~half).withColumn(SPLIT, F.lit(None).cast("string"))
+    halves = (
+        df.filter(half)
+        .groupBy("_Change-Sequence", "_Operation")
+        .agg(
+            F.sort_array(F.collect_list(F.struct(POSITION, F.struct(*_columns(df)).alias("row")))).alias("h")
+        )
+    )
+    first, second = F.get("h", F.lit(0))["row"], F.get("h", F.lit(1))["row"]
+    joined = halves.select(*_joined(df, positions, extents, first, second))
+    return whole.unionByName(joined)
+
+
+def _columns(df: DataFrame) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.col(quoted(c)) for c in df.columns]
+
+
+def _joined(
+    df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int], first: Column, second: Column
+) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    size = F.size("h")
+    place, element = first[POSITION], F.coalesce(first[ELEMENT], F.lit(0))
+    cut = F.coalesce(first[FRAGMENT], F.lit(0)) == 1
+    kinds = {f.name: f.dataType.simpleString() for f in df.schema}
+    made: dict[str, Column] = {}
+    length = F.lit(None).cast("int")
+    bad: list[tuple[Column, str | Column]] = [
+        (size == 1, "half of a split record: the other half is missing"),
+        (size > 2, F.concat(F.lit("split record of "), size.cast("string"), F.lit(" rows"))),
+        (F.get("h", F.lit(1))[POSITION] == place, "both halves of a split record end at one position"),
+    ]
+    before = None
+    for column in sorted(positions, key=lambda c: positions[c]):
+        one, two = first.getField(column), second.getField(column)
+        nearest = place < positions[column]
+        if before is not None:
+            nearest = nearest & (place >= before)
+        before = positions[column]
+        array = column in extents
+        if array:
+            value = _join_elements(one, two, element, cut)
+        else:
+            value = F.when(cut, F.concat(one, two)).otherwise(two) if kinds[column] in _CUT else two
+            odd = cut if kinds[column] not in _CUT else F.lit(False)
+            bad.append(
+                (nearest & (odd | (element > 0)), f"split record cut inside {column}, a {kinds[column]}")
+            )
+            lone = cut & (size == 2) & (one.isNull() | two.isNull())
+            bad.append((nearest & lone, f"split record cut inside {column}, and one part of it is missing"))
+        length = F.when(nearest & cut, _length(one, element, array)).otherwise(length)
+        made[column] = F.when((size == 1) | (place >= before), one).when(nearest, value).otherwise(two)
+    text = F.concat_ws(
+        ";",
+        _numbers(place, element, cut.cast("int"), length),
+        _numbers(*(second[c] for c in (POSITION, ELEMENT, FRAGMENT))),
+    )
+    made |= {POSITION: F.lit(0), ELEMENT: F.lit(0), FRAGMENT: F.lit(0)}
+    made[WHY] = reasons([(first[WHY].isNotNull(), first[WHY]), (second[WHY].isNotNull(), second[WHY]), *bad])
+    made[RAW] = F.concat_ws(",", first[RAW], second[RAW])
+    named = {c: made.get(c, first.getField(c)) for c in df.columns}
+    return [*(v.cast(df.schema[c].dataType).alias(c) for c, v in named.items()), text.alias(SPLIT)]
+
+
+def _numbers(*values: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat_ws(",", *(F.coalesce(v.cast("string"), F.lit("")) for v in values))
+
+
+def _length(one: Column, element: Column, array: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.length(F.get(split_array(one), element)) if array else F.length(one)
+
+
+def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Column:
+    """The array's text: `element` elements of the first half, perhaps one cut in two, the rest."""
+    from pyspark.sql import functions as F
+
+    left, right = split_array(one), split_array(two)
+    middle = F.array(F.concat(F.get(left, element), F.get(right, element)))
+    skip = element + F.when(cut, 2).otherwise(1)
+    rest = F.slice(right, skip, F.greatest(F.size(right) - skip + 1, F.lit(0)))
+    whole = F.when(element > 0, F.slice(left, F.lit(1), F.greatest(element, F.lit(1)))).otherwise(
+        F.array().cast("array<string>")
+    )
+    return join_array(F.concat(whole, F.when(cut, middle).otherwise(F.array().cast("array<string>")), rest))
+
+
+def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
+    """The rows cut again where `SPLIT` says, without `SPLIT`; the other way round of `join_halves`."""
+    from pyspark.sql import functions as F
+
+    split = F.col(SPLIT)
+    whole = df.filter(split.isNull()).drop(SPLIT)
+    first = F.split(F.split_part(split, F.lit(";"), F.lit(1)), ",")
+    second = F.split(F.split_part(split, F.lit(";"), F.lit(2)), ",")
+    place, element, fragment, length = (F.get(first, F.lit(i)).try_cast("int") for i in range(4))
+    halves = []
+    for half, fields in enumerate((first, second)):
+        made: dict[str, Column] = {
+            c: F.get(fields, F.lit(i)).try_cast("int") for i, c in enumerate((POSITION, ELEMENT, FRAGMENT))
+        }
+        before = None
+        for column in sorted(positions, key=lambda c: positions[c]):
+            value = F.col(quoted(column))
+            nearest = place < positions[column]
+            if before is not None:
+                nearest = nearest & (place >= before)
+            before = positions[column]
+            part = (_cut_elements if column in extents else _cut_value)(
+                value, half, element, fragment, length
+            )
+            inside = place >= before if half == 0 else place < before
+            made[column] = F.when(nearest, part).when(inside, value)
+        named = {c: made.get(c, F.col(quoted(c))) for c in df.columns if c != SPLIT}
+        kinds = df.schema
+        halves.append(
+            df.filter(split.isNotNull()).select(
+                *(v.cast(kinds[c].dataType).alias(c) for c, v in named.items())
+            )
+        )
+    return whole.unionByName(halves[0]).unionByName(halves[1])
+
+
+def _cut_value(value: Column, half: int, element: Column, fragment: Column, length: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    if half == 0:
+        return F.when(fragment == 1, F.substring(value, F.lit(1), length))
+    rest = F.substring(value, length + 1, F.length(value))
+    return F.when(fragment == 1, rest).otherwise(value)
+
+
+def _cut_elements(value: Column, half: int, element: Column, fragment: Column, length: Column) -> Column:
+    """The array with the other half's elements unknown, the element at the cut in part."""
+    from pyspark.sql import functions as F
+
+    def mine(e: Column, i: Column) -> Column:
+        at = (i == element) & (fragment == 1)
+        if half == 0:
+            return F.when(at, F.substring(e, F.lit(1), length)).when(i < element, e)
+        return F.when(at, F.substring(e, length + 1, F.length(e))).when(i >= element, e)
+
+    made = join_array(F.transform(split_array(value), mine))
+    return F.when((element > 0) | (fragment == 1), made) if half == 0 else made
+
+
+__all__ = ["FILE", "ROW", "SPLIT", "cut_halves", "join_halves"]

@@ -1,0 +1,267 @@
+"""Canonical change tables -> OpenEdge's tables.
+
+Tables that were read from OpenEdge are written under the policies they were captured under (`Kept`); others
+get a policy of level 3 each. Source: spec/openedge.md §1, §2, §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ... import mask
+from ...change import NATIVE, PREFIX, ChangeTable
+from ...errors import UnsupportedError
+from ..base import VendorTable
+from ..shape import quoted
+from .arrays import join_array
+from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
+from .kept import KEPT, Kept
+from .made import made_metadata
+from .options import OpenEdgeOptions
+from .policy import FIELDS, FILES, METADATA, POLICIES
+from .split import SPLIT, cut_halves
+from .tables import CHANGE, FIRST_USER_FIELD, KNOWN, TRACKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TRACKING = "_cdc_change_tracking"
+_CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
+_REFUSED = (
+    "tailrace.errors.FormatError: a change sequence is not 35 digits, or has no number"
+    "\n  where: {}\n  hint: {}"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one table is written: what is kept of OpenEdge's tables for it, or `made`."""
+
+    kept: Kept
+    made: bool = False
+
+    @property
+    def added(self) -> bool:
+        """Whether columns are added for what OpenEdge has no place for."""
+        return self.kept.added
+
+    @property
+    def first(self) -> int:
+        """The physical position of the change table's first user column."""
+        found = [
+            p["_First-User-Field"] for p in self.kept.rows.get(POLICIES, ()) if p.get("_First-User-Field")
+        ]
+        return found[0] if found else FIRST_USER_FIELD
+
+    @property
+    def number(self) -> int | None:
+        """The `_Source-Table-Number` of rows that have none of their own."""
+        recid = self.policy.get("_Source-File-Recid")
+        files = self.kept.rows.get(FILES, ())
+        return next((f["_File-Number"] for f in files if f.get("Recid") == recid), None)
+
+    @property
+    def policy(self) -> Mapping[str, Any]:
+        """The policy that rows without one of their own are said to be captured under."""
+        rows = self.kept.rows.get(POLICIES, ())
+        return rows[0] if rows else {}
+
+
+def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[str, DataFrame]:
+    """`_Cdc-Change-Tracking`, the policies and schema tables, and a change table for each source table.
+
+    Raises:
+        UnsupportedError: more than 15 key columns, or a column that is named like the metadata.
+    """
+    if not changes:
+        return {}
+    plans = {name: plan_of(name, ct) for name, ct in changes.items()}
+    out: dict[str, list[DataFrame]] = {}
+    for name, ct in changes.items():
+        plan = plans[name]
+        df = numbered(ct, options)
+        given = plan.kept.tables.get(_TRACKING, f"PUB.{TRACKING.name}")
+        out.setdefault(given, []).append(tracking_rows(ct.with_df(df), plan, options))
+        if plan.kept.change_table is not None:
+            out.setdefault(plan.kept.change_table, []).append(image_rows(ct.with_df(df), plan, options))
+    made = {n: reduce(lambda a, b: a.unionByName(b, True), dfs) for n, dfs in out.items()}
+    spark = next(iter(changes.values())).df.sparkSession
+    return {**metadata_tables(spark, list(plans.values())), **made}
+
+
+def plan_of(name: str, ct: ChangeTable) -> Plan:
+    """What a table's schema keeps of OpenEdge's tables, else what is made for it."""
+    names = {c.name.lower() for c in CHANGE.columns}
+    if odd := [c for c in ct.columns if c.lower() in names]:
+        raise UnsupportedError(
+            f"column {', '.join(odd)} is named like OpenEdge's metadata", where=name, hint="rename it"
+        )
+    metadata = ct.df.schema[PREFIX + "change_seq"].metadata
+    if KEPT in metadata:
+        kept = Kept.from_json(metadata[KEPT])
+        return Plan(kept)
+    return Plan(made_metadata(name, ct), made=True)
+
+
+def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
+    """The rows with `_Change-Sequence`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    seq = F.col(ct.header("change_seq"))
+    if options.sequence == "rank":
+        return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
+    digits = F.when(seq.rlike("^[0-9]{35}$"), F.substring(seq, 17, 19).try_cast("bigint"))
+    hint = "set the option sequence=rank"
+    # Rows of a full load have the number 0, every one of them: as sequences they would be one change.
+    digits = F.when(digits > 0, digits)
+    refused = F.raise_error(F.lit(_REFUSED.format(ct.name or "change table", hint))).cast("bigint")
+    return ct.df.withColumn("_number", F.coalesce(digits, refused))
+
+
+def _h(ct: ChangeTable, name: str, kind: str) -> Column:
+    """A header as a type, NULL when the table has none of that name."""
+    from pyspark.sql import functions as F
+
+    full = ct.header(name)
+    return F.col(full).try_cast(kind) if full in ct.df.columns else F.lit(None).cast(kind)
+
+
+def transaction_number(text: Column) -> Column:
+    """`_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL when it is none of 31 bits."""
+    from pyspark.sql import functions as F
+
+    hex_ = F.when(text.rlike("^0{24}[0-7][0-9A-Fa-f]{7}$"), F.conv(text, 16, 10))
+    return F.when(F.length(text) == 32, hex_).when(text.rlike("^-?[0-9]{1,10}$"), text).try_cast("int")
+
+
+def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
+    """The tracking rows of a table's changes: one for B and U together."""
+    from pyspark.sql import functions as F
+
+    oper = F.col(ct.header("change_oper"))
+    code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
+    native = {name: _h(ct, NATIVE + name, kind) for name, kind in NATIVES.items()}
+    if plan.made:  # of policies, numbers and positions that are not here
+        native |= {n: F.lit(None).cast(NATIVES[n]) for n in OF_POLICY}
+    places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
+    moved = mask.move(_h(ct, "change_mask", "binary"), places, to_little=True)
+    number = F.coalesce(native["_Source-Table-Number"], F.lit(plan.number).cast("int"))
+    whole = (oper == "T") & F.lit(plan.made)
+    made = {
+        "_Policy-Id": F.coalesce(native["_Policy-Id"], F.lit(plan.policy.get("_Policy-Id"))),
+        "_Tran-Id": transaction_number(_h(ct, "transaction_id", "string")),
+        "_Time-Stamp": _h(ct, "timestamp", "timestamp"),
+        "_Change-Sequence": F.col("_number"),
+        "_Operation": F.coalesce(_h(ct, GONE_CODE, "int"), code),
+        "_Change-FieldMap": F.coalesce(native["_Change-FieldMap"], F.when(oper == "U", moved)),
+        "_Recid": _h(ct, "recid", "bigint"),
+        "_Source-Table-Number": number,
+        "_Partition-Id": F.when(~whole, _h(ct, "partition_id", "int")),
+        "_Tenant-Id": F.when(~whole, _h(ct, "tenant_id", "int")),
+        "_Version": native["_Version"],
+        "_User-Misc": native["_User-Misc"],
+        "_User-Name": _h(ct, "user_name", "string"),
+        "_Misc": native["_Misc"],
+        "change_seq": F.col(ct.header("change_seq")),
+    }
+    if not plan.added:
+        del made["change_seq"]
+    rows = ct.df.filter(oper != "B")
+    columns = {n: v.cast(_kind(TRACKING, n)) for n, v in made.items()}
+    return rows.select(*(v.alias(n) for n, v in _timed(columns, ct, options).items()))
+
+
+def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
+    """The rows of a change table; changes that carry nothing have none where OpenEdge wrote none."""
+    from pyspark.sql import functions as F
+
+    oper = F.col(ct.header("change_oper"))
+    code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
+    carried = _h(ct, "column_mask", "binary")
+    places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
+    every = bytearray(mask.encode_field_map(n + 1 for n in places.values()))
+    made = {
+        "_Tran-Id": F.coalesce(
+            _h(ct, IMAGE_TRAN, "int"), transaction_number(_h(ct, "transaction_id", "string"))
+        ),
+        "_Time-Stamp": F.coalesce(_h(ct, IMAGE_TIME, "timestamp"), _h(ct, "timestamp", "timestamp")),
+        "_Change-Sequence": F.col("_number"),
+        "_Continuation-Position": F.lit(0),
+        "_ArrayIndex": F.lit(0),
+        "_Fragment": F.lit(0),
+        "_Operation": code,
+    }
+    typed = _timed({n: v.cast(_kind(CHANGE, n)) for n, v in made.items()}, ct, options)
+    columns = [v.alias(n) for n, v in typed.items()]
+    columns += [_user_column(ct, c) for c in ct.columns]
+    if plan.added:
+        map_ = F.coalesce(mask.move(carried, places, to_little=True), F.lit(every))
+        columns.append(map_.alias("_Column-Map"))
+    rows = ct.df.filter(oper != "T")
+    if not plan.made:
+        rows = rows.filter(~F.coalesce(F.octet_length(carried) == 0, F.lit(False)))
+    if plan.made or ct.header(CUT) not in ct.df.columns:
+        return rows.select(*columns)
+    physical = {c: _position(plan, ct, c) + plan.first - 1 for c in ct.columns}
+    extents = {r["_Field-Name"]: r["_Extent"] for r in plan.kept.rows.get(FIELDS, ()) if r.get("_Extent")}
+    whole = rows.select(*columns, _h(ct, CUT, "string").alias(SPLIT))
+    return cut_halves(whole, physical, {c: 1 for c in ct.columns if c in extents})
+
+
+def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions) -> dict[str, Column]:
+    """The columns with `_Time-Stamp` as users want it."""
+    from pyspark.sql import functions as F
+
+    if options.timestamps == "timestamp":
+        return columns
+    zone = F.coalesce(_h(ct, ZONE, "string"), F.lit("+00:00"))
+    local = F.from_utc_timestamp(columns["_Time-Stamp"], zone)
+    text = F.concat(F.date_format(local, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"), zone)
+    return columns | {"_Time-Stamp": text}
+
+
+def _user_column(ct: ChangeTable, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    value = F.col(quoted(name))
+    array = ct.df.schema[name].dataType.simpleString().startswith("array")
+    return (join_array(value) if array else value).alias(name)
+
+
+def _position(plan: Plan, ct: ChangeTable, column: str) -> int:
+    """The column's bit, from 1; a column OpenEdge did not know comes behind those it did."""
+    known = plan.kept.positions
+    if column in known:
+        return known[column]
+    new = [c for c in ct.columns if c not in known]
+    return max(known.values(), default=0) + 1 + new.index(column)
+
+
+def _kind(table: VendorTable, name: str) -> str:
+    return next(c.type for c in table.columns if c.name == name)
+
+
+def metadata_tables(spark: SparkSession, plans: Sequence[Plan]) -> dict[str, DataFrame]:
+    """Policies and schema tables, each row once."""
+    from pyspark.sql import functions as F
+
+    out = {}
+    for plain in METADATA:
+        given = next((p.kept.tables[plain] for p in plans if plain in p.kept.tables), None)
+        if given is None:
+            continue
+        rows: dict[str, Mapping[str, Any]] = {}
+        for plan in plans:
+            rows |= {repr(sorted(r.items())): r for r in plan.kept.rows.get(plain, ())}
+        columns = KNOWN[plain].columns
+        texts = [
+            tuple(None if r.get(c.name) is None else str(r[c.name]) for c in columns) for r in rows.values()
+        ]
+        kinds = ", ".join(f"`{c.name}` string" for c in columns)
+        df = spark.createDataFrame(texts, kinds)
+        out[given] = df.select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in columns))
+    return out

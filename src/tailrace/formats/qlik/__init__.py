@@ -1,0 +1,117 @@
+"""Qlik Replicate's change tables: the canonical layout's model, in files with DFM beside them.
+
+Source: spec/qlik.md §1-§3, §5, §6. Reading is in `reading`, writing in `writing`, files in `loading`
+and `saving`, control tables in `control`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...change import PREFIX, ChangeTable
+from ..base import Format, Gap, VendorColumn, VendorTable
+from . import control as qlik_control
+from . import dfm as qlik_dfm
+from . import layout as lay
+from .loading import incomplete, load
+from .options import HEADERS, QlikOptions
+from .reading import read
+from .saving import save
+from .writing import was_loaded, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_ABOUT = {
+    "change_seq": "change_seq: 16 digits of commit time, 19 digits of change number",
+    "change_oper": "change_oper",
+    "change_mask": "change_mask: bit n is the column with ordinal n, headers included",
+    "partition_name": "partition_name, with Change Data Partitioning",
+}
+
+CHANGE_TABLE = VendorTable(
+    "{schema}.{table}__ct",
+    "one row per image of a change: headers, then the columns of the table",
+    tuple(
+        VendorColumn(
+            PREFIX + name,
+            kind,
+            _ABOUT.get(name, name),
+            tuple(PREFIX + other for other in lay.ALIASES.get(name, ())),
+            optional=name not in ("change_seq", "change_oper"),
+        )
+        for name, kind in HEADERS.items()
+    ),
+)
+FULL_LOAD = VendorTable(
+    "{schema}.{table}",
+    "rows of LOAD files: the columns of the table; they come before every change",
+    (),
+)
+
+
+def knows(columns: Sequence[str]) -> float:
+    """Whether these are headers of a Qlik change table, whatever their prefix; less so with tailrace's own.
+
+    >>> knows(["header__change_seq", "header__change_oper", "id"])
+    0.9
+    >>> knows(["id", "name"])
+    0.0
+    """
+    names = {c.lower() for c in columns}
+    if any(names == {c.name.lower() for c in t.columns} for t in qlik_control.TABLES.values()):
+        return 0.9
+    prefix = lay.find_prefix(columns)
+    if prefix is None:
+        return 0.0
+    return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
+
+
+def _other_code(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    loaded = was_loaded(ct)
+    if loaded is None:
+        return F.lit(False)
+    return F.col(ct.header(lay.LOADED)).isNotNull() & ~loaded
+
+
+def _without_codes(ct: ChangeTable) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    full = ct.header(lay.LOADED)
+    if full not in ct.df.columns:
+        return ct
+    return ct.with_df(ct.df.withColumn(full, F.when(~_other_code(ct), F.col(full))))
+
+
+NATIVE_OPER = Gap(
+    "header native_oper", "there is no place for other vendors' codes; L is kept as full load", _other_code,
+    _without_codes,
+)  # fmt: skip
+
+FORMAT = Format(
+    name="qlik",
+    title="Qlik Replicate change tables (Store Changes)",
+    source="spec/qlik.md §1-§3, §5, §6; vendor page Change Tables",
+    tables=(CHANGE_TABLE, FULL_LOAD, *qlik_control.TABLES.values()),
+    operations={"I": "I", "U": "U", "D": "D", "B": "B", "T": "T", "L": "a row of a full load: I"},
+    order=(PREFIX + "change_seq", PREFIX + "change_oper"),
+    row_key="primaryKeyPos of the DFM's columns; without DFM the option `key`",
+    images="full; before images (B) with the same change_seq as their U, when they are stored",
+    masks="hex text or bytes; bit n is the column with ordinal n, headers included; zero bytes trimmed",
+    types=qlik_dfm.TYPES,
+    files=("parquet", "csv", "json", "delta"),
+    holds=frozenset(
+        ("change_mask", "stream_position", "transaction_id", "timestamp", "partition_name", lay.LOADED)
+    ),
+    cannot=(NATIVE_OPER,),
+    options=QlikOptions,
+    read=read,
+    write=write,
+    knows=knows,
+    load=load,
+    save=save,
+    complete=incomplete,
+)

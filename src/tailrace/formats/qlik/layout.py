@@ -1,0 +1,290 @@
+"""The columns of a Qlik table: which are headers, their bits in masks, and several layouts as one.
+
+One file has one layout; a DDL starts the next (spec/qlik.md §1.4, §6). Layouts are put into one before rows
+meet: each row's masks are moved to it, and a row says in `column_mask` which columns its layout had.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ... import mask
+from ...change import PREFIX
+from ...errors import FormatError
+from ..base import FILE, RAW, ROW, WHY
+from ..shape import quoted, reasons
+from .options import HEADERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ASIDE = (FILE, ROW, WHY, RAW)
+ALIASES = {"change_oper": ("oper",)}
+"""Other spellings of headers; the vendor's own example of use has this one."""
+COLUMN_MASK = "column_mask"
+"""A header that Qlik's messages have and its tables have not; ours in tables of several layouts, as the last
+column."""
+LOADED = "native_oper"
+"""A header of ours in the rows of full-load files: `L`."""
+KEY_POS = "primaryKeyPos"
+"""In the metadata of a Spark column: its place in the primary key, from 1."""
+HEADER = "qlikHeader"
+"""In the metadata of a Spark column of full-load rows: it is none of the file's, but tells of its load."""
+BIG = "qlikBig"
+"""In the metadata of a mask column: its most significant byte is first, as in all text there is."""
+_ENOUGH = 38
+
+
+def find_prefix(names: Sequence[str], given: str | None = None) -> str | None:
+    """What the header names start with; None when these are no columns of a change table.
+
+    >>> find_prefix(["HEADER__CHANGE_SEQ", "HEADER__CHANGE_OPER", "ID"])
+    'HEADER__'
+    >>> find_prefix(["id", "name"]) is None
+    True
+    """
+    lower = {n.lower() for n in names}
+    opers = ("change_oper", *ALIASES["change_oper"])
+    found = [
+        n[: -len("change_seq")]
+        for n in names
+        if n.lower().endswith("change_seq")
+        and any(n.lower()[: -len("change_seq")] + o in lower for o in opers)
+    ]
+    if given is not None:
+        return next((p for p in found if p.lower() == given.lower()), None)
+    usual = [p for p in found if p.lower() == PREFIX]
+    return next(iter(usual or found), None)
+
+
+def headers_of(names: Sequence[str], prefix: str) -> dict[str, str]:
+    """Header name -> column, for the headers that Qlik has and the two of ours.
+
+    >>> headers_of(["h_change_seq", "h_oper", "id"], "h_")
+    {'change_seq': 'h_change_seq', 'change_oper': 'h_oper'}
+    """
+    lower: dict[str, str] = {}
+    for n in names:
+        if n.lower() in lower:
+            raise FormatError(f"two columns {n}", where="change table")
+        lower[n.lower()] = n
+    found = {}
+    for header in (*HEADERS, COLUMN_MASK, LOADED):
+        for spelled in (header, *ALIASES.get(header, ())):
+            if header not in found and (name := lower.get(prefix.lower() + spelled)):
+                found[header] = name
+    return found
+
+
+def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
+    """Header name `native_x` -> column, for columns that start like headers and are none of Qlik's."""
+    known = set(headers_of(names, prefix).values())
+    return {
+        "native_" + n[len(prefix) :].lower(): n
+        for n in names
+        if prefix and n.lower().startswith(prefix.lower()) and n not in known
+    }
+
+
+def columns_of(df: DataFrame) -> list[str]:
+    """The vendor's columns in order: a column's place is its bit in masks."""
+    return [c for c in df.columns if c not in ASIDE]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns by name in order, with Spark types, and places in the primary key of those in it."""
+
+    types: Mapping[str, str]
+    keys: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The names in order."""
+        return list(self.types)
+
+
+def layout_of(df: DataFrame) -> Layout:
+    """The layout of a table as Spark has it."""
+    fields = {f.name: f for f in df.schema if f.name not in ASIDE}
+    keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
+    return Layout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
+
+
+def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
+    """The rows with places in the primary key in their columns' metadata."""
+    for name, place in keys.items():
+        df = df.withMetadata(name, {KEY_POS: place})
+    return df
+
+
+def key_of(layouts: Sequence[Layout]) -> list[str]:
+    """The key columns in order, as the newest layout that tells them has it."""
+    told = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
+    return sorted(told, key=lambda n: told[n])
+
+
+def merged(layouts: Sequence[Layout]) -> Layout:
+    """One layout for the rows of all, oldest first: the newest one's columns, then those that only older ones
+    have; types as wide as needed.
+
+    >>> merged([Layout({"id": "int", "a": "int"}), Layout({"id": "bigint", "b": "string"})]).types
+    {'id': 'bigint', 'b': 'string', 'a': 'int'}
+    """
+    types: dict[str, str] = {}
+    spelled: dict[str, str] = {}
+    for layout in reversed(layouts):
+        for name, kind in layout.types.items():
+            known = spelled.setdefault(name.lower(), name)
+            types[known] = widen(types[known], kind) if known in types else kind
+    keys = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
+    return Layout(types, {spelled[n.lower()]: p for n, p in keys.items()})
+
+
+_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+def widen(one: str, other: str) -> str:
+    """The type that holds every value of both; text when there is no other.
+
+    >>> widen("int", "decimal(12,2)"), widen("decimal(10,0)", "decimal(19,0)"), widen("date", "int")
+    ('decimal(12,2)', 'decimal(19,0)', 'string')
+    """
+    if one == other:
+        return one
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=_WHOLE.__getitem__)
+    if {one, other} == {"float", "double"}:
+        return "double"
+    if "date" in (one, other) and {"timestamp", "timestamp_ntz"} & {one, other}:
+        return other if one == "date" else one
+    digits = [_digits(t) for t in (one, other)]
+    if digits[0] and digits[1]:
+        scale = max(d[1] for d in digits if d)
+        whole = max(d[0] - d[1] for d in digits if d)
+        return f"decimal({whole + scale},{scale})" if whole + scale <= _ENOUGH else "string"
+    return "string"
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    if kind in _WHOLE:
+        return _WHOLE[kind], 0
+    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def arrange(df: DataFrame, want: Layout, prefix: str | None, *, little: bool = False) -> DataFrame:
+    """The rows in another layout: columns by name, masks moved to it (bytes in the order they were), and
+    `column_mask` for rows that lack some of its columns when it has that column. A mask that marks columns
+    its own layout has not gets a reason, as does a value that is none of the new type."""
+    from pyspark.sql import functions as F
+
+    have = columns_of(df)
+    if layout_of(df).types == dict(want.types) and have == want.names:
+        return df
+    heads = headers_of(have, prefix) if prefix is not None else {}
+    ours = {n.lower(): n for n in have}
+    place = {n.lower(): i for i, n in enumerate(want.names)}
+    places = {i: place[n.lower()] for i, n in enumerate(have) if n.lower() in place}
+    bad: list[tuple[Column, str | Column]] = (
+        [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
+    )
+    masked = {n.lower(): h for h, n in heads.items() if h in ("change_mask", COLUMN_MASK)}
+    made = []
+    for name, kind in want.types.items():
+        old = ours.get(name.lower())
+        if old is None:
+            given = F.lit(None)
+            if prefix is not None and name.lower() == (prefix + COLUMN_MASK).lower():
+                given = _carried(have, want, prefix, places, little=little)
+            made.append(given.cast(kind).alias(name))
+            continue
+        value = F.col(quoted(old))
+        if name.lower() in masked:
+            value = mask.move(value, places, little=little, to_little=little)
+            bad += outside(
+                F.col(quoted(old)), len(have), range(len(have)), masked[name.lower()], little=little
+            )
+        elif _kind(df, old) != kind:
+            value = value.try_cast(kind)
+            bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is no {kind}"))
+        made.append(value.alias(name, metadata=df.schema[old].metadata))
+    why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]
+    return df.select(*made, *[F.col(c) for c in (FILE, ROW) if c in df.columns], *why,
+                     *[F.col(c) for c in (RAW,) if c in df.columns])  # fmt: skip
+
+
+def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
+    """The rows with masks that are hex text as bytes; text that is none gets a reason."""
+    from pyspark.sql import functions as F
+
+    heads = headers_of(columns_of(df), prefix)
+    texts = [n for h in ("change_mask", COLUMN_MASK) if (n := heads.get(h)) and _kind(df, n) == "string"]
+    for name in texts:
+        raw = F.col(quoted(name))
+        why = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
+        bad = reasons([*why, (raw.isNotNull() & F.unhex(raw).isNull(), f"{name} is no binary")])
+        df = df.withColumn(WHY, bad).withColumn(name, F.unhex(raw)).withMetadata(name, {BIG: 1})
+    return df
+
+
+def _kind(df: DataFrame, name: str) -> str:
+    return df.schema[name].dataType.simpleString()
+
+
+def _carried(
+    have: Sequence[str], want: Layout, prefix: str, places: Mapping[int, int], *, little: bool
+) -> Column:
+    """The column mask of rows of an older layout: NULL when it has every data column."""
+    from pyspark.sql import functions as F
+
+    heads = {n.lower() for n in headers_of(want.names, prefix).values()}
+    there = {n.lower() for n in have}
+    if all(n.lower() in there or n.lower() in heads for n in want.names):
+        return F.lit(None)
+    octets = mask.encode(p for p in places.values() if want.names[p].lower() not in heads)
+    return F.lit(octets[::-1] if little else octets)
+
+
+def outside(
+    bits: Column,
+    width: int,
+    allowed: Sequence[int],
+    what: str,
+    *,
+    little: bool = False,
+    words: Sequence[Column] | None = None,
+) -> list[tuple[Column, str | Column]]:
+    """Reasons for masks that mark columns beyond the `width` there are, or others than the `allowed`.
+    `words`: the mask's, `width` bits at least, where they are known already."""
+    from pyspark.sql import functions as F
+
+    words = mask.words(bits, width, little=little) if words is None else words
+    size = len(words) * mask.WORD
+    longer = _any(words, range(width, size))
+    # What lies beyond the words is looked at only where there is something: masks are trimmed, mostly.
+    start = F.lit(size // 8 + 1) if little else F.lit(1)
+    rest = F.hex(F.substring(bits, start, F.octet_length(bits) - size // 8))
+    more = F.when(F.octet_length(bits) > size // 8, rest.rlike("[1-9A-F]"))
+    return [
+        (longer | F.coalesce(more, F.lit(False)), f"{what} longer than the columns"),
+        (_any(words, set(range(width)) - set(allowed)), f"{what} marks header columns"),
+    ]
+
+
+def _any(words: Sequence[Column], bits: Iterable[int]) -> Column:
+    """Whether one of these bits is set."""
+    from pyspark.sql import functions as F
+
+    wanted = [0] * len(words)
+    for n in bits:
+        wanted[n // mask.WORD] |= 1 << (n % mask.WORD)
+    found = F.lit(False)
+    for word, ones in zip(words, wanted, strict=True):
+        if ones:
+            signed = ones - (1 << mask.WORD) if ones >> (mask.WORD - 1) else ones
+            found = found | (word.bitwiseAND(F.lit(signed).cast("bigint")) != 0)
+    return found

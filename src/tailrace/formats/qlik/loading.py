@@ -1,0 +1,289 @@
+"""Qlik tables from files and DFM through Spark: each layout read by itself, then put into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ..base import FILE, RAW, ROW, WHY
+from ..shape import as_type, quoted, reasons
+from . import files as found
+from . import layout as lay
+from .files import DataFile, Listing
+from .options import HEADERS, QlikOptions
+from .order import is_little
+from .reading import NOTE, in_doubt
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LINE = "_line"
+_NOTHING = "\ue000nothing\ue000"
+"""What CSV reading takes for NULL: a text nobody writes. So nothing between two delimiters is NULL, and `""`
+is the empty string."""
+
+
+def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, DataFrame]:
+    """The tables under a path: a file, a table's folder, or a folder of tables; `FILE`, `ROW` behind.
+
+    Columns have the types of their DFM (text files) or of the file (Parquet). Rows of files with different
+    layouts are put into one. `header__timestamp` of full-load rows is when their file was started.
+
+    Raises:
+        ConfigError: there is nothing.
+        FormatError: a DFM or the head of a file cannot be read.
+    """
+    listed = found.listing(path, options)
+    tables = {}
+    for name, files in found.tables(listed, options).items():
+        made = _whole(spark, listed, files, options)
+        tables[name] = made.withMetadata(FILE, {NOTE: [f"{name}: {n}" for n in _said(listed, files)]})
+    for folder in listed.delta:
+        df = spark.read.format("delta").load(listed.spark_path(folder))
+        name = folder.rpartition("/")[2] or listed.root.rpartition("/")[2]
+        columns = [_kept(df, c) for c in df.columns]
+        tables[name] = df.select(*columns, file_path().alias(FILE), null_of("bigint").alias(ROW))
+    return tables
+
+
+def file_path() -> Column:
+    """Where a row's file is."""
+    from pyspark.sql import functions as F
+
+    return F.col("_metadata.file_path")
+
+
+def null_of(kind: str) -> Column:
+    """NULL of a type."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast(kind)
+
+
+def _kept(df: DataFrame, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(name)).alias(name, metadata=df.schema[name].metadata)
+
+
+def _said(listed: Listing, files: Sequence[DataFile]) -> list[str]:
+    own = {f.path for f in files} | {f.path.rpartition("/")[0] + "/" + f.stem + found.DFM for f in files}
+    folders = {f.path.rpartition("/")[0] + "/" for f in files}
+    said = [n for n in listed.notes if n.split(": ")[0] in own or n.startswith(tuple(folders - {"/"}))]
+    layouts = len(dict.fromkeys(f.layout for f in files))
+    return said + ([f"{layouts} layouts were put into one"] if layouts > 1 else [])
+
+
+def _whole(
+    spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions
+) -> DataFrame:
+    """One table of files of one or several layouts, oldest first."""
+    groups: dict[tuple[Any, ...], list[DataFile]] = {}
+    for file in files:
+        groups.setdefault(file.layout, []).append(file)
+    # A layout is as old as its last file: the one that is written now is the last.
+    ordered = sorted(groups.values(), key=lambda g: max(f.age for f in g))
+    parts = [_one(spark, listed, group, options) for group in ordered]
+    prefix = lay.find_prefix(lay.columns_of(parts[-1]), options.prefix)
+    if len(parts) == 1:
+        return parts[0]
+    want = lay.merged([lay.layout_of(p) for p in parts])
+    if prefix is None:
+        made = [lay.arrange(p, want, None) for p in parts]
+    else:
+        heads = {n.lower() for n in lay.headers_of(want.names, prefix).values()}
+        data = {n.lower() for n in want.names} - heads
+        if any(data - {c.lower() for c in p.columns} for p in parts):
+            want = lay.Layout({**want.types, prefix + lay.COLUMN_MASK: "binary"}, want.keys)
+        little = options.mask_order == "little"
+        if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
+            little = next((told for p in parts if (told := is_little(p, prefix)) is not None), False)
+        made = [lay.arrange(p, want, prefix, little=little) for p in parts]
+    df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
+    return lay.keyed(df, want.keys)
+
+
+def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
+    """Files of one layout."""
+    from pyspark.sql import functions as F
+
+    first = files[0]
+    df = _parquet(spark, listed, files) if first.kind == "parquet" else _text(spark, listed, files, options)
+    prefix = lay.find_prefix(lay.columns_of(df), options.prefix)
+    if prefix is not None:
+        df = lay.binary_masks(df, prefix)
+        heads = lay.headers_of(lay.columns_of(df), prefix)
+        if "partition_name" not in heads and any(f.partition for f in files):
+            from .partitions import NAME
+
+            named = F.nullif(F.regexp_extract(F.col(FILE), f"({NAME})/[^/]*$", 1), F.lit(""))
+            df = _behind(df, prefix + "partition_name", named)
+    elif started := {f.stem: f.meta.start for f in files if f.meta and f.meta.start}:
+        df = _behind(df, options.written_prefix() + "timestamp", _start(started), {lay.HEADER: 1})
+    keys = {c.name: c.key for c in first.meta.columns if c.key} if first.meta else {}
+    have = {c.lower(): c for c in df.columns}
+    return lay.keyed(df, {have[n.lower()]: p for n, p in keys.items() if n.lower() in have})
+
+
+def _start(started: Mapping[str, str]) -> Column:
+    """When the writing of a row's file started, from its name."""
+    from pyspark.sql import functions as F
+
+    times = set(started.values())
+    if len(times) == 1:
+        return F.try_to_timestamp(F.lit(times.pop()))
+    stem = F.regexp_extract(F.col(FILE), r"([^/.]*)[^/]*$", 1)
+    told = F.create_map(*[F.lit(x) for pair in started.items() for x in pair])
+    return F.try_to_timestamp(F.element_at(told, stem))
+
+
+def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
+    """The rows with one column more, behind all others: it moves no mask's bits."""
+    from pyspark.sql import functions as F
+
+    before = [_kept(df, c) for c in lay.columns_of(df)]
+    return df.select(
+        *before,
+        value.alias(name, metadata=dict(marks or {})),
+        *[F.col(c) for c in lay.ASIDE if c in df.columns],
+    )
+
+
+def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    df = spark.read.parquet(*[listed.spark_path(f.path) for f in files])
+    row = (F.col("_metadata.row_index") + 1).alias(ROW)
+    return df.select(*[_kept(df, c) for c in df.columns], file_path().alias(FILE), row)
+
+
+def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
+    """CSV or JSON files of one layout, values as their DFM types, lines that are none with a reason."""
+    from pyspark.sql import functions as F
+
+    first = files[0]
+    paths = [listed.spark_path(f.path) for f in files]
+    types = _types(first, options)
+    if first.kind == "json" and first.meta is None:
+        # Nothing but the lines tells the columns: one pass over them, so that none is lost.
+        there = spark.read.option("primitivesAsString", "true").json(paths).columns
+        types |= {n: "string" for n in there if n not in types and n != "_corrupt_record"}
+    if first.kind == "csv":
+        df, null = _csv(spark, paths, list(types), first, options)
+    else:
+        df, null = _json(spark, paths, types), None
+    ours = (*types, LINE)
+    df = df.select(*[F.col(quoted(c)) for c in ours], file_path().alias(FILE), null_of("bigint").alias(ROW))
+    values, bad = {}, [(F.col(LINE).isNotNull(), _broken(first.kind, len(types)))]
+    for name, kind in types.items():
+        raw = F.col(quoted(name))
+        if null is not None:
+            raw = F.when(raw == null, None).otherwise(F.coalesce(raw, F.lit("")))
+        came = df.schema[name].dataType.simpleString()
+        value = as_type(raw, kind, text=came == "string", base64=options.binary_text == "base64")
+        values[name] = value
+        if kind != came:
+            bad.append((raw.isNotNull() & value.isNull(), f"{name} is no {kind}"))
+    whole = F.coalesce(F.col(LINE), F.to_json(F.struct(*[F.col(quoted(c)) for c in types])))
+    return df.select(
+        *[v.alias(n) for n, v in values.items()], FILE, ROW, reasons(bad).alias(WHY), whole.alias(RAW)
+    )
+
+
+def _broken(kind: str, columns: int) -> str:
+    return f"the line has not {columns} values" if kind == "csv" else "no JSON, or a number that is none"
+
+
+def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
+    """The Spark SQL types of a text file's columns: of its DFM; headers have theirs, the rest is text."""
+    told = {c.name: c.spark(options.datetime) for c in file.meta.columns} if file.meta else {}
+    types = {n: told.get(n, "string") for n in file.names}
+    prefix = lay.find_prefix(file.names, options.prefix)
+    if prefix is not None:
+        known = {**HEADERS, lay.COLUMN_MASK: "binary"}
+        heads = lay.headers_of(file.names, prefix)
+        types |= {n: known.get(h, "string") for h, n in heads.items() if h != "change_seq"}
+        # Masks are hex whatever BYTES are written as; a sequence is text or it loses digits.
+        types |= {
+            n: "string" for h, n in heads.items() if h in ("change_seq", "change_mask", lay.COLUMN_MASK)
+        }
+    return types
+
+
+def _csv(
+    spark: SparkSession, paths: list[str], names: list[str], file: DataFile, options: QlikOptions
+) -> tuple[DataFrame, str | None]:
+    """CSV files as text; and the DFM's word for NULL where it is not the empty string."""
+    said = dict(file.meta.options) if file.meta else {}
+    quote = said.get("quoteChar", '"') or "\u0000"
+    ends = said.get("recordDelimiter") or file.ends or "\n"
+    reader = spark.read.options(
+        header=options.csv_header,
+        sep=said.get("fieldDelimiter") or ",",
+        quote=quote,
+        escape=said.get("escapeChar") or quote,
+        lineSep=ends.replace("\\n", "\n").replace("\\r", "\r"),
+        multiLine=options.multi_line,
+        enforceSchema=False,
+        nullValue=_NOTHING,
+        emptyValue="",
+        encoding="UTF-8",
+        columnNameOfCorruptRecord=LINE,
+        mode="PERMISSIVE",
+    )
+    return reader.schema(_schema(dict.fromkeys(names, "string"))).csv(paths), said.get("nullValue") or None
+
+
+def _json(spark: SparkSession, paths: list[str], types: Mapping[str, str]) -> DataFrame:
+    """JSON lines: decimals as such, all else as text (Spark's text of a long fraction would lose digits)."""
+    asked = {n: k if k.startswith("decimal") else "string" for n, k in types.items()}
+    return (
+        spark.read.options(columnNameOfCorruptRecord=LINE, mode="PERMISSIVE")
+        .schema(_schema(asked))
+        .json(paths)
+    )
+
+
+def _schema(types: Mapping[str, str]) -> Any:
+    from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
+
+    fields = [
+        StructField(n, StringType() if k == "string" else _parse_datatype_string(k)) for n, k in types.items()
+    ]
+    return StructType([*fields, StructField(LINE, StringType())])
+
+
+@dataclass(frozen=True)
+class Count:
+    """The rows of one file: as its DFM says, and as they were read."""
+
+    file: str
+    said: int
+    read: int
+
+
+def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[Count]:
+    """The files under a path whose rows are not as many as `recordCount` of their DFM says; empty: complete.
+
+    Counts every file that has a DFM: one pass over the files, narrow for Parquet.
+    """
+    from pyspark.sql import functions as F
+
+    listed = found.listing(path, options)
+    said = {f.path: f.meta.records for f in listed.files if f.meta and f.meta.records is not None}
+    have = dict.fromkeys(said, 0)
+    for files in found.tables(listed, options).values():
+        df = _whole(spark, listed, files, options)
+        for r in df.groupBy(FILE).agg(F.count(F.lit(1)).alias("n")).collect():
+            have[unquote(r[FILE]).split(listed.root + "/", 1)[-1]] = r["n"]
+    return [Count(f, n, have[f]) for f, n in sorted(said.items()) if have[f] != n]
+
+
+def incomplete(spark: SparkSession, path: str, options: QlikOptions) -> list[str]:
+    """`completeness` as lines for people."""
+    return [
+        f"{c.file} has {c.read:,} rows, its DFM says {c.said:,}" for c in completeness(spark, path, options)
+    ]

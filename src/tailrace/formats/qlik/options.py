@@ -1,0 +1,163 @@
+"""What a user can say about Qlik change tables: the settings of the Store Changes page, and what the files do
+not tell about themselves (spec/qlik.md §1.3)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from ...change import PREFIX
+from ..base import Options
+
+HEADERS = {
+    "change_seq": "string",
+    "change_oper": "string",
+    "change_mask": "binary",
+    "stream_position": "string",
+    "operation": "string",
+    "transaction_id": "string",
+    "timestamp": "timestamp",
+    "partition_name": "string",
+}
+"""Qlik's header columns in order, with Spark types; the last is there with Change Data Partitioning only."""
+DEFAULT_HEADERS = tuple(HEADERS)[:7]
+SUFFIX = "__ct"
+
+
+class QlikOptions(Options):
+    """Options of `qlik`."""
+
+    suffix: str = Field(SUFFIX, description="What change tables' names end with, whatever the letter case.")
+    prefix: str | None = Field(
+        None,
+        description="What header columns' names start with. Read: found by itself. Written: `header__`.",
+    )
+    headers: str = Field(
+        "",
+        description="Header columns to write, separated by commas; the usual seven, with partition_name where"
+        " there are partitions. change_seq and change_oper are always written.",
+    )
+    key: str = Field(
+        "",
+        description="The row key where no DFM tells it: `id` for all tables, or "
+        "`dbo.item=id;dbo.line=no,pos`.",
+    )
+    before_images: bool = Field(
+        True, description="Written on UPDATE: before and after image, or the after image alone."
+    )
+    ddl: Literal["apply", "ignore"] = Field(
+        "apply",
+        description="Written into a table that is there, with other columns: new files have the new columns, "
+        "or the table keeps the columns it has.",
+    )
+    start: Literal["drop", "truncate", "keep"] = Field(
+        "drop",
+        description="Tables that are there when writing starts: drop and create, delete the changes and keep "
+        "the columns, keep the changes.",
+    )
+    masks: Literal["table", "queue"] = Field(
+        "table",
+        description="What the bits of masks count: the columns of the table, headers included, or (queue "
+        "messages) the data columns alone.",
+    )
+    mask_order: Literal["auto", "big", "little"] = Field(
+        "auto",
+        description="Bytes of masks: most significant first (big), least significant first, or found by "
+        "looking at some rows. Hex text is always big unless little is said; auto writes big.",
+    )
+    mask_bytes: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Masks are written with this many bytes at least; 0: zero bytes trimmed.",
+    )
+    truncate_code: str = Field(
+        "T", min_length=1, max_length=1, description="The letter that TRUNCATE rows have in change_oper."
+    )
+    partitions: Literal["all", "closed"] = Field(
+        "all",
+        description="With Change Data Partitioning: read all rows, or those of partitions that "
+        "attrep_cdc_partitions lists as closed (the others wait).",
+    )
+    partition_minutes: int = Field(
+        0,
+        ge=0,
+        description="Write into partitions of this many minutes of commit time; 0: as the rows have it.",
+    )
+    datetime: Literal["timestamp", "timestamp_ntz"] = Field(
+        "timestamp", description="What a DFM's DATETIME becomes in CSV and JSON files."
+    )
+    binary_text: Literal["hex", "base64"] = Field(
+        "hex", description="How BYTES columns are written in CSV and JSON."
+    )
+    csv_header: bool = Field(True, description="Whether CSV files start with a line of column names.")
+    multi_line: bool = Field(
+        True, description="Whether CSV values may contain line feeds; without, large files are split."
+    )
+    reference: str = Field(
+        "",
+        description="Read: a reference file; only the files it names are read. Written: the name reference "
+        "files start with; none when empty.",
+    )
+    gzip: bool = Field(False, description="Whether CSV and JSON files are written compressed (`.gz`).")
+    server: str = Field(
+        "tailrace", description="SERVER_NAME in control tables and DFM files that are written."
+    )
+    task: str = Field("tailrace", description="TASK_NAME in control tables and DFM files that are written.")
+
+    @field_validator("headers")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        for name in filter(None, (n.strip() for n in value.split(","))):
+            if name not in HEADERS:
+                raise ValueError(f"{name!r} is none of {', '.join(HEADERS)}")
+        return value
+
+    @field_validator("truncate_code")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value in "IUDB":
+            raise ValueError(f"{value} is another operation")
+        return value
+
+    def written_prefix(self) -> str:
+        """The prefix of header columns that are written."""
+        return PREFIX if self.prefix is None else self.prefix
+
+    def written_headers(self, partitioned: bool) -> list[str]:
+        """The header columns to write, in Qlik's order.
+
+        >>> QlikOptions(headers="timestamp,change_seq").written_headers(False)
+        ['change_seq', 'change_oper', 'timestamp']
+        """
+        named = {n.strip() for n in self.headers.split(",") if n.strip()}
+        wanted = named or {*DEFAULT_HEADERS, *(["partition_name"] if partitioned else [])}
+        return [h for h in HEADERS if h in wanted | {"change_seq", "change_oper"}]
+
+    def keys_of(self, table: str) -> list[str]:
+        """The key columns that the option `key` gives for a source table.
+
+        >>> QlikOptions(key="dbo.item=id;dbo.line=no,pos").keys_of("dbo.line")
+        ['no', 'pos']
+        >>> QlikOptions(key="id").keys_of("dbo.line")
+        ['id']
+        """
+        for part in filter(None, (p.strip() for p in self.key.split(";"))):
+            name, equals, columns = part.rpartition("=")
+            if not equals or name.strip().lower() == table.lower():
+                return [c.strip() for c in columns.split(",") if c.strip()]
+        return []
+
+    def source_of(self, name: str) -> str | None:
+        """The source table of a change table's name, None when the name has not the suffix.
+
+        >>> QlikOptions().source_of("HR.EMPLOYEES__CT")
+        'HR.EMPLOYEES'
+        """
+        if self.suffix and name.lower().endswith(self.suffix.lower()):
+            return name[: -len(self.suffix)]
+        return None
+
+
+__all__ = ["DEFAULT_HEADERS", "HEADERS", "SUFFIX", "QlikOptions"]

@@ -1,0 +1,239 @@
+"""Qlik tables into files, a DFM beside each: the start and DDL settings of the Store Changes page.
+
+Spark writes parts into a folder of its own first; they are counted, get the vendor's names and their DFM
+files, and only then lie in the table's folder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import DeltaTable
+
+from ...errors import ConfigError
+from ...lake import filesystem
+from ..base import Tables
+from ..shape import quoted
+from . import dfm
+from . import files as found
+from . import layout as lay
+from .options import QlikOptions
+from .stage import CSV_OPTIONS, Part, staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
+    """Writes the tables into folders of their names, as `parquet`, `csv`, `json` or `delta`.
+
+    Full-load rows that there are none of leave no folder when the table has changes.
+
+    Raises:
+        ConfigError: there is no such kind of file.
+    """
+    if kind not in ("parquet", "csv", "json", "delta"):
+        raise ConfigError(f"Qlik tables are not written as {kind}", hint="use parquet, csv, json or delta")
+    fs, root = filesystem(path)
+    named: list[str] = []
+    for name, df in tables.items():
+        place = f"{path.rstrip('/')}/{name}"
+        if kind == "delta":
+            _delta(df, place, options)
+            continue
+        beside = name + options.suffix in tables
+        named += [f"{name},{f}" for f in _table(fs, root, place, name, df, kind, options, empty=not beside)]
+    if options.reference and kind != "delta":
+        _referring(fs, root, named, options)
+
+
+def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
+    """Writes a Delta table; a table that is there keeps its columns on DDL `ignore`."""
+    df = _plain(df)
+    if options.start == "drop" or not DeltaTable.is_deltatable(place):
+        df.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
+        return
+    if options.ddl == "ignore":
+        df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
+    mode = "overwrite" if options.start == "truncate" else "append"
+    df.write.format("delta").mode(mode).option("mergeSchema", str(options.ddl == "apply")).save(place)
+
+
+def _plain(df: DataFrame) -> DataFrame:
+    """The vendor's columns alone."""
+    from pyspark.sql import functions as F
+
+    return df.select(*[F.col(quoted(c)) for c in lay.columns_of(df)])
+
+
+def _table(
+    fs: pa.fs.FileSystem, root: str, place: str, name: str, df: DataFrame, kind: str, options: QlikOptions,
+    *, empty: bool,
+) -> list[str]:  # fmt: skip
+    """Writes one table; gives its data files below the root. What was there goes last."""
+    folder = f"{root.rstrip('/')}/{name}"
+    df = _as_it_was(_plain(df), folder, fs, options)
+    prefix = lay.find_prefix(df.columns)
+    now = datetime.now(timezone.utc)
+    started = dfm.iso(now)
+    if options.source_of(name) is None:
+        df, started = _without_headers(df, started)
+    columns = _dfm_columns(df, prefix)
+    stage = f"_stage-{uuid.uuid4().hex}"
+    fs.create_dir(f"{folder}/{stage}", recursive=True)
+    try:
+        parts = staged(df, f"{place}/{stage}/rows", kind, prefix, options)
+        if not empty and options.source_of(name) is None and not sum(p.rows for p in parts):
+            parts = []
+        if options.start != "keep":
+            _clear(fs, folder, but=stage)
+        return _named(fs, root, name, parts, columns, kind, options, now, started)
+    finally:
+        fs.delete_dir(f"{folder}/{stage}")
+        if not fs.get_file_info(pa.fs.FileSelector(folder)):
+            fs.delete_dir(folder)
+
+
+def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOptions) -> DataFrame:
+    """The rows in the columns the table has, when they are to stay: on DDL `ignore`, unless it is dropped."""
+    there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
+    if options.start == "drop" or options.ddl == "apply" or not there:
+        return df
+    files = found.listing(folder, options).files
+    if not files:
+        return df
+    meta = max(files, key=lambda f: f.age).meta
+    if meta is None:
+        raise ConfigError(f"{folder}: its newest file has no DFM", hint="use ddl=apply or start=drop")
+    return _in_columns(df, lay.Layout({c.name: c.spark(options.datetime) for c in meta.columns}), options)
+
+
+def _in_columns(df: DataFrame, want: lay.Layout, options: QlikOptions) -> DataFrame:
+    """The rows in these columns, those that are no more NULL; the key is the new one's."""
+    from pyspark.sql import functions as F
+
+    have = {f.name: f.metadata for f in df.schema}
+    prefix = lay.find_prefix(df.columns, options.prefix)
+    df = lay.arrange(df, want, prefix, little=options.mask_order == "little")
+    return df.select(*[F.col(quoted(n)).alias(n, metadata=have.get(n, {})) for n in want.names])
+
+
+def _without_headers(df: DataFrame, now: str) -> tuple[DataFrame, str]:
+    """Full-load rows as files have them, and when their load started: one value, from the rows."""
+    from pyspark.sql import functions as F
+
+    heads = [f.name for f in df.schema if f.metadata.get(lay.HEADER)]
+    at = next((c for c in heads if c.lower().endswith("timestamp")), None)
+    if at is None:
+        return df.drop(*heads), now
+    first = F.date_format(F.min(F.col(quoted(at))), "yyyy-MM-dd'T'HH:mm:ss.SSS")
+    return df.drop(*heads), df.agg(first).collect()[0][0] or now
+
+
+def _dfm_columns(df: DataFrame, prefix: str | None) -> tuple[dfm.DfmColumn, ...]:
+    heads = {} if prefix is None else {n: h for h, n in lay.headers_of(df.columns, prefix).items()}
+    return tuple(
+        dfm.column(
+            i,
+            f.name,
+            f.dataType.simpleString(),
+            key=int(f.metadata.get(lay.KEY_POS, 0)),
+            header=heads.get(f.name),
+        )
+        for i, f in enumerate(df.schema, 1)
+    )
+
+
+def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
+    """Takes away what is in a folder, but for one folder in it."""
+    for info in fs.get_file_info(pa.fs.FileSelector(folder)):
+        if info.base_name == but:
+            continue
+        if info.type == pa.fs.FileType.Directory:
+            fs.delete_dir(info.path)
+        else:
+            fs.delete_file(info.path)
+
+
+def _named(
+    fs: pa.fs.FileSystem, root: str, name: str, parts: Sequence[Part], columns: tuple[dfm.DfmColumn, ...],
+    kind: str, options: QlikOptions, now: datetime, started: str,
+) -> list[str]:  # fmt: skip
+    """Moves the parts to the vendor's names and writes their DFM files, which come last: a data file without
+    one is not finished."""
+    changes = options.source_of(name) is not None
+    schema, _, table = name.rpartition(".")
+    extension = kind + (".gz" if options.gzip and kind != "parquet" else "")
+    used = {found.stem_of(n.rpartition("/")[2]) for n in _there(fs, f"{root}/{name}")}
+    made = []
+    at, counter = now, 0
+    for part in parts:
+        at, counter, stem = _next(at, counter, used, changes)
+        folder = "/".join(filter(None, (root, name, part.partition)))
+        fs.create_dir(folder, recursive=True)
+        fs.move(part.path, f"{folder}/{stem}.{extension}")
+        meta = dfm.Dfm(
+            name=f"{stem}.{kind}",
+            columns=columns,
+            extension=extension,
+            content="changes" if changes else "data",
+            start=dfm.iso(now) if changes else started,
+            end=dfm.iso(datetime.now(timezone.utc)),
+            first=_iso(part.first),
+            last=_iso(part.last),
+            records=part.rows,
+            format={"csv": "delimited"}.get(kind, kind),
+            options=CSV_OPTIONS if kind == "csv" else {},
+            schema=schema,
+            table=table,
+            task=options.task,
+            server=options.server,
+        )
+        with fs.open_output_stream(f"{folder}/{stem}{found.DFM}") as out:
+            out.write(meta.to_json().encode())
+        made.append("/".join(filter(None, (name, part.partition, f"{stem}.{extension}"))))
+    return made
+
+
+def _there(fs: pa.fs.FileSystem, folder: str) -> list[str]:
+    return [
+        f.path
+        for f in fs.get_file_info(pa.fs.FileSelector(folder, recursive=True))
+        if f.type == pa.fs.FileType.File
+    ]
+
+
+def _next(at: datetime, counter: int, used: set[str], changes: bool) -> tuple[datetime, int, str]:
+    """The next free file name: a time for changes, a number for full loads."""
+    while True:
+        counter, at = counter + 1, at + timedelta(milliseconds=1)
+        stem = f"{at:%Y%m%d-%H%M%S}{at.microsecond // 1000:03d}" if changes else f"LOAD{counter:08d}"
+        if stem not in used:
+            return at, counter, stem
+
+
+def _iso(digits: str | None) -> str | None:
+    """The time part of a change sequence (to the second) as DFM files have times.
+
+    >>> _iso("20160802100504")
+    '2016-08-02T10:05:04.000'
+    """
+    if digits is None or len(digits) != 14 or not digits.isdigit():
+        return None
+    d = digits
+    return f"{d[:4]}-{d[4:6]}-{d[6:8]}T{d[8:10]}:{d[10:12]}:{d[12:]}.000"
+
+
+def _referring(fs: pa.fs.FileSystem, root: str, named: Sequence[str], options: QlikOptions) -> None:
+    """The reference file: which table each data file belongs to, and where it is."""
+    rows = [f"{line.split(',', 1)[0]},{root.strip('/')}/{line.split(',', 1)[1]}" for line in named]
+    with fs.open_output_stream(f"{root}/{options.reference}00000001.csv") as out:
+        out.write(("\n".join(rows) + "\n").encode())
+
+
+__all__ = ["save"]

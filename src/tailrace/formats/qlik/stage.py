@@ -1,0 +1,110 @@
+"""Rows into a folder of Spark's own, as parts: what is written before Qlik's names are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs
+
+from ...lake import filesystem
+from ..shape import quoted
+from . import layout as lay
+from .files import unglobbed
+from .options import QlikOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PARTITION = "_partition"
+CSV_OPTIONS = {
+    "fieldDelimiter": ",", "recordDelimiter": "\n", "nullValue": "", "quoteChar": '"', "escapeChar": "",
+}  # fmt: skip
+_TEXT: dict[str, dict[str, str]] = {
+    "csv": {
+        "header": "true", "sep": ",", "quote": '"', "escape": '"', "lineSep": "\n", "nullValue": "",
+        "emptyValue": '""', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false",
+        "encoding": "UTF-8",
+    },
+    "json": {"ignoreNullFields": "false"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file that Spark wrote: its path, its partition, its rows, its first and last change's commit time."""
+
+    path: str
+    partition: str
+    rows: int
+    first: str | None
+    last: str | None
+
+
+def staged(df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions) -> list[Part]:
+    """Writes the rows as Spark's parts, by partition where there are some, and counts what is in each."""
+    from pyspark.sql import functions as F
+
+    heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
+    rows = as_text(df, heads, options) if kind != "parquet" else df
+    schema, by = rows.schema, heads.get("partition_name")
+    if by is not None:
+        # The column stays in the files: it is one of those that masks count.
+        rows = rows.select("*", F.coalesce(F.col(quoted(by)), F.lit("")).alias(PARTITION))
+    writer = rows.write.mode("error").options(**_TEXT.get(kind, {}))
+    if by is not None:
+        writer = writer.partitionBy(PARTITION)
+    if options.gzip and kind != "parquet":
+        writer = writer.option("compression", "gzip")
+    writer.format(kind).save(place)
+    reader = df.sparkSession.read.schema(schema).options(**_TEXT.get(kind, {}), recursiveFileLookup="true")
+    back = reader.option("multiLine", str(kind == "csv")).format(kind).load(unglobbed(place))
+    seq = F.substring(F.col(quoted(heads["change_seq"])), 1, 14) if heads else F.lit(None).cast("string")
+    counted = back.groupBy(F.col("_metadata.file_path").alias("path")).agg(
+        F.count(F.lit(1)).alias("rows"), F.min(seq).alias("first"), F.max(seq).alias("last")
+    )
+    return _parts(place, {_short(unquote(r["path"])): r for r in counted.collect()})
+
+
+def _short(path: str) -> str:
+    """A part's path from its partition's folder on: each partition has parts of the same names."""
+    return "/".join(path.split("/")[-2:])
+
+
+def _parts(place: str, told: Mapping[str, Any]) -> list[Part]:
+    """The parts that lie in a folder, with what was counted in them."""
+    fs, root = filesystem(place)
+    made = []
+    for info in sorted(fs.get_file_info(pa.fs.FileSelector(root, recursive=True)), key=lambda f: str(f.path)):
+        name = info.base_name
+        if info.type != pa.fs.FileType.File or not name.startswith("part-"):
+            continue
+        row = told.get(_short(unquote(info.path)))
+        folder = info.path.rpartition("/")[0].rpartition("/")[2]
+        partition = unquote(folder.removeprefix(f"{PARTITION}=")) if folder.startswith(PARTITION) else ""
+        partition = "" if partition == "__HIVE_DEFAULT_PARTITION__" else partition
+        made.append(
+            Part(info.path, partition, row["rows"], row["first"], row["last"]) if row
+            else Part(info.path, partition, 0, None, None)
+        )  # fmt: skip
+    with_rows = [p for p in made if p.rows]
+    return with_rows or made[:1]
+
+
+def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:
+    """Values that CSV and JSON have no words for as text: bytes, times, floating numbers."""
+    from pyspark.sql import functions as F
+
+    made: list[Column] = []
+    for f in df.schema:
+        value, kind = F.col(quoted(f.name)), f.dataType.simpleString()
+        if kind == "binary":
+            mask = f.name == heads.get("change_mask")
+            value = F.base64(value) if options.binary_text == "base64" and not mask else F.hex(value)
+        elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
+            value = value.cast("string")
+        made.append(value.alias(f.name))
+    return df.select(*made)

@@ -1,0 +1,141 @@
+"""Canonical change tables -> Qlik change tables, as the settings of the Store Changes page say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ... import mask, sequence
+from ...change import BEFORE, INSERT, NATIVE, TRUNCATE, ChangeTable
+from ..shape import quoted
+from . import control
+from . import layout as lay
+from . import partitions as parts
+from .options import HEADERS, QlikOptions
+from .reading import QLIK, word_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str, DataFrame]:
+    """Change tables under their names with the suffix; rows that came from full-load files under the plain
+    name again; attrep_cdc_partitions when the option `partition_minutes` makes partitions."""
+    made: dict[str, DataFrame] = {}
+    closed: list[DataFrame] = []
+    for name, ct in changes.items():
+        loaded = was_loaded(ct)
+        rows = ct.df if loaded is None else ct.df.filter(~loaded)
+        if not options.before_images:
+            rows = rows.filter(~_header(ct, "change_oper").eqNullSafe(BEFORE))
+        made[name + options.suffix] = _written(ct.with_df(rows), options)
+        if loaded is not None:
+            made[name] = _loads(ct.with_df(ct.df.filter(loaded)), options)
+        if options.partition_minutes:
+            named = _partition(ct, options).alias("name")
+            seqs = rows.select(named, _header(ct, "change_seq").alias("change_seq"))
+            who: dict[str, Any] = {"server": options.server, "task": options.task}
+            closed.append(control.partition_rows(seqs, "name", name, **who))
+    if closed:
+        made[parts.TABLE] = reduce(lambda a, b: a.unionByName(b), closed)
+    return made
+
+
+def was_loaded(ct: ChangeTable) -> Column | None:
+    """Whether rows came from full-load files; None when none can have."""
+    from pyspark.sql import functions as F
+
+    if lay.LOADED not in ct.headers:
+        return None
+    seq = _header(ct, "change_seq")
+    first = seq.startswith("0") & seq.endswith("0" * sequence.NUMBER_DIGITS)
+    came = (_header(ct, lay.LOADED) == "L") & (_header(ct, "change_oper") == INSERT) & first
+    return F.coalesce(came, F.lit(False))
+
+
+def _header(ct: ChangeTable, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(ct.header(name)))
+
+
+def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
+    """One change table in the vendor's columns."""
+    from pyspark.sql import functions as F
+
+    prefix = options.written_prefix()
+    partitioned = "partition_name" in ct.headers or options.partition_minutes > 0
+    heads = options.written_headers(partitioned)
+    natives = _natives(ct)
+    start = len(heads) + len(natives)
+    values: dict[str, Column] = {h: _header(ct, h) for h in ct.headers if h in heads}
+    oper = _header(ct, "change_oper")
+    values["operation"] = (
+        F.coalesce(values["operation"], word_of(oper)) if "operation" in values else word_of(oper)
+    )
+    values["change_oper"] = F.when(oper == TRUNCATE, F.lit(options.truncate_code)).otherwise(oper)
+    if "change_mask" in values and "change_mask" in heads:
+        values["change_mask"] = _mask(ct, start, natives, len(heads), options)
+    if options.partition_minutes:
+        values["partition_name"] = _partition(ct, options)
+    # Readers need not look at rows to know the order of a mask's bytes.
+    told = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
+    made = [
+        values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=told.get(h, {})) for h in heads
+    ]
+    made += [_header(ct, h).alias(was, metadata={QLIK: was}) for h, was in natives.items()]
+    return ct.df.select(*made, *_data(ct))
+
+
+def _partition(ct: ChangeTable, options: QlikOptions) -> Column:
+    from pyspark.sql import functions as F
+
+    sliced = parts.name_of(_header(ct, "change_seq"), options.partition_minutes)
+    return F.coalesce(_header(ct, "partition_name"), sliced) if "partition_name" in ct.headers else sliced
+
+
+def _natives(ct: ChangeTable) -> dict[str, str]:
+    """Canonical `native_` headers that came from a Qlik table -> what they were called."""
+    fields = {f.name: f.metadata for f in ct.df.schema}
+    named = {h: fields[ct.header(h)].get(QLIK) for h in ct.headers if h.startswith(NATIVE)}
+    return {h: str(was) for h, was in named.items() if was}
+
+
+def _mask(
+    ct: ChangeTable, start: int, natives: Mapping[str, str], before: int, options: QlikOptions
+) -> Column:
+    """The change mask in the written table's ordinals."""
+    from pyspark.sql import functions as F
+
+    places = {ct.ordinal(c): start + i for i, c in enumerate(ct.columns)}
+    places |= {ct.ordinal(ct.header(h)): before + i for i, h in enumerate(natives)}
+    if options.masks == "queue":
+        places = {ct.ordinal(c): i for i, c in enumerate(ct.columns)}
+    little = options.mask_order == "little"
+    moved = mask.move(_header(ct, "change_mask"), places, to_little=little)
+    if not options.mask_bytes:
+        return moved
+    missing = F.greatest(F.lit(options.mask_bytes) - F.octet_length(moved), F.lit(0))
+    zeros = F.unhex(F.repeat(F.lit("00"), missing))
+    return F.concat(moved, zeros) if little else F.concat(zeros, moved)
+
+
+def _data(ct: ChangeTable) -> list[Column]:
+    """The data columns; those of the key say so in their metadata, for the DFM."""
+    from pyspark.sql import functions as F
+
+    place = {k: {lay.KEY_POS: i} for i, k in enumerate(ct.key, 1)}
+    return [F.col(quoted(c)).alias(c, metadata=place.get(c, {})) for c in ct.columns]
+
+
+def _loads(ct: ChangeTable, options: QlikOptions) -> DataFrame:
+    """Rows of full-load files: the data columns behind the headers that say when they were loaded."""
+    prefix = options.written_prefix()
+    kept: Sequence[str] = [h for h in ("change_seq", "timestamp") if h in ct.headers]
+    return ct.df.select(
+        *[_header(ct, h).alias(prefix + h, metadata={lay.HEADER: 1}) for h in kept], *_data(ct)
+    )
+
+
+__all__ = ["was_loaded", "write"]

@@ -1,0 +1,119 @@
+"""solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS beside them.
+
+Source: spec/soliddb.md; what is inferred there is an option (`options`). The parts: `log`
+(records, transactions), `place` (LOGADDR), `tables` (system tables), `changes` (one
+table's records), `codec` (DATA), `reading`, `writing`; bytes in `wire.soliddb`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...change import NATIVE, ChangeTable
+from .. import files
+from ..base import Format, Gap, Tables
+from ..shape import any_of, quoted
+from .changes import KEPT
+from .log import RECNAMES, SYS_LOG
+from .options import SolidOptions
+from .reading import kind_of, read
+from .tables import SQL, SYS_COLUMNS, SYS_TABLES
+from .writing import is_own, keeps_id, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def knows(columns: Sequence[str]) -> float:
+    """Whether a table is one of solidDB's; tailrace's LOG has SYS_LOG's columns, but other DATA."""
+    if kind_of(columns) is None:
+        return 0.0
+    return 0.3 if {"CHANGE_SEQ", "COMMIT_TIME"} <= {c.upper() for c in columns} else 1.0
+
+
+def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
+    """Writes each table into a folder of its name, binary columns of text files as the option says."""
+    from pyspark.sql import functions as F
+
+    if kind in ("csv", "json") and options.binary == "base64":
+        tables = {
+            name: df.withColumns(
+                {f.name: F.base64(f.name) for f in df.schema if f.dataType.simpleString() == "binary"}
+            )
+            for name, df in tables.items()
+        }
+    files.save(tables, path, kind)
+
+
+def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
+    """The gap of a header that is kept only in some rows: NULL in the others."""
+
+    def lost(ct: ChangeTable) -> Column:
+        from pyspark.sql import functions as F
+
+        stays = keeps_id(ct) if kept else is_own(ct)
+        return F.col(ct.header(header)).isNotNull() & ~stays
+
+    def erase(ct: ChangeTable) -> ChangeTable:
+        from pyspark.sql import functions as F
+
+        name = ct.header(header)
+        return ct.with_df(ct.df.withColumn(name, F.when(~lost(ct), F.col(name))))
+
+    return Gap(kind, why, lost, erase)
+
+
+def _binaries(ct: ChangeTable) -> list[str]:
+    data = set(ct.columns)
+    return [f.name for f in ct.df.schema if f.name in data and f.dataType.simpleString() == "binary"]
+
+
+def _empty_binary(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    return any_of(F.coalesce(F.octet_length(quoted(c)) == 0, F.lit(False)) for c in _binaries(ct))
+
+
+def _no_empty_binary(ct: ChangeTable) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    made = {c: F.when(F.octet_length(quoted(c)) > 0, F.col(quoted(c))) for c in _binaries(ct)}
+    return ct.with_df(ct.df.withColumns(made)) if made else ct
+
+
+FORMAT = Format(
+    name="soliddb",
+    title="solidDB transaction log reader (SYS_LOG)",
+    source="spec/soliddb.md; vendor page 004",
+    tables=(SYS_LOG, SYS_TABLES, SYS_COLUMNS),
+    operations={
+        "1": "I, or the U of a key change",
+        "3": "U",
+        "4": "D, or the B of a key change",
+        "5": "B",
+        "13": "T when LOGRECID is 73; other DDL is kept as it is",
+        **{str(n): name for n, name in RECNAMES.items() if n in (0, 6, 7, 12)},
+    },
+    order=("LOGADDR",),
+    row_key="the option `keys`, or what SYS_COLUMNS.REMARKS says in tables written here",
+    images="all columns in every image; 5 before 3 in updates",
+    masks="none: nothing tells which columns changed",
+    types={name: kind for name, _, kind in SQL.values()},
+    files=("parquet", "csv", "json", "delta"),
+    holds=frozenset(
+        {"transaction_id", "stream_position", "column_mask", "statement_id", *(NATIVE + c for c in KEPT)}
+        | {"change_seq", "change_oper", "operation"}
+    ),
+    cannot=(
+        _cleared("absent_columns", "absent columns become NULL: an image has all", "column_mask", False),
+        _cleared("transaction_id", "TRXID is a number: no other id is kept", "transaction_id", True),
+        _cleared("stream_position", "a position is made from change_seq", "stream_position", False),
+        Gap("empty_binary", "no bytes are NULL in row layout A", _empty_binary, _no_empty_binary),
+    ),
+    options=SolidOptions,
+    read=read,
+    write=write,
+    knows=knows,
+    save=save,
+)  # fmt: skip

@@ -1,0 +1,190 @@
+"""SYS_LOG, SYS_TABLES and SYS_COLUMNS -> canonical change tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ...change import INSERT, OPERATIONS, ChangeTable
+from ...sequence import WIDTH
+from ..base import FILE, RAW, ROW, WHY, Read, Tables, VendorTable
+from ..shape import also, canonical, conform, quoted
+from .changes import is_made, table_changes, truncates
+from .log import (
+    COLUMNS,
+    DDL,
+    ROWS,
+    SEQ,
+    SQL,
+    START,
+    SYS_LOG,
+    address_length,
+    checked,
+    in_transactions,
+    is_mark,
+    is_skipped,
+)  # fmt: skip
+from .options import SolidOptions
+from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Layout, Row, layouts, made_up, same, union
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
+"""Change tables of what is no row change: records of other kinds, and the system tables."""
+
+
+def read(tables: Tables, options: SolidOptions) -> Read:
+    """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small), and
+    one record's LOGADDR is looked at for its length unless the options say it."""
+    sorted_out = {
+        kind.name: [
+            _conformed(df, kind, name, options) for name, df in tables.items() if kind_of(df.columns) == kind
+        ]
+        for kind in (SYS_LOG, SYS_TABLES, SYS_COLUMNS)
+    }
+    one = {name: reduce(_union, dfs) for name, dfs in sorted_out.items() if dfs}
+    rows = [_collected(one.get(t.name), t) for t in (SYS_TABLES, SYS_COLUMNS)]
+    found = [x for x in layouts(rows[0], rows[1], options.key_columns()) if options.wants(x.table)]
+    made: dict[str, ChangeTable] = {}
+    pending = {}
+    by_table: dict[str, list[Layout]] = {}
+    for x in found:
+        by_table.setdefault(x.table, []).append(x)
+    if (log := one.get(SYS_LOG.name)) is not None:
+        log = checked(log, options.logaddr_bytes or address_length(log))
+        for name, mine in by_table.items():
+            made[name] = table_changes(log, name, mine, found, options)
+        others = in_transactions(_told_apart(log, found, options))
+        waits = _waits()
+        pending[SYS_LOG.name] = others.filter(waits).select(*_vendor(others))
+        made[RECORDS] = _system(others.filter(~waits), SYS_LOG, RECORDS, _records(options))
+    if options.keep_records and not _implied(rows, by_table):
+        for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
+            if kind.name in one:
+                made[name] = _system(one[kind.name], kind, name, None)
+    return Read(made, pending, _notes(one, by_table, tables))
+
+
+def kind_of(columns: Iterable[str]) -> VendorTable | None:
+    """Which of solidDB's tables has these columns.
+
+    >>> kind_of(["recid", "logaddr"]).name
+    'SYS_LOG'
+    """
+    have = {c.upper() for c in columns}
+    signs = (
+        (SYS_LOG, {"RECID", "LOGADDR"}),
+        (SYS_COLUMNS, {"REL_ID", "COLUMN_NAME"}),
+        (SYS_TABLES, {"ID", "TABLE_NAME"}),
+    )
+    return next((table for table, names in signs if names <= have), None)
+
+
+def _conformed(df: DataFrame, kind: VendorTable, name: str, options: SolidOptions) -> DataFrame:
+    made = conform(df, kind, where=name, base64=options.binary == "base64")
+    return made.select(
+        *[c.name for c in kind.columns], *[c for c in (FILE, ROW, WHY, RAW) if c in made.columns]
+    )
+
+
+def _union(a: DataFrame, b: DataFrame) -> DataFrame:
+    return a.unionByName(b, allowMissingColumns=True)
+
+
+def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
+    if df is None:
+        return []
+    names = [c.name for c in kind.columns]
+    return [r.asDict() for r in df.filter(f"{WHY} is null").select(*names).collect()]
+
+
+def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[Layout]]) -> bool:
+    """Whether the system tables are what writing these tables would make up."""
+    specs = [(n, tuple(union(x)), x[-1].key) for n, x in by_table.items()]
+    made = made_up(specs)
+    return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
+
+
+def _notes(one: dict[str, DataFrame], by_table: dict[str, list[Layout]], tables: Tables) -> tuple[str, ...]:
+    notes = [
+        f"{n} is none of solidDB's tables: not read"
+        for n, df in tables.items()
+        if kind_of(df.columns) is None
+    ]
+    if SYS_LOG.name in one and len(one) < 3:
+        notes.append(
+            "rows cannot be read without SYS_TABLES and SYS_COLUMNS: put extracts of both beside SYS_LOG"
+        )
+    notes += [f"{n} has no key: say it with the option keys" for n, x in by_table.items() if not x[-1].key]
+    return tuple(notes)
+
+
+def _told_apart(log: DataFrame, found: Sequence[Layout], options: SolidOptions) -> DataFrame:
+    """All records with `_change`: whether they are a table's changes; and `_place`: their LOGADDR when it
+    was made from a change sequence."""
+    from pyspark.sql import functions as F
+
+    relids = {x.relid for x in found}
+    rows = F.col("RECID").isin(*ROWS)
+    known = F.col("RELID").isin(*relids)
+    emptied = reduce(lambda a, b: a | b, (truncates([x], found) for x in found), F.lit(False))
+    log = also(log, (rows & ~F.coalesce(known, F.lit(False)) & F.lit(not options.tables), _unknown_table()))
+    good = F.col(WHY).isNull()
+    log = log.withColumn("_change", F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
+    log = log.withColumn(RAW, F.when(~good, F.col(RAW)))
+    return log.withColumn("_place", F.when(F.col("_change") & is_made(), F.col("LOGADDR")))
+
+
+def _unknown_table() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(
+        F.lit("RELID "),
+        F.coalesce(F.col("RELID").cast("string"), F.lit("NULL")),
+        F.lit(" is in no SYS_TABLES with SYS_COLUMNS"),
+    )
+
+
+def _waits() -> Column:
+    """Whether a record belongs to a transaction whose COMMIT may still come."""
+    from pyspark.sql import functions as F
+
+    own = F.col(WHY).isNull() & F.col("RECID").isin(*ROWS, START, SQL, DDL)
+    return F.coalesce(own & F.col("_newest") & ~F.col("_committed"), F.lit(False))
+
+
+def _records(options: SolidOptions) -> Column:
+    """Which records are kept as they are: no changes (but those that are skipped), no marks that writing
+    makes up again."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    whole = Window.partitionBy("TRXID", "_good", "_part")
+    first, last = F.min("_place").over(whole), F.max("_place").over(whole)
+    change = F.col("_change") & ~is_skipped(options.capture_off)
+    bad = F.col(WHY).isNotNull()
+    return bad | (F.lit(options.keep_records) & ~change & ~is_mark(first, last))
+
+
+def _vendor(df: DataFrame) -> list[str]:
+    return [*COLUMNS, *[c for c in (FILE, ROW) if c in df.columns]]
+
+
+def _system(df: DataFrame, kind: VendorTable, name: str, which: Column | None) -> ChangeTable:
+    """A system table, or records, as a change table of inserts with the vendor's own columns."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    columns = [c.name for c in kind.columns]
+    if which is not None:
+        df, seq = df.withColumn("_which", which).filter("_which"), F.col(SEQ)
+    else:
+        # Rows of a layout hold from the same place on: what orders them is only that none comes twice.
+        order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
+        seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
+    raw = F.to_json(F.struct(*[c.name for c in kind.columns]))
+    df = df.withColumn(RAW, F.coalesce(F.col(RAW), raw))
+    headers = {"change_seq": seq, "change_oper": F.lit(INSERT), "operation": F.lit(OPERATIONS[INSERT])}
+    return canonical(df, headers, {c: F.col(quoted(c)) for c in columns}, key=[], name=name)

@@ -1,0 +1,257 @@
+"""solidDB's system tables as far as they tell how to read DATA: SYS_TABLES and SYS_COLUMNS, over time.
+
+Source: spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
+
+An extract may say from which LOGADDR a row holds (`FROM_LOGADDR`, our own column; NULL: from the start): all
+rows of a table with the same one are its layout from there on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...change import ChangeTable
+from ...errors import UnsupportedError
+from ...wire.soliddb import Field
+from ..base import FILE, RAW, ROW, WHY, VendorColumn, VendorTable
+
+Row = Mapping[str, Any]
+SYSTEM = "_SYSTEM"
+"""The schema of solidDB's system tables."""
+FROM = "FROM_LOGADDR"
+FIRST_RELID = 10_000
+"""Table ids that are made up begin here: solidDB gives its own tables lower ones."""
+
+SYS_TABLES = VendorTable(
+    "SYS_TABLES",
+    "one row a table; as `FROM_LOGADDR` says",
+    tuple(
+        VendorColumn(n, t, m, optional=n not in ("ID", "TABLE_NAME"))
+        for n, t, m in (
+            ("ID", "int", "SYS_LOG.RELID"), ("TABLE_NAME", "string", "name"),
+            ("TABLE_TYPE", "string", "sort"),
+            ("TABLE_SCHEMA", "string", "schema"), ("TABLE_CATALOG", "string", "catalog"),
+            ("CREATIME", "timestamp", "made at"), ("CHECKSTRING", "string", "constraints"),
+            ("REMARKS", "string", "remarks"), (FROM, "binary", "tailrace's: in force from that LOGADDR"),
+        )
+    ),
+)  # fmt: skip
+SYS_COLUMNS = VendorTable(
+    "SYS_COLUMNS",
+    "one row a column; as `FROM_LOGADDR` says",
+    tuple(
+        VendorColumn(n, t, m, optional=n not in ("REL_ID", "COLUMN_NAME", "COLUMN_NUMBER"))
+        for n, t, m in (
+            ("ID", "int", "column id"), ("REL_ID", "int", "SYS_TABLES.ID"), ("COLUMN_NAME", "string", "name"),
+            ("COLUMN_NUMBER", "int", "order in DATA"), ("DATA_TYPE", "string", "SQL type, in words"),
+            ("SQL_DATA_TYPE_NUM", "int", "SQL type, ODBC's number"),
+            ("DATA_TYPE_NUMBER", "int", "type family of the engine"), ("CHAR_MAX_LENGTH", "int", "length"),
+            ("NUMERIC_PRECISION", "int", "digits"), ("NUMERIC_PREC_RADIX", "int", "radix of digits"),
+            ("NUMERIC_SCALE", "int", "digits behind the point"), ("NULLABLE", "string", "YES or NO"),
+            ("NULLABLE_ODBC", "int", "the same as ODBC says it"), ("FORMAT", "string", "format"),
+            ("DEFAULT_VAL", "string", "default"), ("ATTR_TYPE", "int", "0: the user's column"),
+            ("REMARKS", "string", "remarks; in tables made here the lake type and the place in the key"),
+            (FROM, "binary", "tailrace's: in force from that LOGADDR"),
+        )
+    ),
+)  # fmt: skip
+
+FAMILIES = {
+    0: "CHAR", 1: "INTEGER", 2: "DOUBLE", 3: "DOUBLE", 4: "DATE", 5: "DFLOAT", 6: "BINARY", 7: "UNICODE",
+    8: "BIGINT",
+}  # fmt: skip
+"""DATA_TYPE_NUMBER -> how DATA holds the values (2 is the engine's FLOAT)."""
+SQL: dict[int, tuple[str, str, str]] = {
+    -10: ("LONG WVARCHAR", "UNICODE", "string"), -9: ("WVARCHAR", "UNICODE", "string"),
+    -8: ("WCHAR", "UNICODE", "string"), -7: ("BIT", "INTEGER", "boolean"),
+    -6: ("TINYINT", "INTEGER", "smallint"),
+    -5: ("BIGINT", "BIGINT", "bigint"), -4: ("LONG VARBINARY", "BINARY", "binary"),
+    -3: ("VARBINARY", "BINARY", "binary"), -2: ("BINARY", "BINARY", "binary"),
+    -1: ("LONG VARCHAR", "CHAR", "string"), 1: ("CHAR", "CHAR", "string"),
+    2: ("NUMERIC", "DFLOAT", "decimal"),
+    3: ("DECIMAL", "DFLOAT", "decimal"), 4: ("INTEGER", "INTEGER", "int"), 5: ("SMALLINT", "INTEGER", "int"),
+    6: ("FLOAT", "DOUBLE", "double"), 7: ("REAL", "DOUBLE", "float"),
+    8: ("DOUBLE PRECISION", "DOUBLE", "double"),
+    9: ("DATE", "DATE", "date"), 10: ("TIME", "DATE", "string"),
+    11: ("TIMESTAMP", "DATE", "timestamp_ntz"),
+    12: ("VARCHAR", "CHAR", "string"), 91: ("DATE", "DATE", "date"), 92: ("TIME", "DATE", "string"),
+    93: ("TIMESTAMP", "DATE", "timestamp_ntz"),
+}  # fmt: skip
+"""SQL_DATA_TYPE_NUM -> SQL type, family, Spark SQL type."""
+_BY_NAME = {name: number for number, (name, _, _) in reversed(SQL.items())}
+_PLAIN = {"UNICODE": "string", "CHAR": "string", "BINARY": "binary", "INTEGER": "int", "BIGINT": "bigint",
+          "DOUBLE": "double", "DATE": "timestamp_ntz", "DFLOAT": "string"}  # fmt: skip
+MADE = {
+    "boolean": (-7, 1), "tinyint": (-6, 1), "smallint": (5, 1), "int": (4, 1), "bigint": (-5, 8),
+    "float": (7, 2),
+    "double": (8, 3),
+    "string": (-9, 7), "binary": (-4, 6), "date": (9, 4), "timestamp": (11, 4),
+    "timestamp_ntz": (11, 4), "decimal": (3, 5),
+}  # fmt: skip
+"""Spark SQL type -> SQL_DATA_TYPE_NUM and DATA_TYPE_NUMBER of columns made up here."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of one table id from a LOGADDR on, in DATA's order; its key as far as it is known."""
+
+    relid: int
+    start: bytes
+    table: str
+    names: tuple[str, ...]
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+
+
+def layouts(tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]) -> list[Layout]:
+    """What SYS_TABLES and SYS_COLUMNS rows say, by table id and start. Views and solidDB's own tables are
+    passed over; a table is called `schema.table`, with its catalog in front where that is not unique."""
+    newest: dict[int, Row] = {}
+    for row in sorted(tables, key=_start):
+        if row["TABLE_SCHEMA"] != SYSTEM and (row["TABLE_TYPE"] or "BASE TABLE") == "BASE TABLE":
+            newest[row["ID"]] = row
+    places: dict[str, set[object]] = {}
+    for row in newest.values():
+        places.setdefault(_name(row), set()).add(row["TABLE_CATALOG"])
+    grouped: dict[tuple[int, bytes], list[Row]] = {}
+    for row in columns:
+        if row["REL_ID"] in newest and not row["ATTR_TYPE"]:
+            grouped.setdefault((row["REL_ID"], _start(row)), []).append(row)
+    found = []
+    for (relid, start), mine in sorted(grouped.items()):
+        row = newest[relid]
+        name, catalog = _name(row), row["TABLE_CATALOG"]
+        full = f"{catalog}.{name}" if len(places[name]) > 1 and catalog else name
+        ordered = sorted(mine, key=lambda r: r["COLUMN_NUMBER"])
+        marked = [(_remark(r, "key"), r["COLUMN_NAME"]) for r in ordered]
+        key = keys.get(full) or [c for k, c in sorted((int(k), c) for k, c in marked if k)]
+        names = tuple(dict.fromkeys([full, name, f"{catalog}.{name}", row["TABLE_NAME"]]))
+        found.append(Layout(relid, start, full, names, tuple(field(r) for r in ordered), tuple(key)))
+    return found
+
+
+def field(row: Row) -> Field:
+    """How one column of SYS_COLUMNS stands in DATA. A type nobody knows is kept as its bytes."""
+    number = row["SQL_DATA_TYPE_NUM"]
+    if number not in SQL:
+        number = _BY_NAME.get((row["DATA_TYPE"] or "").upper().split("(")[0].strip())
+    family = FAMILIES.get(row["DATA_TYPE_NUMBER"]) or (SQL[number][1] if number is not None else "BINARY")
+    kind = SQL[number][2] if number is not None and SQL[number][1] == family else _PLAIN[family]
+    if kind == "decimal":
+        precision, scale = row["NUMERIC_PRECISION"] or 0, row["NUMERIC_SCALE"] or 0
+        fits = 0 < precision <= 38 and 0 <= scale <= precision
+        kind = f"decimal({precision},{scale})" if fits else "string"
+    said = _remark(row, "type")
+    if said and said in MADE and FAMILIES[MADE[said][1]] == family:
+        kind = said
+    return Field(row["COLUMN_NAME"], family, kind)
+
+
+def union(found: Sequence[Layout]) -> list[tuple[str, str]]:
+    """Names and types of the columns of all layouts of a table, the newest's first. A column whose type
+    changed has the wider of its numeric types, or is text."""
+    types: dict[str, str] = {}
+    for one in sorted(found, key=lambda x: x.start, reverse=True):
+        for f in one.fields:
+            types[f.name] = wider(types.get(f.name, f.type), f.type)
+    return list(types.items())
+
+
+def wider(a: str, b: str) -> str:
+    """A type that holds both.
+
+    >>> wider("int", "bigint"), wider("decimal(5,2)", "decimal(8,1)"), wider("int", "date")
+    ('bigint', 'decimal(9,2)', 'string')
+    """
+    if a == b:
+        return a
+    for order in (("tinyint", "smallint", "int", "bigint"), ("float", "double")):
+        if a in order and b in order:
+            return max(a, b, key=order.index)
+    if a.startswith("decimal") and b.startswith("decimal"):
+        (p, s), (q, t) = ([int(n) for n in re.findall(r"\d+", x)] for x in (a, b))
+        digits = max(p - s, q - t) + max(s, t)
+        return f"decimal({digits},{max(s, t)})" if digits <= 38 else "string"
+    return "string"
+
+
+Spec = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""A table to make up: its name, names and types of its columns, its key."""
+
+
+def made_up(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
+    """SYS_TABLES and SYS_COLUMNS rows of tables that solidDB does not know.
+
+    Raises:
+        UnsupportedError: a column type that solidDB has nothing for.
+    """
+    tables, columns = [], []
+    for relid, (name, cols, key) in enumerate(sorted(specs), first):
+        schema, dot, table = name.partition(".")
+        known = {"ID": relid, "TABLE_NAME": table or name, "TABLE_TYPE": "BASE TABLE"}
+        tables.append(_row(SYS_TABLES, known | ({"TABLE_SCHEMA": schema} if dot else {})))
+        for place, (column, kind) in enumerate(cols, 1):
+            columns.append(_made_column(relid, place, column, kind, key))
+    return tables, columns
+
+
+def _made_column(relid: int, place: int, column: str, kind: str, key: Sequence[str]) -> Row:
+    plain = kind.partition("(")[0]
+    if plain not in MADE:
+        raise UnsupportedError(
+            f"solidDB has no type for {kind}", where=f"column {column}", hint="cast the column to string"
+        )
+    number, family = MADE[plain]
+    precision, scale = [int(n) for n in re.findall(r"\d+", kind)] if plain == "decimal" else (None, None)
+    remarks = [] if SQL[number][2] == plain else [f"type={plain}"]
+    remarks += [f"key={list(key).index(column) + 1}"] if column in key else []
+    return _row(
+        SYS_COLUMNS,
+        {
+            "ID": relid * 1000 + place, "REL_ID": relid, "COLUMN_NAME": column, "COLUMN_NUMBER": place,
+            "DATA_TYPE": SQL[number][0], "SQL_DATA_TYPE_NUM": number, "DATA_TYPE_NUMBER": family,
+            "NUMERIC_PRECISION": precision, "NUMERIC_SCALE": scale,
+            "NULLABLE": "NO" if column in key else "YES",
+            "ATTR_TYPE": 0, "REMARKS": " ".join(["tailrace", *remarks]) if remarks else None,
+        },
+    )  # fmt: skip
+
+
+def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
+    """Whether two sets of rows of a system table are equal."""
+    names = [c.name for c in table.columns]
+    one, other = (sorted(repr([_plain(r[n]) for n in names]) for r in rows) for rows in (a, b))
+    return one == other
+
+
+def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
+    """The good rows of a system table that travels as a change table."""
+    df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
+    return [
+        r.asDict() for r in df.drop(WHY, FILE, ROW, RAW).select(*[c.name for c in table.columns]).collect()
+    ]
+
+
+def _row(table: VendorTable, known: Row) -> Row:
+    return {c.name: known.get(c.name) for c in table.columns}
+
+
+def _plain(value: object) -> object:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _start(row: Row) -> bytes:
+    return bytes(row[FROM] or b"")
+
+
+def _name(row: Row) -> str:
+    return f"{row['TABLE_SCHEMA']}.{row['TABLE_NAME']}" if row["TABLE_SCHEMA"] else str(row["TABLE_NAME"])
+
+
+def _remark(row: Row, name: str) -> str | None:
+    remarks = row["REMARKS"] or ""
+    found = re.search(rf"\b{name}=(\S+)", remarks) if remarks.startswith("tailrace ") else None
+    return found[1] if found else None

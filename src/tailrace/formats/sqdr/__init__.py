@@ -1,0 +1,139 @@
+"""StarQuest SQDR key logs (`ir_keylog`) as a format: every change with its outcome, images and keys as text.
+
+Source: spec/sqdr.md §2-§5 (vendor page "SQDR ir_keylog Table", SQDR 4.64 or later).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ... import mask
+from ...change import BEFORE, NATIVE, ChangeTable
+from ..base import Format, Gap
+from ..shape import quoted
+from .reading import is_keylog, read
+from .tables import (
+    CHANGES,
+    COLUMNS_TABLE,
+    DEST,
+    KEPT,
+    KEYLOG_TABLE,
+    SIGNALS,
+    SqdrOptions,
+)
+from .writing import came, fits, has, key_places, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def _keys_mask(ct: ChangeTable) -> bytes | None:
+    """The column mask of an image of the key alone; None when that is every column."""
+    places = key_places(ct)
+    return None if len(places) == len(ct.columns) else mask.encode(ct.ordinal(ct.columns[i]) for i in places)
+
+
+def _before_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    keys = F.lit(_keys_mask(ct)).cast("binary")
+    known = F.col(ct.header("column_mask")) if has(ct, "column_mask") else F.lit(None).cast("binary")
+    return (F.col(ct.header("change_oper")) == BEFORE) & ~known.eqNullSafe(keys) & ~came(ct)
+
+
+def _before_erased(ct: ChangeTable) -> ChangeTable:
+    """Before images with nothing but their key."""
+    from pyspark.sql import functions as F
+
+    keys = key_places(ct)
+    before = F.col(ct.header("change_oper")) == BEFORE
+    rest = [c for i, c in enumerate(ct.columns) if i not in keys]
+    df = ct.df.withColumns({c: F.when(~before, F.col(quoted(c))) for c in rest})
+    if has(ct, "column_mask") and (whole := _keys_mask(ct)) is not None:
+        old = F.col(ct.header("column_mask"))
+        ordinals = [ct.ordinal(ct.columns[i]) for i in keys]
+        some = F.coalesce(mask.move(old, {n: n for n in ordinals}), F.lit(whole))
+        df = df.withColumn(ct.header("column_mask"), F.when(before, some).otherwise(old))
+    return ct.with_df(df)
+
+
+def _transaction_lost(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    there = F.col(ct.header("transaction_id")).isNotNull() if has(ct, "transaction_id") else F.lit(False)
+    return there & ~came(ct)
+
+
+def _transaction_erased(ct: ChangeTable) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    if not has(ct, "transaction_id"):
+        return ct
+    name = ct.header("transaction_id")
+    return ct.with_df(ct.df.withColumn(name, F.when(came(ct), F.col(name))))
+
+
+GAPS = (
+    Gap(
+        "before_image",
+        "an update's row says the key before it, and of the columns the values after it",
+        _before_lost,
+        _before_erased,
+    ),
+    Gap(
+        "transaction_id",
+        "transactions are numbered in their order (`resync_state`); a source's own number has no column",
+        _transaction_lost,
+        _transaction_erased,
+    ),
+    Gap(
+        "change_seq",
+        "two numbers order the changes: a change sequence that is not 35 digits, a time of 1000 or later (or "
+        "none) and a number below 2^63, cannot be told by them; its row is not written",
+        lambda ct: ~fits(ct),
+        lambda ct: ct.with_df(ct.df.filter(fits(ct))),
+    ),
+)
+
+
+def knows(columns: Sequence[str]) -> float:
+    """A key log has a column pair that nobody else has."""
+    have = {c.lower() for c in columns}
+    if is_keylog(columns) or {c.name for c in COLUMNS_TABLE.columns} <= have:
+        return 1.0
+    return 0.0
+
+
+FORMAT = Format(
+    name="sqdr",
+    title="StarQuest SQDR key log",
+    source="spec/sqdr.md §2-§5; SQV00DR031 (SQDR 4.64 or later)",
+    tables=(KEYLOG_TABLE, COLUMNS_TABLE),
+    operations={**CHANGES, **SIGNALS},
+    order=("resync_state", "change_row_counter"),
+    row_key="the columns in `before_key`: those of the WHERE clause at the destination",
+    images="after images of inserts and updates; deletes with their before image where there is one, else "
+    "with their key; of updates the key before; columns may be left out (large objects)",
+    masks="not told; a column that is not in the text is absent",
+    types={
+        "number, decimal, float": "as told; string otherwise",
+        "character, Unicode": "string",
+        "character, octets": "string (option `octet`)",
+        "binary": "binary",
+        "bit": "boolean, as 1 and 0",
+        "timestamp": "timestamp, to microseconds",
+        "date": "date",
+        "time": "string",
+    },
+    files=("delta", "parquet", "json", "csv"),
+    holds=frozenset(
+        {"change_seq", "column_mask", "timestamp", "transaction_id", "user_name", "recid", NATIVE + DEST}
+        | {NATIVE + n for n in KEPT}
+    ),
+    cannot=GAPS,
+    options=SqdrOptions,
+    read=read,
+    write=write,
+    knows=knows,
+)

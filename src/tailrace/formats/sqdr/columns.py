@@ -1,0 +1,167 @@
+"""What source tables a key log has, and their columns: told by `tailrace_columns` or the options, else found
+in the texts. A key log itself says no types: what nothing tells is text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import FormatError
+from ...wire.keylog_values import Field, unescape_name
+from ..base import Tables
+from ..shape import conform
+from ..tailrace import types_of
+from . import text as sqdr_text
+from .tables import COLUMNS, COLUMNS_TABLE, SIGNALS, SqdrOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DEST = re.compile(r'<Dest>"(?:([^"]*)"\.")?([^"]*)"</Dest>')
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source table: its subscription, its name, its columns as the texts have them, its key."""
+
+    subscription: str | None
+    table: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The source tables of a key log, and what is odd about them."""
+
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...]
+
+
+def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
+    """The source tables of a key log. Collects names only: one row a subscription, one a column."""
+    told = _told(tables)
+    dests = _dests(log)
+    notes: list[str] = []
+    table_of = _table_names(dests, notes)
+    missing = [s for s, table in table_of.items() if table not in told]
+    seen = _seen(log, missing) if missing else {}
+    # A table that is told of may have no change yet; its subscription is called like it then.
+    table_of |= {table: table for table in told if table not in table_of.values()}
+    sources = []
+    for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
+        table = table_of[subscription]
+        fields, key = _from_told(told[table]) if table in told else seen[subscription]
+        sources.append(Source(subscription, table, *_as_opted(table, fields, key, options)))
+    return Sources(tuple(sources), tuple(notes))
+
+
+def _as_opted(
+    table: str, fields: list[Field], key: list[str], options: SqdrOptions
+) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+    """The columns and the key with what the options say."""
+    low = [f.name.lower() for f in fields]
+    if len(set(low)) < len(low):
+        raise FormatError("columns differ in letter case only", where=table)
+    kinds, octets = types_of(options.columns), _listed(options.octet)
+    made = [
+        sqdr_text.field_of(f.name, kinds.get(f.name, f.type), octet=f.octet or f.name in octets)
+        for f in fields
+    ]
+    key = [k for k in _listed(options.key) if k in {f.name for f in fields}] or key
+    return tuple(made), tuple(key)
+
+
+def _listed(text: str) -> list[str]:
+    return [n.strip() for n in text.split(",") if n.strip()]
+
+
+_Told = dict[str, list[dict[str, object]]]
+
+
+def _told(tables: Tables) -> _Told:
+    """The rows of `tailrace_columns` by table."""
+    found: _Told = {}
+    for name, df in tables.items():
+        if name.lower() == COLUMNS:
+            for row in conform(df, COLUMNS_TABLE, where=name).collect():
+                found.setdefault(row["table_name"], []).append(row.asDict())
+    return found
+
+
+def _from_told(rows: list[dict[str, object]]) -> tuple[list[Field], list[str]]:
+    rows = sorted(rows, key=lambda r: int(str(r["place"] or 0)))
+    fields = [Field(str(r["column_name"]), str(r["type"] or "string"), bool(r["octet"])) for r in rows]
+    return fields, [str(r["column_name"]) for r in rows if r["is_key"]]
+
+
+def _dests(log: DataFrame) -> dict[str | None, list[str]]:
+    """The subscriptions there are, each with its destinations, the latest last."""
+    from pyspark.sql import functions as F
+
+    change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
+    dest = sqdr_text.dest_of(F.col("after_image"))
+    rows = (
+        log.filter(change)
+        .groupBy("subscription_id", dest.alias("dest"))
+        .agg(F.max(F.struct("resync_state", "change_row_counter")).alias("last"))
+        .orderBy("last")
+    )
+    found: dict[str | None, list[str]] = {}
+    for row in rows.collect():
+        known = found.setdefault(row["subscription_id"], [])
+        if row["dest"]:
+            known.append(row["dest"])
+    return found
+
+
+def _table_names(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str | None, str]:
+    """A name for each subscription: its latest destination's, else its own; no name twice."""
+    names: dict[str | None, str] = {}
+    for subscription, texts in dests.items():
+        known = [n for d in texts if (n := _name_in(d))]
+        names[subscription] = known[-1] if known else str(subscription)
+        if len(set(known)) > 1:
+            notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
+    many = {n for n in names.values() if list(names.values()).count(n) > 1}
+    for name in sorted(many):
+        notes.append(f"several subscriptions wrote to {name}: each has a change table")
+    return {s: f"{n}@{s}" if n in many else n for s, n in names.items()}
+
+
+def _name_in(dest: str) -> str | None:
+    """The table a `<Dest>` names.
+
+    >>> _name_in('<Dest>"shop"."item"</Dest>'), _name_in('<Dest>"item"</Dest>')
+    ('shop.item', 'item')
+    """
+    found = _DEST.fullmatch(dest)
+    parts = [unescape_name(p) for p in found.groups() if p] if found else []
+    return ".".join(p for p in parts if p) or None
+
+
+def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, tuple[list[Field], list[str]]]:
+    """Columns and keys by the names that the texts have: full rows say the order, `before_key` the key."""
+    from pyspark.sql import functions as F
+
+    wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
+    if None in subscriptions:
+        wanted |= F.col("subscription_id").isNull()
+    change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
+    texts = log.filter(change & F.coalesce(wanted, F.lit(False))).select(
+        "subscription_id",
+        "before_key",
+        F.substring_index("after_image", sqdr_text.DEST_END, -1).alias("image"),
+    )
+    rows = sqdr_text.names(texts, "subscription_id", {"image": True, "before_key": False})
+    found = rows.groupBy("subscription_id", "text", "name").agg(F.max("place").alias("place")).collect()
+    made: dict[str | None, tuple[list[Field], list[str]]] = {}
+    for subscription in subscriptions:
+        mine = sorted(
+            (r["place"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
+        )
+        key = [n for _, n, text in mine if text == "before_key"]
+        order = dict.fromkeys([n for _, n, text in mine if text == "image"] + key)
+        made[subscription] = [Field(n) for n in order], key
+    return made

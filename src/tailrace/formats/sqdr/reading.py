@@ -1,0 +1,251 @@
+"""A key log turned back into change tables: after images and keys carry them. Source: spec/sqdr.md §2-§4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ... import mask
+from ...change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
+from ...errors import FormatError
+from ..base import FILE, RAW, ROW, WHY, Read, Tables
+from ..shape import also, any_of, canonical, conform, data_start
+from . import text as sqdr_text
+from .columns import Source, sources_of
+from .detail import part
+from .flags import DIFFERS, EXPECTED, recount
+from .tables import (
+    ACTIONS,
+    CHANGES,
+    DEST,
+    IGNORED,
+    KEPT,
+    KEYLOG,
+    KEYLOG_TABLE,
+    NAMES,
+    SIGNALS,
+    SqdrOptions,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TIME_SHAPED = 10**15
+"""A `resync_state` from here on is the time part of a change sequence that tailrace wrote (16 digits)."""
+_EXTRA = ("user_name", "recid", *(NATIVE + n for n in (*KEPT, DEST)))
+_IMAGE, _OLD, _NEW, _OPER = "_image", "_old", "_new", "_oper"
+
+
+def read(tables: Tables, options: SqdrOptions) -> Read:
+    """A change table for each subscription; rows that change no row wait in `pending`.
+
+    Names and types of columns are collected (few rows): from `tailrace_columns`, else from one look at the
+    texts' names. Raises FormatError when there is no key log, or its columns cannot be told apart.
+    """
+    from pyspark.sql import functions as F
+
+    log = _log(tables, options)
+    found = sources_of(log, tables, options)
+    signal = F.coalesce(F.col("change_row_type").isin(*SIGNALS), F.lit(False))
+    aside = [c for c in (*NAMES, FILE, ROW, WHY, RAW) if c in log.columns]
+    changes = log.filter(~signal)
+    made = {}
+    for source in found.sources:
+        mine = changes.filter(F.col("subscription_id").eqNullSafe(F.lit(source.subscription)))
+        made[source.table] = _changes(mine, source, options)
+    return Read(made, {KEYLOG: log.filter(signal).select(*aside)}, found.notes)
+
+
+def is_keylog(columns: Sequence[str]) -> bool:
+    """Whether these are a key log's columns, in any letter case and spelling."""
+    have = {c.lower().replace("_", "") for c in columns}
+    return {"changerowtype", "changerowcounter", "resyncstate", "subscriptionid"} <= have
+
+
+def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
+    """The key log's rows (it may have come in several files), typed, `0x00` in words as the byte it means."""
+    from functools import reduce
+
+    from pyspark.sql import functions as F
+
+    parts = [conform(df, KEYLOG_TABLE, where=n) for n, df in tables.items() if is_keylog(df.columns)]
+    if not parts:
+        raise FormatError(f"there is no table {KEYLOG}", where=", ".join(tables) or "no tables")
+    log = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+    action = F.when(F.col("action_taken") == "0x00", F.lit(IGNORED)).otherwise(F.col("action_taken"))
+    log = log.withColumn("action_taken", action)
+    if options.check_flags:
+        said = F.concat(
+            F.lit("flagged_count is not "), F.col(EXPECTED), F.lit(", which the rows before give")
+        )
+        log = also(recount(log), (F.col(DIFFERS), said)).drop(EXPECTED, DIFFERS)
+    return log
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a source's columns are in its change table."""
+
+    source: Source
+    start: int
+
+    @property
+    def keys(self) -> list[int]:
+        """Places of the key's columns; without a key, of all: they are in the texts of keys then."""
+        fields = self.source.fields
+        some = [i for i, f in enumerate(fields) if f.name in self.source.key]
+        return some or list(range(len(fields)))
+
+    def ordinals(self, places: Sequence[int]) -> list[int]:
+        """Bits of these columns."""
+        return [self.start + i for i in places]
+
+
+def _changes(rows: DataFrame, source: Source, options: SqdrOptions) -> ChangeTable:
+    from pyspark.sql import functions as F
+
+    layout = _Layout(source, data_start([*HEADERS, *_EXTRA]))
+    fields, keys = list(source.fields), layout.keys
+    key_fields = [fields[i] for i in keys]
+    text = F.substring_index("after_image", sqdr_text.DEST_END, -1)
+    places = range(len(fields))
+    df = rows.withColumns(
+        {
+            _IMAGE: sqdr_text.parsed(text, fields, layout.ordinals(places), row=True),
+            _OLD: sqdr_text.parsed(F.col("before_key"), key_fields, layout.ordinals(keys)),
+            _NEW: sqdr_text.parsed(F.col("after_key"), key_fields, layout.ordinals(keys)),
+        }
+    )
+    kind = F.col("change_row_type")
+    oper = F.element_at(F.create_map(*[F.lit(x) for pair in CHANGES.items() for x in pair]), kind)
+    df = also(df, *_faults(options))
+    # A key change has a before image: the old key. `after_key` says so even where the two are the same.
+    moved = F.col("before_key").isNotNull() & (F.col("after_key").isNotNull() | _key_differs(layout))
+    both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
+    df = df.withColumn(
+        _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))
+    )
+    headers = {**_headers(options), "column_mask": _column_mask(layout)}
+    values = {f.name: _value(i, layout) for i, f in enumerate(fields)}
+    return canonical(df, headers, values, key=source.key, name=source.table)
+
+
+def _by_key() -> Column:
+    """Whether a row is read from its `before_key`: before images, and deletes without an image."""
+    from pyspark.sql import functions as F
+
+    return (F.col(_OPER) == "B") | ((F.col(_OPER) == "D") & F.col("after_image").isNull())
+
+
+def _value(place: int, layout: _Layout) -> Column:
+    from pyspark.sql import functions as F
+
+    image = F.col(f"{_IMAGE}.v.c{place}")
+    if place in layout.keys:
+        return F.when(_by_key(), F.col(f"{_OLD}.v.c{layout.keys.index(place)}")).otherwise(image)
+    return F.when(~_by_key(), image)
+
+
+def _column_mask(layout: _Layout) -> Column:
+    from pyspark.sql import functions as F
+
+    whole = len(layout.keys) == len(layout.source.fields)
+    keys = F.lit(None if whole else mask.encode(layout.ordinals(layout.keys))).cast("binary")
+    of_key = F.coalesce(F.col(f"{_OLD}.m"), keys)
+    return F.when(_by_key(), of_key).when(F.col(_OPER) != "T", F.col(f"{_IMAGE}.m"))
+
+
+def _key_differs(layout: _Layout) -> Column:
+    """Whether a key column that both texts have differs between them."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for at, place in enumerate(layout.keys):
+        bit = layout.start + place
+        there = [
+            F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit) for side in (_IMAGE, _OLD)
+        ]
+        same = F.col(f"{_IMAGE}.v.c{place}").eqNullSafe(F.col(f"{_OLD}.v.c{at}"))
+        found.append(there[0] & there[1] & ~same)
+    return any_of(found)
+
+
+def change_seq(counter_digits: int) -> Column:
+    """The change sequence of a key log's row.
+
+    One that tailrace wrote has its two parts in `resync_state` and `change_row_counter`. Otherwise its number
+    is `resync_state` and, in that many digits, `change_row_counter`; no time.
+    """
+    from pyspark.sql import functions as F
+
+    resync, counter = F.col("resync_state"), F.col("change_row_counter")
+    number = F.concat(
+        F.lpad(resync.cast("string"), 19 - counter_digits, "0"),
+        F.lpad(counter.cast("string"), counter_digits, "0"),
+    )
+    long = F.lpad(counter.cast("string"), 19, "0")
+    return (
+        F.when(resync >= TIME_SHAPED, F.concat(F.lpad(resync.cast("string"), 16, "0"), long))
+        .when(resync == 0, F.concat(F.lit("0" * 16), long))
+        .otherwise(F.concat(F.lit("0" * 16), number))
+    )
+
+
+def _headers(options: SqdrOptions) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+
+    resync, detail = F.col("resync_state"), F.col("change_row_log_detail")
+    micros = F.unix_micros("change_row_timestamp") + F.coalesce(
+        F.expr("change_row_nanosecond div 1000"), F.lit(0)
+    )
+    return {
+        "change_seq": change_seq(options.counter_digits),
+        "change_oper": F.col(_OPER),
+        "operation": F.element_at(
+            F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair]), F.col(_OPER)
+        ),
+        "transaction_id": F.when((resync > 0) & (resync < TIME_SHAPED), resync.cast("string")),
+        "timestamp": F.timestamp_micros(micros),
+        "user_name": part(detail, "user").cast(EXTRA_HEADERS["user_name"]),
+        "recid": part(detail, "rrn").cast(EXTRA_HEADERS["recid"]),
+        **{NATIVE + n: F.col(n) for n in KEPT},
+        NATIVE + DEST: sqdr_text.dest_of(F.col("after_image")),
+    }
+
+
+def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
+    """What is wrong with rows, in words."""
+    from pyspark.sql import functions as F
+
+    kind, action, image = F.col("change_row_type"), F.col("action_taken"), F.col("after_image")
+    resync, counter, nanos = (
+        F.col(c) for c in ("resync_state", "change_row_counter", "change_row_nanosecond")
+    )
+    digits = options.counter_digits
+    beyond = (resync > 0) & (resync < TIME_SHAPED)
+    beyond &= (counter >= 10**digits) | (resync >= min(10 ** (19 - digits), 2**63 // 10**digits))
+    texts = {"after_image": _IMAGE, "before_key": _OLD, "after_key": _NEW}
+    return [
+        (F.col("subscription_id").isNull(), "no subscription_id"),
+        (kind.isNull(), "no change_row_type"),
+        (~kind.isin(*CHANGES), F.concat(F.lit("unknown change_row_type "), kind)),
+        (~action.isin(*ACTIONS), F.concat(F.lit("unknown action_taken "), action)),
+        (resync.isNull() | counter.isNull(), "no resync_state or no change_row_counter"),
+        ((resync < 0) | (counter < 0), "resync_state or change_row_counter below 0"),
+        (beyond, "resync_state and change_row_counter do not fit into a change sequence (counter_digits)"),
+        ((nanos < 0) | (nanos > 999_999_999), "change_row_nanosecond is not below one second"),
+        (
+            F.unix_micros("change_row_timestamp") % 1_000_000 != 0,
+            "change_row_timestamp is not in whole seconds",
+        ),
+        (kind.isin("I", "U") & image.isNull(), "no after_image"),
+        (kind.isin("D", "B") & image.isNull() & F.col("before_key").isNull(), "delete without a key"),
+        *(
+            (F.col(f"{c}.why").isNotNull(), F.concat(F.lit(f"{n}: "), F.col(f"{c}.why")))
+            for n, c in texts.items()
+        ),
+    ]
+
+
+__all__ = ["TIME_SHAPED", "change_seq", "is_keylog", "read"]

@@ -1,0 +1,122 @@
+"""The tables of a StarQuest SQDR key log as declared: columns, codes, options. Source: spec/sqdr.md §2-§5."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ..base import Options, VendorColumn, VendorTable
+
+KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
+"""The vendor's table, and one of ours beside it: what the key log does not say of its columns."""
+
+
+def _column(name: str, type: str, means: str, *, optional: bool = True) -> VendorColumn:
+    return VendorColumn(name, type, means, (name.replace("_", ""),), optional)
+
+
+KEYLOG_TABLE = VendorTable(
+    KEYLOG,
+    "one row per change and destination, with what became of it",
+    (
+        _column("run_id", "string", "native; statistic.run_id"),
+        _column("group_id", "string", "native; groups.id"),
+        _column("subscription_id", "string", "native; one source table", optional=False),
+        _column("resync_state", "bigint", "change_seq, its first part: orders transactions", optional=False),
+        _column("change_row_counter", "bigint", "change_seq, its second part: orders rows", optional=False),
+        _column("change_row_timestamp", "timestamp", "timestamp, whole seconds"),
+        _column("change_row_nanosecond", "int", "timestamp, the rest of it"),
+        _column("change_row_type", "string", "change_oper", optional=False),
+        _column("change_row_log_detail", "string", "native; user_name and recid in it"),
+        _column("change_row_member", "string", "native; member of a multi-member file"),
+        _column("action_taken", "string", "native; NULL, byte 0 and code differ"),
+        _column("result_row_count", "bigint", "native; rows the destination says were affected"),
+        _column("result_error", "string", "native; the destination's error"),
+        _column("flagged_count", "bigint", "native; flagged rows of the subscription up to here"),
+        _column("before_key", "string", "the key before, as text; native"),
+        _column("after_key", "string", "the key after, as text; native"),
+        _column("keylog_sort", "bigint", "native; order of insertion"),
+        _column("keylog_ts", "timestamp", "native; insertion by the client's clock"),
+        _column("insert_ts", "timestamp", "native; insertion"),
+        _column("after_image", "string", "the image, as text"),
+    ),
+)
+
+COLUMNS_TABLE = VendorTable(
+    COLUMNS,
+    "an addition of tailrace: names and types that the key log's text leaves open; optional when read",
+    (
+        _column("table_name", "string", "the source table, schema.name", optional=False),
+        _column("place", "int", "place of the column, from 1"),
+        _column("column_name", "string", "name of the column", optional=False),
+        _column("type", "string", "its Spark SQL type; NULL: string"),
+        _column("is_key", "boolean", "whether it is part of the row key; NULL: no"),
+        _column("octet", "boolean", "whether its text is octets: numeric escapes have two digits; NULL: no"),
+    ),
+)
+
+NAMES = tuple(c.name for c in KEYLOG_TABLE.columns)
+OBSOLETE = ("before_key_edited", "after_key_edited")
+"""Columns of older releases; read over, never written."""
+
+CHANGES = {"I": "I", "U": "U", "D": "D", "B": "D", "T": "T"}
+"""`change_row_type` of row changes -> operation; `B` is a delete of a horizontal partition."""
+SIGNALS = {
+    "R": "table reorganized",
+    "S": "snapshot required",
+    "A": "source table altered",
+    "X": "source table dropped",
+    "C": "close-window signal",
+}
+"""`change_row_type` of rows that change no row: they are kept aside."""
+IGNORED = "\0"
+"""`action_taken` of a change that was ignored: a byte 0, neither NULL nor a code."""
+ACTIONS = {
+    "D": "delete row",
+    "M": "update row (strict)",
+    "U": "update row (upsert)",
+    "I": "insert row",
+    "T": "truncate table",
+    "S": "snapshot required",
+    "A": "source table altered",
+    "X": "source table dropped",
+    "C": "close-window signal",
+    "#": "stale close-window token",
+    IGNORED: "ignored",
+    "?": "unrecognized change_row_type",
+}
+"""`action_taken`; NULL: only the subscription's state changed."""
+
+DEST = "dest"
+"""The `<Dest>` before an image travels as `header__native_dest`."""
+KEPT = tuple(n for n in NAMES if n not in ("change_row_timestamp", "after_image"))
+"""Columns that travel as `header__native_<name>`, so that the key log can be written again as it was."""
+
+
+class SqdrOptions(Options):
+    """Options of `sqdr`."""
+
+    columns: str = Field(
+        "",
+        description="Types of columns where no table `tailrace_columns` says them: `id int, at timestamp`; "
+        "string otherwise.",
+    )
+    key: str = Field(
+        "",
+        description="Names of the row key's columns, separated by commas; else `tailrace_columns` or "
+        "`before_key` say it.",
+    )
+    octet: str = Field(
+        "",
+        description="Names of text columns whose numeric escapes have two digits (octets), separated by "
+        "commas; Unicode, four digits, otherwise.",
+    )
+    counter_digits: int = Field(
+        8,
+        ge=1,
+        le=18,
+        description="Digits of `change_row_counter` in the 19 digits of a change number; the others are "
+        "`resync_state`'s.",
+    )
+    check_flags: bool = Field(
+        False, description="Whether rows whose `flagged_count` does not follow from the rows before are bad."
+    )

@@ -1,0 +1,180 @@
+"""Change tables written as a key log. Source: spec/sqdr.md §2-§5.
+
+A row that was read from a key log keeps what only that log knew (`header__native_*`). Others get what follows
+from the change: no action and no row count, because nothing says what became of it at a destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ... import mask, sequence
+from ...change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
+from ...wire.keylog_values import Field
+from ..shape import quoted
+from . import text as sqdr_text
+from .detail import written
+from .reading import TIME_SHAPED
+from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OLD_KEY, _DEST, _WORD = "_old_key", "_dest", "_word_"
+
+
+def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str, DataFrame]:
+    """One key log of all change tables, and `tailrace_columns` with the names and types of their columns.
+
+    Rows are numbered (`keylog_sort`) by their change sequence, over all tables, unless each has its number.
+    """
+    from pyspark.sql import functions as F
+
+    if not changes:
+        return {}
+    changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
+    fields = {name: fields_of(ct, options) for name, ct in changes.items()}
+    log = reduce(lambda a, b: a.unionByName(b), [_log(ct, fields[name]) for name, ct in changes.items()])
+    if not all(has(ct, NATIVE + "keylog_sort") for ct in changes.values()):
+        log = log.orderBy("resync_state", "change_row_counter")
+        number = F.monotonically_increasing_id() + 1
+        log = log.withColumn("keylog_sort", F.coalesce(F.col("keylog_sort"), number))
+    rows = [
+        (ct.name, place, f.name, f.type, f.name in ct.key, f.octet)
+        for name, ct in changes.items()
+        for place, f in enumerate(fields[name], 1)
+    ]
+    kinds = ", ".join(f"{c.name} {c.type}" for c in COLUMNS_TABLE.columns)
+    spark = next(iter(changes.values())).df.sparkSession
+    return {KEYLOG: log, COLUMNS: spark.createDataFrame(rows, kinds)}
+
+
+def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[Field]:
+    """A change table's columns as a key log has them."""
+    octets = [n.strip() for n in options.octet.split(",")]
+    types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
+    return [sqdr_text.field_of(c, types[c], octet=c in octets) for c in ct.columns]
+
+
+def has(ct: ChangeTable, header: str) -> bool:
+    """Whether a change table has a header."""
+    return ct.header(header) in ct.df.columns
+
+
+def came(ct: ChangeTable) -> Column:
+    """Whether a row was read from a key log."""
+    from pyspark.sql import functions as F
+
+    header = NATIVE + "change_row_type"
+    return F.col(ct.header(header)).isNotNull() if has(ct, header) else F.lit(False)
+
+
+def fits(ct: ChangeTable) -> Column:
+    """Whether a row's change sequence can be told by `resync_state` and `change_row_counter`."""
+    from pyspark.sql import functions as F
+
+    seq = F.col(ct.header("change_seq"))
+    time, number = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
+    digits = (F.length(seq) == sequence.WIDTH) & (F.translate(seq, "0123456789", "") == "")
+    timed = (time >= str(TIME_SHAPED)) | (time == "0" * 16)
+    return came(ct) | F.coalesce(digits & timed & (number <= str(2**63 - 1)), F.lit(False))
+
+
+def key_places(ct: ChangeTable) -> list[int]:
+    """Places of the key's columns; without a key, of all columns: a row is known by all of it then."""
+    return [i for i, c in enumerate(ct.columns) if c in ct.key] or list(range(len(ct.columns)))
+
+
+def _items(ct: ChangeTable, fields: list[Field]) -> list[sqdr_text.Item]:
+    """Each column with its value and whether the image carries it (told by the mask's words)."""
+    if not has(ct, "column_mask"):
+        return [(f, quoted(f.name), None) for f in fields]
+    whole = f"{quoted(ct.header('column_mask'))} is null"
+    made: list[sqdr_text.Item] = []
+    for field in fields:
+        word, bit = divmod(ct.ordinal(field.name), mask.WORD)
+        made.append((field, quoted(field.name), f"{whole} or getbit({_WORD}{word}, {bit}) = 1"))
+    return made
+
+
+def _with_words(ct: ChangeTable) -> DataFrame:
+    """The rows with their column mask's words beside them: looked at once, not once a column."""
+    from pyspark.sql import functions as F
+
+    if not has(ct, "column_mask"):
+        return ct.df
+    found = mask.words(F.col(ct.header("column_mask")), len(ct.df.columns))
+    return ct.df.withColumns({f"{_WORD}{i}": word for i, word in enumerate(found)})
+
+
+def _log(ct: ChangeTable, fields: list[Field]) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    items = _items(ct, fields)
+    keys = key_places(ct)
+    key = F.expr(sqdr_text.items([items[i] for i in keys]))
+    rest = [there or "true" for i, (_, _, there) in enumerate(items) if i not in keys]
+    more = F.expr(" or ".join(rest) or "false")  # the image says more than the key
+    oper = F.col(ct.header("change_oper"))
+    df = _with_words(ct).filter(fits(ct))
+    if has(ct, NATIVE + "before_key"):
+        df = df.withColumn(_OLD_KEY, F.lit(None).cast("string"))
+    else:
+        pair = Window.partitionBy(ct.header("change_seq"))
+        df = df.withColumn(_OLD_KEY, F.max(F.when(oper == BEFORE, key)).over(pair))
+    df = df.filter(oper.isin(*CHANGES) & (oper != BEFORE))
+    imaged = oper.isin("I", "U") | ((oper == DELETE) & more)
+    own_dest = F.lit(sqdr_text.dest(ct.name.partition("@")[0]))
+    df = df.withColumn(_DEST, _native(ct, DEST, own_dest))
+    made = {
+        **_change(ct),
+        "change_row_type": oper,
+        "subscription_id": F.lit(ct.name),
+        "change_row_log_detail": _detail(ct),
+        "flagged_count": F.lit(0),
+        "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(F.col(_OLD_KEY), key)),
+        "after_key": F.when((oper == UPDATE) & F.col(_OLD_KEY).isNotNull(), key),
+    }
+    columns = []
+    for c in KEYLOG_TABLE.columns:
+        value = made.get(c.name, F.lit(None))
+        if c.name == "after_image":
+            value = F.when(imaged, F.expr(sqdr_text.image(items, _DEST)))
+        elif c.name != "change_row_timestamp":
+            value = _native(ct, c.name, value)
+        columns.append(value.cast(c.type).alias(c.name))
+    return df.select(*columns)
+
+
+def _native(ct: ChangeTable, name: str, other: Column) -> Column:
+    """What the key log that a row came from has; `other` for rows that came from elsewhere."""
+    from pyspark.sql import functions as F
+
+    if not has(ct, NATIVE + name):
+        return other
+    return F.when(came(ct), F.col(ct.header(NATIVE + name))).otherwise(other)
+
+
+def _change(ct: ChangeTable) -> dict[str, Column]:
+    """Order and time of a change: the two parts of its sequence, whole seconds and the rest."""
+    from pyspark.sql import functions as F
+
+    seq = F.col(ct.header("change_seq"))
+    made = {
+        "resync_state": F.substring(seq, 1, 16).try_cast("bigint"),
+        "change_row_counter": F.substring(seq, 17, 19).try_cast("bigint"),
+    }
+    if has(ct, "timestamp"):
+        at = F.col(ct.header("timestamp"))
+        made["change_row_timestamp"] = F.date_trunc("second", at)
+        made["change_row_nanosecond"] = F.pmod(F.unix_micros(at), F.lit(1_000_000)) * 1000
+    return made
+
+
+def _detail(ct: ChangeTable) -> Column:
+    user, rrn = (quoted(ct.header(h)) if has(ct, h) else None for h in ("user_name", "recid"))
+    return written(user, rrn)
