@@ -115,6 +115,43 @@ spark: {spark.x: true, spark.y: 5}
         assert line.startswith(begin) and more in line
 
 
+TABLES = """\
+apply: {mode: strict, on: {delete_missing: log then suspend after 100}}
+tables:
+  shop.log: {mode: archive}
+  shop.*: {on: {insert_exists: ignore}}
+  shop.item:
+    soft_delete: gone
+keylog: {mode: off}
+"""
+
+
+def test_tables_have_settings_of_their_own() -> None:
+    found = task(SMALL + TABLES)
+    item, other = found.table("shop.item"), found.table("shop.other")
+    assert (item.rule_mode, item.soft_delete, item.on) == ("soft_delete", "gone", {})
+    assert {kind: str(policy) for kind, policy in other.on.items()} == {
+        "delete_missing": "log then suspend after 100",
+        "insert_exists": "ignore",
+    }
+    assert (found.table("shop.log").rule_mode, found.table("x.y").rule_mode) == ("archive", "strict")
+    assert (found.keylog.mode, found.keylog_path) == ("off", "/work-folder/shop/keylog/ir_keylog")
+    assert task(dump(found)).tables == found.tables
+
+
+def test_mistakes_in_the_settings_of_tables() -> None:
+    text = SMALL + "tables:\n  a.b: {mod: strict}\n  a.c: {on: {insert_exists: never, gone: log}}\n"
+    assert mistakes(text) == [
+        "line 4: unknown setting 'tables.a.b.mod'; did you mean 'mode'?",
+        "line 5: tables.a.c.on.insert_exists.policy: must be 'apply', 'ignore', 'log', 'suspend' or 'stop'",
+        "line 5: tables.a.c.on.gone: must be 'insert_exists', 'update_missing', 'delete_missing' or 'data_error'",
+    ]
+    limited = SMALL + "apply: {on: {insert_exists: {policy: ignore, after: 5}}}\n"
+    assert mistakes(limited) == [
+        "line 3: apply.on.insert_exists: only `log` can be given a limit, not 'ignore'"
+    ]
+
+
 def test_text_that_yaml_reads_as_something_else() -> None:
     assert mistakes(SMALL.replace("shop\n", "2024\n")) == ["line 1: name: 2024 is not text: put it in quotes"]
 

@@ -1,4 +1,5 @@
-"""The sections of a task file. Every setting is declared once, here (and in `task.py` for the top level).
+"""The sections of a task file. Every setting is declared once, here, in `table_settings.py` (what tables may
+have of their own) and in `task.py` (the top level).
 
 The docstring under a field is its documentation: `docs/task-file.md` and the comments that `tailrace init`
 writes come from it.
@@ -6,115 +7,19 @@ writes come from it.
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ..errors import TailraceError
-from ..laketypes import arrow_type
 from ..machine import cores
-from ..sources import opener
+from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, environments
 from .quantities import Bytes, Seconds
+from .table_settings import RuleSettings
 
 
-def _text(value: Any) -> Any:
-    # YAML reads `name: 2024` as a number and `no` as false; saying so beats pydantic's words.
-    if isinstance(value, (bool, int, float)):
-        raise ValueError(f"{value!r} is not text: put it in quotes")
-    return value
-
-
-def _pattern(value: str) -> str:
-    if "." not in value:
-        raise ValueError(f"{value!r} names no schema: write schema.table, e.g. public.{value}")
-    return value
-
-
-def _column(value: str) -> str:
-    if value.count(".") < 2:
-        raise ValueError(f"{value!r} names no column: write schema.table.column")
-    return value
-
-
-def _environment(url: str) -> str:
-    """The URL with `${NAME}` replaced by what the environment says."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise ValueError(f"the environment has no variable {found[1]}")
-        return os.environ[found[1]]
-
-    return re.sub(r"\$\{(\w+)\}", value, url)
-
-
-def _environments(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {k: _environment(v) if isinstance(v, str) else v for k, v in arguments.items()}
-
-
-def _known_scheme(url: str) -> str:
-    try:
-        opener(url)
-    except TailraceError as error:
-        raise ValueError(f"{error.what}; {error.hint}") from None
-    return url
-
-
-def _database(url: str) -> str:
-    if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
-        raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
-    return url
-
-
-def _folder(value: str, info: ValidationInfo) -> str:
-    """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
-    if "://" in value:
-        raise ValueError(
-            f"{value!r} is not a folder: object stores are not served yet, mount it as a file system"
-        )
-    base = (info.context or {}).get("folder") or Path.cwd()
-    return str((Path(base) / Path(value).expanduser()).resolve())
-
-
-def _lake_type(value: str) -> str:
-    try:
-        arrow_type(value)
-    except TailraceError as error:
-        raise ValueError(f"{error.what}; {error.hint}") from None
-    return value
-
-
-def _conf_text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-Text = Annotated[str, BeforeValidator(_text)]
-Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
-ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
-Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
-TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_database)]
-Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
-LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
-Level = Annotated[int, Field(ge=0, le=3)]
-ConfText = Annotated[str, BeforeValidator(_conf_text)]
-
-
-class Settings(BaseModel):
-    """A section: unknown keys are mistakes, values do not change."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
-    )
+def _off(value: Any) -> Any:
+    """YAML reads `off` as false."""
+    return "off" if value is False else value
 
 
 class Source(Settings):
@@ -123,22 +28,22 @@ class Source(Settings):
     url: Url = Field(repr=False)
     """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment; leave
     the password out and libpq takes it from `PGPASSWORD` or `~/.pgpass`."""
-    tables: list[Pattern] = ["public.*"]
+    tables: list[Pattern] = Field(default=["public.*"])
     """Tables to capture: `schema.table`, with `*` and `?` as in file names. May grow while the task runs."""
-    exclude: list[Pattern] = []
+    exclude: list[Pattern] = Field(default=[])
     """Tables that `tables` selects but that are to be left out."""
     connect: Text = ""
     """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
-    arguments: Annotated[dict[str, Any], AfterValidator(_environments)] = Field(default={}, repr=False)
+    arguments: Annotated[dict[str, Any], AfterValidator(environments)] = Field(default={}, repr=False)
     """`soliddb://` only: what that function is called with, by keyword. `${NAME}` in a text is replaced from
     the environment."""
-    nodes: list[Annotated[dict[str, Any], AfterValidator(_environments)]] = Field(default=[], repr=False)
+    nodes: list[Annotated[dict[str, Any], AfterValidator(environments)]] = Field(default=[], repr=False)
     """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
     read, and after it is lost the next."""
-    statements: list[Text] = []
+    statements: list[Text] = Field(default=[])
     """`soliddb://` only: SQL that each new connection runs first, e.g. what chooses a replication
     partition."""
-    options: dict[Text, Text] = {}
+    options: dict[Text, Text] = Field(default={})
     """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
     `capture_off`, ...)."""
     fetch_rows: int = Field(default=1, ge=1, le=100_000)
@@ -219,7 +124,7 @@ class StoreSettings(Settings):
     """How much of LOG one batch takes at most (a commit of LOG is never split)."""
 
 
-class ApplySettings(Settings):
+class ApplySettings(RuleSettings):
     """From change tables to targets."""
 
     every: Seconds = 2.0
@@ -231,6 +136,17 @@ class ApplySettings(Settings):
     merge_memory: Bytes = 512 << 20
     """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
     disk."""
+
+
+class KeyLogSettings(Settings):
+    """The log of every change and what became of it (docs/apply.md)."""
+
+    mode: Annotated[Literal["all", "keys", "errors", "off"], BeforeValidator(_off)] = "off"
+    """What is logged: every change; every change without images; flagged changes; nothing."""
+    path: Folder | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
+    """The key log: a Delta table in the shape of SQDR's `ir_keylog`."""
+    keep_runs: int = Field(default=0, ge=0)
+    """Rows of so many past runs are kept besides the one at work; 0: of all."""
 
 
 class MaintenanceSettings(Settings):

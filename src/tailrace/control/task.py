@@ -12,24 +12,19 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from ..errors import ConfigError
 from ..lake import file_name
 from . import task_text, yaml_lines
+from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
 from .policies import Policy, policy_of
 from .settings import (
     ApplySettings,
     BaselineSettings,
     CaptureSettings,
-    ColumnName,
-    ConfText,
-    Folder,
-    LakeType,
-    Level,
+    KeyLogSettings,
     MaintenanceSettings,
-    Pattern,
-    Settings,
     Source,
     StoreSettings,
     Target,
-    Text,
 )
+from .table_settings import RuleSettings, TableSettings, settled
 from .task_text import dump
 from .yaml_lines import Mistake
 
@@ -51,6 +46,10 @@ class Task(Settings):
     baseline: BaselineSettings = Field(default_factory=BaselineSettings)
     store: StoreSettings = StoreSettings()
     apply: ApplySettings = Field(default_factory=ApplySettings)
+    tables: dict[Pattern, TableSettings] = Field(default={})
+    """Tables that differ: `schema.table` (with `*`, `?`) -> settings. All that fit a table hold for it, the
+    more specific one wins."""
+    keylog: KeyLogSettings = KeyLogSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
     """A value its lake type cannot hold (NaN in a decimal, a year before 1): stop the task, or keep the value
@@ -73,6 +72,9 @@ class Task(Settings):
         given = {key: {} if value is None and key in SECTIONS else value for key, value in raw.items()}
         # Made from a dictionary, so that its folder too starts at the task file.
         given.setdefault("target", {})
+        tables = given.get("tables")
+        if isinstance(tables, dict):
+            given["tables"] = {k: {} if v is None else v for k, v in tables.items()}
         if not given.get("home") and isinstance(given.get("name"), str):
             given["home"] = given["name"]
         return given
@@ -96,6 +98,16 @@ class Task(Settings):
     def policy(self, table: str) -> Policy:
         """The capture policy of `schema.table`."""
         return policy_of(self.policies, table)
+
+    def table(self, name: str) -> TableSettings:
+        """What holds for `schema.table`: `apply`, and over it what `tables` says."""
+        general = {n: getattr(self.apply, n) for n in RuleSettings.model_fields}
+        return settled(general, self.tables, name)
+
+    @property
+    def keylog_path(self) -> str:
+        """The key log (Delta)."""
+        return self.keylog.path or f"{self.home}/keylog/ir_keylog"
 
     @property
     def log_path(self) -> str:
@@ -214,7 +226,10 @@ def _explained(error: ValidationError, document: yaml_lines.Document) -> Iterato
 def _nearest(path: tuple[str | int, ...]) -> str:
     """What an unknown setting was meant to be: a like name beside it, or the same name in another section."""
     section, key = path[:-1], str(path[-1])
-    beside = SECTIONS[str(section[0])].model_fields if section else Task.model_fields
+    if section and section[0] == "tables":
+        beside = TableSettings.model_fields
+    else:
+        beside = SECTIONS[str(section[0])].model_fields if section else Task.model_fields
     near = difflib.get_close_matches(key, beside, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"

@@ -12,7 +12,8 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from . import quantities
-from .settings import Settings
+from .base import Settings
+from .table_settings import OnConflict, TableSettings
 
 if TYPE_CHECKING:
     from .task import Task
@@ -47,14 +48,23 @@ def _setting(name: str, field: FieldInfo, value: Any, folder: Path, *, indent: s
     yield from _comment(field.description or "", indent)
     if name == "url" and not (urlsplit(str(value)).password or "${").startswith("${"):
         yield f"{indent}# There is a password in it: ${{A_VARIABLE}} in its place keeps it out of this file."
-    written = name in ALWAYS or value != field.get_default(call_default_factory=True)
+    written = (name in ALWAYS and value is not None) or value != field.get_default(call_default_factory=True)
     sign = "" if written else "# "
     if isinstance(value, (list, dict)) and value:
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).splitlines()
+        text = yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True).splitlines()
         yield f"{indent}{sign}{name}:"
         yield from (f"{indent}{sign}  {line}" for line in text)
     else:
-        yield f"{indent}{sign}{name}: {_scalar(field, value, folder)}"
+        yield f"{indent}{sign}{name}: {_scalar(field, value, folder)}".rstrip()
+
+
+def _plain(value: Any) -> Any:
+    """A value without models: as a task file has it."""
+    if isinstance(value, OnConflict):
+        return str(value)
+    if isinstance(value, Settings):
+        return {name: _plain(getattr(value, name)) for name in sorted(value.model_fields_set)}
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _scalar(field: FieldInfo, value: Any, folder: Path) -> str:
@@ -73,6 +83,8 @@ def _comment(text: str, indent: str) -> list[str]:
 
 def shown(field: FieldInfo, value: Any) -> str:
     """A setting's value as a task file has it."""
+    if value is None:
+        return ""
     readers = [getattr(part, "func", None) for part in field.metadata]
     if quantities.seconds in readers:
         return quantities.show_seconds(value)
@@ -90,7 +102,7 @@ def reference(model: type[Task]) -> str:
     lines = [
         "# The task file",
         "",
-        "Generated from `tailrace.control.settings` and `tailrace.control.task` by `make docs`; do not edit.",
+        "Generated from `tailrace.control` by `make docs`; do not edit.",
         "",
         "A task file is YAML. `tailrace init URL` writes one; only `name` and `source.url` are required.",
         "Folders are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`, sizes",
@@ -109,6 +121,8 @@ def reference(model: type[Task]) -> str:
     lines += _table({name: f for name, f in model.model_fields.items() if name not in sections})
     for name, section in sections.items():
         lines += ["", f"## `{name}`", "", section.__doc__ or "", "", *_table(section.model_fields)]
+    about = "Settings under a pattern of `tables`; what is not given is as `apply` has it."
+    lines += ["", "## A table of `tables`", "", about, "", *_table(TableSettings.model_fields)]
     return "\n".join(lines) + "\n"
 
 

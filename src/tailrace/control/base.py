@@ -1,0 +1,110 @@
+"""What sections of a task file are made of: their model, and types of values with the words for mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+
+from ..errors import TailraceError
+from ..laketypes import arrow_type
+from ..sources import opener
+
+
+def _text(value: Any) -> Any:
+    # YAML reads `name: 2024` as a number and `no` as false; saying so beats pydantic's words.
+    if isinstance(value, (bool, int, float)):
+        raise ValueError(f"{value!r} is not text: put it in quotes")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if "." not in value:
+        raise ValueError(f"{value!r} names no schema: write schema.table, e.g. public.{value}")
+    return value
+
+
+def _column(value: str) -> str:
+    if value.count(".") < 2:
+        raise ValueError(f"{value!r} names no column: write schema.table.column")
+    return value
+
+
+def _environment(url: str) -> str:
+    """The URL with `${NAME}` replaced by what the environment says."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ValueError(f"the environment has no variable {found[1]}")
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, url)
+
+
+def environments(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {k: _environment(v) if isinstance(v, str) else v for k, v in arguments.items()}
+
+
+def _known_scheme(url: str) -> str:
+    try:
+        opener(url)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return url
+
+
+def _database(url: str) -> str:
+    if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
+        raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
+    return url
+
+
+def _folder(value: str, info: ValidationInfo) -> str:
+    """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
+    if "://" in value:
+        raise ValueError(
+            f"{value!r} is not a folder: object stores are not served yet, mount it as a file system"
+        )
+    base = (info.context or {}).get("folder") or Path.cwd()
+    return str((Path(base) / Path(value).expanduser()).resolve())
+
+
+def _lake_type(value: str) -> str:
+    try:
+        arrow_type(value)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return value
+
+
+def _conf_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
+ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
+Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
+TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_database)]
+Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
+LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
+Level = Annotated[int, Field(ge=0, le=3)]
+ConfText = Annotated[str, BeforeValidator(_conf_text)]
+
+
+class Settings(BaseModel):
+    """A section: unknown keys are mistakes, values do not change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+    )

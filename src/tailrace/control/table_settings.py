@@ -1,0 +1,122 @@
+"""What a task says of single tables: `tables:` in the task file, pattern -> settings, over those of `apply:`.
+
+All patterns that fit a table hold for it; where two say the same thing, the more specific one wins: the one
+with more characters that are no `*` or `?`, of equals the later one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from .base import Settings, Text
+
+Mode = Literal["strict", "upsert", "archive", "soft_delete"]
+Conflict = Literal["insert_exists", "update_missing", "delete_missing", "data_error"]
+PolicyName = Literal["apply", "ignore", "log", "suspend", "stop"]
+_LIMITED = re.compile(r"log then (\w+) after (\d+)")
+
+
+class OnConflict(Settings):
+    """What happens at a conflict, and from how many on something else does."""
+
+    policy: PolicyName
+    """What happens at each."""
+    after: int | None = Field(default=None, ge=1)
+    """`log` only: how many of a table's conflicts of this kind are logged, since its baseline or since it was
+    resumed, before `then` happens at the next one."""
+    then: Literal["suspend", "stop"] = "suspend"
+    """What happens then."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuses a limit on what has none."""
+        if self.after is not None and self.policy != "log":
+            raise ValueError(f"only `log` can be given a limit, not {self.policy!r}")
+
+    def __str__(self) -> str:
+        return self.policy if self.after is None else f"{self.policy} then {self.then} after {self.after}"
+
+
+def on_conflict(value: Any) -> Any:
+    """A policy as people write it, as `OnConflict` takes it.
+
+    >>> on_conflict("ignore"), on_conflict("log then stop after 100")
+    ({'policy': 'ignore'}, {'policy': 'log', 'after': 100, 'then': 'stop'})
+    """
+    if not isinstance(value, str):
+        return value
+    found = _LIMITED.fullmatch(" ".join(value.split()))
+    return {"policy": "log", "after": int(found[2]), "then": found[1]} if found else {"policy": value}
+
+
+Policies = dict[Conflict, Annotated[OnConflict, BeforeValidator(on_conflict)]]
+
+
+class RuleSettings(Settings):
+    """How changes are applied (docs/apply.md)."""
+
+    # One place says them for `apply:` and for `tables:`, where None is: as `apply` says.
+    mode: Mode | None = None
+    """`strict`, `upsert`, `archive` or `soft_delete`; `upsert` when nothing is said."""
+    on: Policies = Field(default={})
+    """Conflict -> policy, where it differs from the mode's: `insert_exists`, `update_missing`,
+    `delete_missing`, `data_error` -> `apply`, `ignore`, `log`, `suspend`, `stop`, or
+    `log then suspend after 100`."""
+    soft_delete: Text | None = None
+    """The column in which the mode `soft_delete` marks rows, `_deleted` when not given; says that mode,
+    too."""
+    transactional: bool | None = None
+    """One commit of the target for each transaction of the source, in order, instead of one a batch."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on(cls, raw: Any) -> Any:
+        """YAML reads the key `on` as true."""
+        return {"on" if k is True else k: v for k, v in raw.items()} if isinstance(raw, dict) else raw
+
+
+class TableSettings(RuleSettings):
+    """Settings of the tables that a pattern fits."""
+
+    @property
+    def rule_mode(self) -> str:
+        """The mode, where one was chosen; else `upsert`."""
+        return self.mode or ("soft_delete" if self.soft_delete else "upsert")
+
+
+def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], table: str) -> TableSettings:
+    """What holds for `schema.table`: what the patterns that fit it say, the more specific ones over the
+    others, all over `base`.
+
+    Policies belong to a mode: whoever names another one begins with that mode's own.
+
+    >>> shop = TableSettings(mode="strict", on={"delete_missing": "ignore"})
+    >>> one = TableSettings(on={"insert_exists": "log then stop after 3"})
+    >>> found = settled({}, {"shop.item": one, "shop.*": shop}, "shop.item")
+    >>> found.mode, {kind: str(policy) for kind, policy in found.on.items()}
+    ('strict', {'delete_missing': 'ignore', 'insert_exists': 'log then stop after 3'})
+    >>> settled({}, {"shop.*": shop, "shop.log": TableSettings(mode="archive")}, "shop.log").on
+    {}
+    """
+    fitting = sorted(
+        (p for p in patterns if fnmatchcase(table, p)), key=lambda p: len(re.sub(r"[*?]", "", p))
+    )
+    found = dict(base)
+    for said in (patterns[p] for p in fitting):
+        mine = {name: getattr(said, name) for name in said.model_fields_set}
+        mode = mine.get("mode") or ("soft_delete" if mine.get("soft_delete") else None)
+        if mode and mode != found.get("mode"):
+            found |= {"mode": mode, "on": {}, "soft_delete": None}
+        found |= {
+            name: _laid_over(found.get(name), value) for name, value in mine.items() if value is not None
+        }
+    return TableSettings(**{k: v for k, v in found.items() if v is not None})
+
+
+def _laid_over(below: Any, value: Any) -> Any:
+    """Mappings join key by key; all else is replaced."""
+    return {**below, **value} if isinstance(value, dict) and isinstance(below, dict) else value
