@@ -144,7 +144,8 @@ def test_mistakes_in_the_settings_of_tables() -> None:
     assert mistakes(text) == [
         "line 4: unknown setting 'tables.a.b.mod'; did you mean 'mode'?",
         "line 5: tables.a.c.on.insert_exists.policy: must be 'apply', 'ignore', 'log', 'suspend' or 'stop'",
-        "line 5: tables.a.c.on.gone: must be 'insert_exists', 'update_missing', 'delete_missing' or 'data_error'",
+        "line 5: tables.a.c.on: no conflict 'gone': there are insert_exists, update_missing, delete_missing, "
+        "data_error",
     ]
     limited = SMALL + "apply: {on: {insert_exists: {policy: ignore, after: 5}}}\n"
     assert mistakes(limited) == [

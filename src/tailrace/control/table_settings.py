@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .base import Settings, Text
 
 Mode = Literal["strict", "upsert", "archive", "soft_delete"]
-Conflict = Literal["insert_exists", "update_missing", "delete_missing", "data_error"]
+CONFLICTS = ("insert_exists", "update_missing", "delete_missing", "data_error")
 PolicyName = Literal["apply", "ignore", "log", "suspend", "stop"]
 _LIMITED = re.compile(r"log then (\w+) after (\d+)")
 
@@ -53,6 +53,13 @@ def on_conflict(value: Any) -> Any:
     return {"policy": "log", "after": int(found[2]), "then": found[1]} if found else {"policy": value}
 
 
+def _conflict(name: str) -> str:
+    if name not in CONFLICTS:
+        raise ValueError(f"no conflict {name!r}: there are {', '.join(CONFLICTS)}")
+    return name
+
+
+Conflict = Annotated[str, AfterValidator(_conflict)]
 Policies = dict[Conflict, Annotated[OnConflict, BeforeValidator(on_conflict)]]
 
 
