@@ -1,0 +1,217 @@
+"""Control of single tables: orders that an operator, a policy or tailrace itself gave, and what follows.
+
+`<home>/control/orders` is a small Delta table that is only ever added to; both processes of a task look at it
+every second or so. Nothing else says whether a table is paused, suspended, asked for or removed, so it holds
+after any restart. Its columns:
+
+| column | type | meaning |
+| --- | --- | --- |
+| `number` | bigint | 1, 2, 3, ...: a later order has a larger one |
+| `ordered_at` | timestamp (UTC) | when |
+| `table` | string | `schema.table` |
+| `action` | string | a name in `ACTIONS` |
+| `why` | string | the reason, in words |
+| `who` | string | the user of the command, or the part of tailrace: `apply`, `ddl`, `capture` |
+| `baseline` | bigint | `land` only: the number of the baseline |
+
+A table that asks for a baseline gets one: the `baselines` record names the order that it answers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from .. import lake
+from ..errors import TailraceError
+
+PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "resync", "add", "remove"
+DROP, LAND = "drop", "land"
+PAUSED, SUSPENDED = "paused", "suspended"
+ACTIONS: dict[str, str] = {
+    PAUSE: "apply takes no changes of the table until `resume`; they are kept",
+    SUSPEND: "the same, ordered by tailrace: the reason says what is to be repaired",
+    RESUME: "apply takes the changes that waited, then goes on",
+    RESYNC: "a new baseline replaces the target at once; it ends a suspension",
+    ADD: "the table is captured, after a baseline, whatever `source.tables` says",
+    REMOVE: "the table is captured no longer; its target stays",
+    DROP: "its target goes, too",
+    LAND: "the rows of a baseline are about to become the target: apply waits until they have",
+}
+"""Action -> what it does."""
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()), ("ordered_at", pa.timestamp("us", "UTC")), ("table", pa.string()),
+        ("action", pa.string()), ("why", pa.string()), ("who", pa.string()), ("baseline", pa.int64()),
+    ]
+)  # fmt: skip
+APP = "tailrace/orders"
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order; see the module."""
+
+    number: int
+    at: dt.datetime
+    table: str
+    action: str
+    why: str = ""
+    who: str = ""
+    baseline: int = 0
+
+
+@dataclass(frozen=True)
+class TableControl:
+    """What the orders make of one table.
+
+    Attributes:
+        member: `file` (as the task file says), `added` or `removed`.
+        held: `paused`, `suspended` or, when nobody told apply to leave its changes alone, empty.
+        why, who, since: of what holds it, or of the order that asks for a baseline.
+        wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
+        landing: number of the baseline that is about to replace the target; 0: none is.
+        gap: changes are missing between its target and what is captured now: it was removed for a while.
+        dropped: number of the order that its target is to go; 0: it stays.
+    """
+
+    table: str
+    member: str = "file"
+    held: str = ""
+    why: str = ""
+    who: str = ""
+    since: dt.datetime | None = None
+    wanted: int = 0
+    landing: int = 0
+    gap: bool = False
+    dropped: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether apply leaves the table's changes alone."""
+        return bool(self.held or self.landing or self.gap)
+
+
+class Answered(Protocol):
+    """A baseline, as far as orders go."""
+
+    @property
+    def order(self) -> int:
+        """Number of the newest order of its table when it began; 0 when there was none."""
+
+    @property
+    def number(self) -> int:
+        """The baseline's own number: 1, 2, 3, ... of its table."""
+
+
+def give(
+    path: str, action: str, tables: Iterable[str], *, why: str, who: str, baseline: int | None = None
+) -> int:
+    """Writes an order for each table, all at once; gives the number of the last one.
+
+    Raises:
+        TailraceError: others give orders without a pause.
+    """
+    wanted = list(tables)
+    for _ in range(_TRIES if wanted else 0):
+        last, now = newest(path), dt.datetime.now(dt.timezone.utc)
+        orders = [
+            {"number": n, "ordered_at": now, "table": t, "action": action, "why": why, "who": who,
+             "baseline": baseline}
+            for n, t in enumerate(wanted, last + 1)
+        ]  # fmt: skip
+        upto = last + len(orders)
+        # None when somebody else took these numbers meanwhile.
+        if lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}) is not None:
+            return upto
+    if wanted:
+        raise TailraceError("orders come faster than one can be written", where=path, hint="give it again")
+    return newest(path)
+
+
+def suspend(path: str, table: str, why: str, *, who: str = "apply") -> int:
+    """Suspends a table: its changes wait until it is resumed or gets a new baseline."""
+    return give(path, SUSPEND, [table], why=why, who=who)
+
+
+def resync(path: str, table: str, why: str, *, who: str = "apply") -> int:
+    """Asks for a new baseline of a table; it ends a suspension. Changes keep flowing meanwhile."""
+    return give(path, RESYNC, [table], why=why, who=who)
+
+
+def newest(path: str) -> int:
+    """The number of the newest order; 0 when there is none."""
+    return max(lake.progress(path, APP), 0)
+
+
+def read(path: str) -> list[Order]:
+    """All orders, in order; none when nobody gave one."""
+    if not lake.exists(path):
+        return []
+    rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
+    return [
+        Order(
+            r["number"], r["ordered_at"], r["table"], r["action"], r["why"] or "", r["who"] or "",
+            r["baseline"] or 0,
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+def states(orders: Iterable[Order], baselines: Mapping[str, Answered]) -> dict[str, TableControl]:
+    """What the orders make of each table that they name, given the newest baseline of each table.
+
+    >>> at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    >>> orders = [Order(1, at, "s.t", "suspend", "n became text", "ddl"), Order(2, at, "s.t", "resync")]
+    >>> found = states(orders, {})["s.t"]
+    >>> found.held, found.why, found.wanted, found.waits
+    ('suspended', 'n became text', 2, True)
+    """
+    found: dict[str, TableControl] = {}
+    for one in orders:
+        before = found.get(one.table, TableControl(one.table))
+        found[one.table] = _after(before, one, baselines.get(one.table))
+    return found
+
+
+def of_task(path: str, baselines: Mapping[str, Answered]) -> dict[str, TableControl]:
+    """The same for an orders table."""
+    return states(read(path), baselines)
+
+
+def paused(path: str, baselines: Mapping[str, Answered]) -> dict[str, TableControl]:
+    """The tables whose changes wait, and why."""
+    return {t: one for t, one in of_task(path, baselines).items() if one.waits}
+
+
+def _after(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
+    said = replace(state, why=one.why, who=one.who, since=one.at)
+    if one.action in (PAUSE, SUSPEND):
+        stays = one.action == PAUSE and state.held == SUSPENDED
+        return state if stays else replace(said, held=PAUSED if one.action == PAUSE else SUSPENDED)
+    if one.action in (RESYNC, ADD):
+        return _asked(state, said, one, taken is not None and taken.order >= one.number)
+    if one.action == LAND:
+        return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
+    if one.action == REMOVE:
+        return replace(_free(said), member="removed", wanted=0, landing=0, gap=True)
+    return replace(said, dropped=one.number) if one.action == DROP else _free(state)
+
+
+def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:
+    if one.action == ADD:
+        state, said = (replace(s, member="added", dropped=0) for s in (state, said))
+    if not answered:
+        return replace(state if state.held else said, wanted=one.number)
+    state = replace(state, wanted=0, gap=state.gap and one.action != ADD)
+    return state if state.held == PAUSED else _free(state)
+
+
+def _free(state: TableControl) -> TableControl:
+    return replace(state, held="", why="", who="", since=None)

@@ -1,0 +1,82 @@
+"""Orders for single tables, and what they make of a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tailrace.control import tables
+from tailrace.control.tables import Order, TableControl, states
+
+pytestmark = pytest.mark.unit
+
+AT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+
+
+@dataclass(frozen=True)
+class Taken:
+    order: int
+    number: int = 1
+
+
+def after(*actions: str, taken: Taken | None = None) -> TableControl:
+    """What a table is after orders 1, 2, ...; `land:2` is the landing of baseline 2."""
+    orders = []
+    for number, text in enumerate(actions, 1):
+        action, _, baseline = text.partition(":")
+        orders.append(Order(number, AT, "s.t", action, f"{action}!", "me", int(baseline or 0)))
+    return states(orders, {"s.t": taken} if taken else {})["s.t"]
+
+
+def test_a_paused_table_waits_until_it_is_resumed() -> None:
+    assert (after("pause").held, after("pause").why, after("pause").waits) == ("paused", "pause!", True)
+    assert (after("pause", "resume").held, after("pause", "resume").why) == ("", "")
+
+
+def test_a_suspension_keeps_its_reason_and_ends_with_the_baseline_that_was_asked_for() -> None:
+    asked = after("suspend", "pause", "resync", taken=Taken(order=0))
+    assert (asked.held, asked.why, asked.wanted) == ("suspended", "suspend!", 3)
+    done = after("suspend", "pause", "resync", taken=Taken(order=3))
+    assert (done.held, done.why, done.wanted, done.waits) == ("", "", 0, False)
+
+
+def test_what_is_suspended_again_while_its_baseline_is_read_stays_so() -> None:
+    assert after("suspend", "resync", "suspend", taken=Taken(order=2)).held == "suspended"
+    assert after("suspend", "resync", "suspend", "resync", taken=Taken(order=2)).wanted == 4
+
+
+def test_a_pause_outlives_a_baseline() -> None:
+    assert after("pause", "resync", taken=Taken(order=2)).held == "paused"
+
+
+def test_apply_waits_from_the_landing_of_a_baseline_until_it_is_recorded() -> None:
+    assert after("resync", taken=Taken(0, 1)).waits is False
+    assert after("resync", "land:2", "resume", taken=Taken(0, 1)).waits is True
+    assert after("resync", "land:2", taken=Taken(1, 2)).waits is False
+
+
+def test_a_removed_table_comes_back_with_a_baseline_only() -> None:
+    assert after("remove", "drop", taken=Taken(0)) == TableControl(
+        "s.t", member="removed", why="drop!", who="me", since=AT, gap=True, dropped=2
+    )
+    back = after("remove", "drop", "add", taken=Taken(0))
+    assert (back.member, back.wanted, back.waits, back.dropped) == ("added", 3, True, 0)
+    assert after("remove", "drop", "add", taken=Taken(3)).waits is False
+
+
+def test_orders_given_at_once_from_everywhere_are_all_there_with_numbers_of_their_own(tmp_path: Path) -> None:
+    path = str(tmp_path / "orders")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: tables.suspend(path, f"s.t{n}", "why"), range(8)))
+    tables.give(path, tables.PAUSE, ["s.a", "s.b"], why="night", who="me")
+    found = tables.read(path)
+    assert [o.number for o in found] == list(range(1, 11))
+    assert sorted(o.table for o in found[:8]) == [f"s.t{n}" for n in range(8)]
+    assert [(o.table, o.action, o.why, o.who) for o in found[8:]] == [
+        ("s.a", "pause", "night", "me"), ("s.b", "pause", "night", "me"),
+    ]  # fmt: skip
+    assert sorted(tables.paused(path, {})) == sorted([*(f"s.t{n}" for n in range(8)), "s.a", "s.b"])
