@@ -1,0 +1,280 @@
+"""What a target is made of: another name, row criteria, renamed, dropped, computed and constant columns, a key.
+
+A `TableMap` is what a task file says; `prepare` holds it against a layout of the source and finds every mistake
+without data. How change tables go through it is in `mapped.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..change import PREFIX, Column, Relation
+from ..errors import ConfigError, TailraceError
+from ..laketypes import arrow_type
+from .expressions import Expression, analysed, lacking
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
+_OWN_NUMBERS = 1 << 20  # above every source's attnum
+_SPARSE = ("string", "binary", "decimal")
+"""Types whose values PostgreSQL may leave out of an image, when an update left them alone."""
+
+
+@dataclass(frozen=True)
+class TableMap:
+    """How one source table becomes (a part of) a target.
+
+    Attributes:
+        source: `schema.table`.
+        target: the target's name.
+        where: Spark SQL over the source's columns; rows for which it is not true stay out. None: all rows.
+        columns: target column -> source column, or Spark SQL over the source's columns. Source columns that
+            none names alone, and that are not dropped, keep their names.
+        drop: source columns that the target does not get.
+        constants: target column -> its text in every row of this source.
+        key: the target's key; empty: the constants and the source's key.
+    """
+
+    source: str
+    target: str
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether it changes nothing."""
+        return self == TableMap(self.source, self.source)
+
+    @property
+    def digest(self) -> str:
+        """A word that differs when the mapping does; empty when it changes nothing.
+
+        >>> TableMap("s.t", "s.t").digest, len(TableMap("s.t", "s.u").digest)
+        ('', 16)
+        """
+        if self.plain:
+            return ""
+        words = json.dumps(asdict(self), sort_keys=True, default=list)
+        return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, str]:
+    """Constant columns with `@SCHEMA`, `@TABLE` and `@TASK` replaced.
+
+    >>> constants_of({"site": "@SCHEMA", "kind": "x"}, "eu.orders", "shop")
+    {'site': 'eu', 'kind': 'x'}
+    """
+    schema, _, name = table.rpartition(".")
+    known = dict(zip(PLACEHOLDERS, (schema, name, task), strict=True))
+    return {column: known.get(value, value) for column, value in given.items()}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One column of a target: the source's column of that name, an expression, or a constant."""
+
+    column: Column
+    source: str | None = None
+    expression: Expression | None = None
+    constant: str | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The source's columns that it reads."""
+        if self.source is not None:
+            return (self.source,)
+        return self.expression.needs if self.expression else ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A mapping held against a layout: `relation` is the target's layout."""
+
+    map: TableMap
+    source: Relation
+    relation: Relation
+    parts: tuple[Part, ...]
+    where: Expression | None = None
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The constant columns of the target's key: what tells this source's rows from others'."""
+        return {p.column.name: p.constant for p in self.parts if p.column.key and p.constant is not None}
+
+    @property
+    def moves_keys(self) -> bool:
+        """Whether an update that leaves the source's key alone may change the target's."""
+        read = {n for p in self.parts if p.column.key for n in p.needs}
+        return not read <= set(self.source.key)
+
+
+def prepare(spark: SparkSession, wanted: TableMap, relation: Relation) -> Prepared:
+    """The mapping for one layout of its source.
+
+    Raises:
+        ConfigError: what `mistakes` finds.
+    """
+    made, wrong = _prepared(spark, wanted, relation)
+    if made is None:
+        raise ConfigError(
+            "\n".join(wrong), where=f"mapping of {wanted.source}", hint="docs/mapping.md says what may stand there"
+        )
+    return made
+
+
+def mistakes(spark: SparkSession, wanted: TableMap, relation: Relation) -> list[str]:
+    """Everything that is wrong with a mapping for a layout of its source, in sentences."""
+    return _prepared(spark, wanted, relation)[1]
+
+
+def _prepared(
+    spark: SparkSession, wanted: TableMap, relation: Relation
+) -> tuple[Prepared | None, list[str]]:
+    wrong: list[str] = []
+    parts = _parts(spark, wanted, relation, wrong)
+    where = _where(spark, wanted, relation, wrong)
+    parts = _keyed(wanted, relation, parts, wrong)
+    wrong += _unseen(relation, parts, where)
+    if wrong:
+        return None, wrong
+    schema, _, name = wanted.target.rpartition(".")
+    made = Relation(relation.relid, schema, name, relation.identity, tuple(p.column for p in parts))
+    return Prepared(wanted, relation, made, tuple(parts), where), []
+
+
+def _parts(spark: SparkSession, wanted: TableMap, relation: Relation, wrong: list[str]) -> list[Part]:
+    known = {c.name: c for c in relation.columns}
+    wrong += [f"drop: {relation.table} has no column {n!r}" for n in lacking(wanted.drop, known)]
+    renamed = {text for text in wanted.columns.values() if text in known}
+    own: dict[str, Part] = {}
+    for name, text in wanted.columns.items():
+        if text in known:
+            own[name] = Part(replace(known[text], name=name), source=text)
+        elif (found := _expression(spark, relation, f"columns.{name}", text, wrong)) is not None:
+            own[name] = Part(_made(name, text, "expression", found.type), expression=found)
+    for name, value in wanted.constants.items():
+        if name in wanted.columns:
+            wrong.append(f"constants: {name!r} is in `columns` too")
+        own[name] = Part(_made(name, value, "constant", "string"), constant=value)
+    parts = []
+    for c in relation.columns:
+        if c.name in own:
+            parts.append(own.pop(c.name))
+        elif c.name not in wanted.drop and c.name not in renamed and c.name not in wanted.columns:
+            parts.append(Part(c, source=c.name))
+    parts += own.values()
+    wrong += [f"{p.column.name!r}: no column may begin with {PREFIX}" for p in parts if p.column.name.startswith(PREFIX)]
+    if not parts and not wrong:
+        wrong.append("no column is left")
+    return parts
+
+
+def _made(name: str, text: str, kind: str, lake: str) -> Column:
+    return Column(name, _OWN_NUMBERS + zlib.crc32(name.encode()), text, kind, lake)
+
+
+def _expression(
+    spark: SparkSession, relation: Relation, what: str, text: str, wrong: list[str]
+) -> Expression | None:
+    try:
+        found = analysed(spark, relation, text)
+        if what != "where":
+            arrow_type(found.type)
+    except ValueError as error:
+        wrong.append(f"{what}: {error}")
+        return None
+    except TailraceError as error:
+        wrong.append(f"{what}: {text!r} has a type that targets do not have: {error.what}")
+        return None
+    return found
+
+
+def _where(
+    spark: SparkSession, wanted: TableMap, relation: Relation, wrong: list[str]
+) -> Expression | None:
+    if wanted.where is None:
+        return None
+    found = _expression(spark, relation, "where", wanted.where, wrong)
+    if found is not None and found.type != "boolean":
+        wrong.append(f"where: {wanted.where!r} is {found.type}, not boolean")
+        return None
+    return found
+
+
+def _keyed(wanted: TableMap, relation: Relation, parts: Sequence[Part], wrong: list[str]) -> list[Part]:
+    """The parts with their key flags."""
+    names = {p.column.name for p in parts}
+    key = set(wanted.key)
+    wrong += [f"key: the target has no column {n!r}" for n in lacking(wanted.key, names)]
+    if not key and relation.key:
+        there = {p.source for p in parts}
+        wrong += [f"the key column {n!r} is left out: name the target's key" for n in lacking(relation.key, there)]
+        key = set(wanted.constants) | {p.column.name for p in parts if p.source in relation.key}
+    made = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
+    for p in made:
+        nullable = p.source not in relation.key if p.source else bool(p.expression and p.expression.nullable)
+        if p.column.key and nullable:
+            wrong.append(
+                f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression that "
+                "never is, such as coalesce(...)"
+            )
+    return made
+
+
+def _unseen(relation: Relation, parts: Sequence[Part], where: Expression | None) -> list[str]:
+    """What hangs on columns that old images (or, unchanged, new ones) of this table do not carry."""
+    if relation.identity == "f":
+        return []
+    cure = f"ALTER TABLE {relation.table} REPLICA IDENTITY FULL"
+    wrong = []
+    if where and (unseen := lacking(where.needs, relation.key)):
+        wrong.append(f"where: the image before an update or delete has no {', '.join(unseen)}; {cure}")
+    sparse = {c.name for c in relation.columns if c.type.startswith(_SPARSE) and not c.key}
+    for p in parts:
+        name = p.column.name
+        if p.column.key and (unseen := lacking(p.needs, relation.key)):
+            wrong.append(f"key: {name!r} needs {', '.join(unseen)}, which old images do not have; {cure}")
+        elif p.expression and len(p.needs) > 1 and (absent := sorted(sparse & set(p.needs))):
+            wrong.append(
+                f"columns.{name}: an update may leave {', '.join(absent)} out, and then nobody can tell it; {cure}"
+            )
+    return wrong
+
+
+def shared(maps: Sequence[TableMap]) -> dict[str, list[TableMap]]:
+    """Targets that more than one source feeds."""
+    found: dict[str, list[TableMap]] = {}
+    for one in maps:
+        found.setdefault(one.target, []).append(one)
+    return {target: many for target, many in found.items() if len(many) > 1}
+
+
+def clashes(many: Sequence[Prepared]) -> list[str]:
+    """What keeps sources from feeding one target together, in sentences."""
+    wrong = []
+    first, seen = many[0], dict[tuple[tuple[str, str], ...], str]()
+    for one in many:
+        mine, name = one.partition, one.map.source
+        if not mine:
+            wrong.append(f"{name} feeds {one.map.target} with others: its key needs a constant that tells its rows")
+        if (other := seen.setdefault(tuple(sorted(mine.items())), name)) != name and mine:
+            wrong.append(f"{name} and {other} feed {one.map.target} under the same constants: {mine}")
+        if sorted(mine) != sorted(first.partition):
+            wrong.append(f"{name} and {first.map.source} have other constants in the key of {one.map.target}")
+        if _shape(one) != _shape(first):
+            wrong.append(f"{name} and {first.map.source} make other columns of {one.map.target}")
+    return wrong
+
+
+def _shape(one: Prepared) -> list[tuple[str, str, bool]]:
+    return [(c.name, c.type, c.key) for c in one.relation.columns]
