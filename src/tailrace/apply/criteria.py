@@ -22,12 +22,13 @@ from .expressions import Expression
 from .fold import col
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 UNKNOWN_MATCH = "tailrace: criteria read a column that is not in the image at "
 LEFT = NATIVE + "change_row_type"
 """Header: `B` where a row left the target's part of the source; what the key log says of the change."""
-_MATCH, _OLD, _NEW = "header__match", "header__match_old", "header__match_new"
+_MATCH, _OLD, _NEW, _PAIRED = (f"header__match{n}" for n in ("", "_old", "_new", "_paired"))
+_BECOMES, _LEFT = "header__becomes", "header__left"
 
 
 def matching(changes: ChangeTable, where: Expression, *, small: bool = False) -> ChangeTable:
@@ -45,15 +46,18 @@ def matching(changes: ChangeTable, where: Expression, *, small: bool = False) ->
     df = df.withColumn(_MATCH, _match(changes, where))
     one = Window.partitionBy(seq)
     df = df.withColumns(
-        {_OLD: F.max(F.when(oper == BEFORE, col(_MATCH))).over(one), _NEW: F.max(F.when(oper == UPDATE, col(_MATCH))).over(one)}
+        {
+            _OLD: F.max(F.when(oper == BEFORE, col(_MATCH))).over(one),
+            _NEW: F.max(F.when(oper == UPDATE, col(_MATCH))).over(one),
+            _PAIRED: F.max((oper == BEFORE).cast("int")).over(one) == 1,
+        }
     )
     by_key = set(where.needs) <= set(changes.key)
     # Without an old image the key is what it was, and with it what hangs on the key alone.
-    old = F.when(_paired(oper, one), col(_OLD)).otherwise(col(_NEW) if by_key else F.lit(None))
+    old = F.when(col(_PAIRED), col(_OLD)).otherwise(col(_NEW) if by_key else F.lit(None))
     new = col(_NEW)
     came, left = ~old & new, F.coalesce(old, F.lit(True)) & ~new
     both = F.coalesce(old, F.lit(True)) & new
-    paired = _paired(oper, one)
     becomes = (
         F.when(oper == TRUNCATE, oper)
         .when((oper == INSERT) & col(_MATCH), INSERT)
@@ -61,19 +65,13 @@ def matching(changes: ChangeTable, where: Expression, *, small: bool = False) ->
         .when(oper.isin(UPDATE, BEFORE) & both, oper)
         .when((oper == UPDATE) & came, INSERT)
         .when((oper == BEFORE) & left, DELETE)
-        .when((oper == UPDATE) & left & ~paired, DELETE)
+        .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE)
         .when(~oper.isin(INSERT, DELETE, UPDATE, BEFORE), oper)
     )
     told = F.when(oper.isin(UPDATE, BEFORE) & left, "B").otherwise(_native(changes))
-    df = df.withColumns({"header__becomes": becomes, "header__left": told})
-    df = df.where(col("header__becomes").isNotNull())
+    df = df.withColumns({_BECOMES: becomes, _LEFT: told})
+    df = df.where(col(_BECOMES).isNotNull())
     return _renamed(changes, df)
-
-
-def _paired(oper: Column, one: object) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.max((oper == BEFORE).cast("int")).over(one) == 1  # type: ignore[arg-type]
 
 
 def _native(changes: ChangeTable) -> Column:
@@ -100,12 +98,12 @@ def _match(changes: ChangeTable, where: Expression) -> Column:
     return F.when(there | told, found).when(oper.isin(UPDATE, INSERT), refused)
 
 
-def _renamed(changes: ChangeTable, df: object) -> ChangeTable:
+def _renamed(changes: ChangeTable, df: DataFrame) -> ChangeTable:
     """The rows under their new operations; `LEFT` comes last, so that no mask has to move."""
     from pyspark.sql import functions as F
 
     header = changes.header
-    becomes = col("header__becomes")
+    becomes = col(_BECOMES)
     words = F.create_map(*[F.lit(w) for pair in OPERATIONS.items() for w in pair])
     made = {header("change_oper"): becomes}
     if header("operation") in changes.df.columns:
@@ -113,10 +111,10 @@ def _renamed(changes: ChangeTable, df: object) -> ChangeTable:
         changed = becomes != col(header("change_oper"))
         made[header("operation")] = F.when(changed, words[becomes]).otherwise(operation)
     names = [n for n in changes.df.columns if n != header(LEFT)]
-    left = col("header__left").alias(header(LEFT))
+    left = col(_LEFT).alias(header(LEFT))
     if header(LEFT) in changes.df.columns:
-        made[header(LEFT)], names, last = col("header__left"), list(changes.df.columns), []
+        made[header(LEFT)], names, last = col(_LEFT), list(changes.df.columns), []
     else:
         last = [left]
-    selected = df.select(*[made.get(n, col(n)).alias(n) for n in names], *last)  # type: ignore[attr-defined]
+    selected = df.select(*[made.get(n, col(n)).alias(n) for n in names], *last)
     return replace(changes, df=selected)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..change import Relation
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _CLOCKS = ("Current", "Now", "LocalTimestamp")
 """Starts of names of Spark's expressions whose value is the query's moment, user or catalog."""
@@ -36,8 +36,18 @@ class Expression:
     needs: tuple[str, ...]
 
 
-def analysed(spark: SparkSession, relation: Relation, sql: str) -> Expression:
-    """What an expression is over the columns of a layout.
+def empty_of(spark: SparkSession, relation: Relation) -> DataFrame:
+    """A table of a layout's columns, without rows; key columns are not NULL."""
+    from pyspark.sql.types import StructType, _parse_datatype_string
+
+    made = StructType()
+    for c in relation.columns:
+        made = made.add(c.name, _parse_datatype_string(c.type), not c.key)
+    return spark.createDataFrame([], made)
+
+
+def analysed(empty: DataFrame, sql: str) -> Expression:
+    """What an expression is over the columns of a table (from `empty_of`).
 
     Raises:
         ValueError: it is no expression over one row of them, or not the same whenever it is evaluated; the
@@ -46,7 +56,6 @@ def analysed(spark: SparkSession, relation: Relation, sql: str) -> Expression:
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
-    empty = spark.createDataFrame([], _schema(spark, relation))
     try:
         made = empty.select(F.expr(sql).alias("value"))
         plan = made._jdf.queryExecution().analyzed()
@@ -54,7 +63,7 @@ def analysed(spark: SparkSession, relation: Relation, sql: str) -> Expression:
         raise ValueError(f"{sql!r} is no Spark SQL expression: {_first(error)}") from None
     except AnalysisException as error:
         raise ValueError(f"{sql!r}: {_first(error)}") from None
-    if plan.nodeName() != "Project" or plan.children().head().children().size() or plan.expressions().size() != 1:
+    if plan.nodeName() != "Project" or plan.children().head().children().size():
         raise ValueError(f"{sql!r} looks at more than one row (an aggregate, a window or a generator)")
     if plan.subqueries().size():
         raise ValueError(f"{sql!r} reads another table: rows would not follow when that one changes")
@@ -62,18 +71,9 @@ def analysed(spark: SparkSession, relation: Relation, sql: str) -> Expression:
     if not top.deterministic() or (odd := _moving(top)):
         raise ValueError(f"{sql!r} is not the same each time" + (f" ({odd})" if top.deterministic() else ""))
     field = made.schema["value"]
-    read = {name for name in _names(top.references())}
-    needs = tuple(c.name for c in relation.columns if c.name in read)
+    read = set(_names(top.references()))
+    needs = tuple(name for name in empty.columns if name in read)
     return Expression(sql, field.dataType.simpleString(), field.nullable, needs)
-
-
-def _schema(spark: SparkSession, relation: Relation) -> Any:
-    from pyspark.sql.types import StructType, _parse_datatype_string
-
-    made = StructType()
-    for c in relation.columns:
-        made = made.add(c.name, _parse_datatype_string(c.type), not c.key)
-    return made
 
 
 def _moving(expression: Any) -> str | None:

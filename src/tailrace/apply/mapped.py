@@ -1,4 +1,4 @@
-"""Change tables and rows through a mapping: criteria first, then the target's columns, masks moved with them."""
+"""Change tables and rows through a mapping: criteria, then the target's columns, masks moved with them."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNK
 def counts_of(counts: Mapping[str, int], made: Prepared) -> dict[str, int]:
     """Upper bounds of what occurs in mapped changes, from those of the source's."""
     found = dict(counts)
+    if any(p.absent for p in made.parts):
+        found["absent"] = counts.get("absent", 0) + counts.get("U", 0)
     if made.where is not None:
         found |= {"I": counts.get("I", 0) + counts.get("U", 0), "D": counts.get("D", 0) + counts.get("U", 0)}
     if made.moves_keys:
@@ -90,8 +92,8 @@ def refused(error: BaseException, source: str) -> ApplyError | None:
             return ApplyError(
                 what,
                 where=f"{source}, change_seq {rest[:35]}",
-                hint="capture full images (PostgreSQL: REPLICA IDENTITY FULL), or criteria and expressions on "
-                "key columns alone",
+                hint="capture full images (PostgreSQL: REPLICA IDENTITY FULL), or let criteria and "
+                "expressions read key columns alone",
             )
     return None
 
@@ -152,10 +154,14 @@ def _carried(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Co
 
     extra = {}
     for p in made.parts:
-        if p.source is None:
+        if p.source is None and not p.absent:
             extra[new[p.column.name]] = _all(_bits(changes, "column_mask", p.needs))
-    moved = _moved(changes, "column_mask", made, new, extra)
-    return F.when(col(changes.header("column_mask")).isNotNull(), moved)
+    given = col(changes.header("column_mask"))
+    told = F.when(given.isNotNull(), _moved(changes, "column_mask", made, new, extra))
+    if not any(p.absent for p in made.parts):
+        return told
+    there = mask.encode([new[p.column.name] for p in made.parts if not p.absent])
+    return F.coalesce(told, F.lit(bytearray(there)))
 
 
 def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
@@ -164,7 +170,7 @@ def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Co
     inserted = col(changes.header("change_oper")) == INSERT
     extra = {}
     for p in made.parts:
-        if p.source is None:
+        if p.source is None and not p.absent:
             changed = _any(_bits(changes, "change_mask", p.needs))
             extra[new[p.column.name]] = changed if p.needs else inserted
     moved = _moved(changes, "change_mask", made, new, extra)
@@ -176,7 +182,7 @@ def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Co
 def _moved(
     changes: ChangeTable, header: str, made: Prepared, new: Mapping[str, int], extra: Mapping[int, Column]
 ) -> Column:
-    """A mask with the bits of plain columns in their new places, and those of other columns set where told."""
+    """A mask with the bits of plain columns in their new places, and of other columns as told."""
     from pyspark.sql import functions as F
 
     value = col(changes.header(header))

@@ -1,7 +1,7 @@
-"""What a target is made of: another name, row criteria, renamed, dropped, computed and constant columns, a key.
+"""What a target is made of: a name, row criteria, renamed, dropped, computed and constant columns, a key.
 
-A `TableMap` is what a task file says; `prepare` holds it against a layout of the source and finds every mistake
-without data. How change tables go through it is in `mapped.py`.
+A `TableMap` is what a task file says; `prepare` holds it against a layout of the source and finds every
+mistake without data. How change tables go through it is in `mapped.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..change import PREFIX, Column, Relation
+from ..control.table_settings import TableSettings
 from ..errors import ConfigError, TailraceError
 from ..laketypes import arrow_type
-from .expressions import Expression, analysed, lacking
+from .expressions import Expression, analysed, empty_of, lacking
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
 _OWN_NUMBERS = 1 << 20  # above every source's attnum
@@ -68,6 +69,24 @@ class TableMap:
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
+def map_of(said: TableSettings, table: str, task: str) -> TableMap:
+    """The mapping that settings give a table.
+
+    >>> map_of(TableSettings(constants={"site": "@SCHEMA"}), "eu.orders", "shop").constants
+    {'site': 'eu'}
+    """
+    constants = constants_of(said.constants, table, task)
+    return TableMap(
+        table,
+        said.target or table,
+        said.where,
+        dict(said.columns),
+        tuple(said.drop),
+        constants,
+        tuple(said.key),
+    )
+
+
 def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, str]:
     """Constant columns with `@SCHEMA`, `@TABLE` and `@TASK` replaced.
 
@@ -81,12 +100,14 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
 
 @dataclass(frozen=True)
 class Part:
-    """One column of a target: the source's column of that name, an expression, or a constant."""
+    """One column of a target: the source's column of that name, an expression, or a constant; `absent`: none
+    of these, the target keeps what it has."""
 
     column: Column
     source: str | None = None
     expression: Expression | None = None
     constant: str | None = None
+    absent: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -127,7 +148,9 @@ def prepare(spark: SparkSession, wanted: TableMap, relation: Relation) -> Prepar
     made, wrong = _prepared(spark, wanted, relation)
     if made is None:
         raise ConfigError(
-            "\n".join(wrong), where=f"mapping of {wanted.source}", hint="docs/mapping.md says what may stand there"
+            "\n".join(wrong),
+            where=f"mapping of {wanted.source}",
+            hint="correct `tables` (docs/mapping.md)",
         )
     return made
 
@@ -137,12 +160,11 @@ def mistakes(spark: SparkSession, wanted: TableMap, relation: Relation) -> list[
     return _prepared(spark, wanted, relation)[1]
 
 
-def _prepared(
-    spark: SparkSession, wanted: TableMap, relation: Relation
-) -> tuple[Prepared | None, list[str]]:
+def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tuple[Prepared | None, list[str]]:
     wrong: list[str] = []
-    parts = _parts(spark, wanted, relation, wrong)
-    where = _where(spark, wanted, relation, wrong)
+    empty = empty_of(spark, relation)
+    parts = _parts(empty, wanted, relation, wrong)
+    where = _where(empty, wanted, wrong)
     parts = _keyed(wanted, relation, parts, wrong)
     wrong += _unseen(relation, parts, where)
     if wrong:
@@ -152,7 +174,7 @@ def _prepared(
     return Prepared(wanted, relation, made, tuple(parts), where), []
 
 
-def _parts(spark: SparkSession, wanted: TableMap, relation: Relation, wrong: list[str]) -> list[Part]:
+def _parts(empty: DataFrame, wanted: TableMap, relation: Relation, wrong: list[str]) -> list[Part]:
     known = {c.name: c for c in relation.columns}
     wrong += [f"drop: {relation.table} has no column {n!r}" for n in lacking(wanted.drop, known)]
     renamed = {text for text in wanted.columns.values() if text in known}
@@ -160,7 +182,7 @@ def _parts(spark: SparkSession, wanted: TableMap, relation: Relation, wrong: lis
     for name, text in wanted.columns.items():
         if text in known:
             own[name] = Part(replace(known[text], name=name), source=text)
-        elif (found := _expression(spark, relation, f"columns.{name}", text, wrong)) is not None:
+        elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
             own[name] = Part(_made(name, text, "expression", found.type), expression=found)
     for name, value in wanted.constants.items():
         if name in wanted.columns:
@@ -168,12 +190,17 @@ def _parts(spark: SparkSession, wanted: TableMap, relation: Relation, wrong: lis
         own[name] = Part(_made(name, value, "constant", "string"), constant=value)
     parts = []
     for c in relation.columns:
-        if c.name in own:
-            parts.append(own.pop(c.name))
-        elif c.name not in wanted.drop and c.name not in renamed and c.name not in wanted.columns:
+        # Where the source has it: the column of that name, and those it is renamed to.
+        here = [n for n, p in own.items() if c.name in (n, p.source)]
+        parts += [own.pop(n) for n in here]
+        if not here and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
             parts.append(Part(c, source=c.name))
     parts += own.values()
-    wrong += [f"{p.column.name!r}: no column may begin with {PREFIX}" for p in parts if p.column.name.startswith(PREFIX)]
+    wrong += [
+        f"{p.column.name!r}: no column may begin with {PREFIX}"
+        for p in parts
+        if p.column.name.startswith(PREFIX)
+    ]
     if not parts and not wrong:
         wrong.append("no column is left")
     return parts
@@ -183,11 +210,9 @@ def _made(name: str, text: str, kind: str, lake: str) -> Column:
     return Column(name, _OWN_NUMBERS + zlib.crc32(name.encode()), text, kind, lake)
 
 
-def _expression(
-    spark: SparkSession, relation: Relation, what: str, text: str, wrong: list[str]
-) -> Expression | None:
+def _expression(empty: DataFrame, what: str, text: str, wrong: list[str]) -> Expression | None:
     try:
-        found = analysed(spark, relation, text)
+        found = analysed(empty, text)
         if what != "where":
             arrow_type(found.type)
     except ValueError as error:
@@ -199,12 +224,10 @@ def _expression(
     return found
 
 
-def _where(
-    spark: SparkSession, wanted: TableMap, relation: Relation, wrong: list[str]
-) -> Expression | None:
+def _where(empty: DataFrame, wanted: TableMap, wrong: list[str]) -> Expression | None:
     if wanted.where is None:
         return None
-    found = _expression(spark, relation, "where", wanted.where, wrong)
+    found = _expression(empty, "where", wanted.where, wrong)
     if found is not None and found.type != "boolean":
         wrong.append(f"where: {wanted.where!r} is {found.type}, not boolean")
         return None
@@ -217,16 +240,18 @@ def _keyed(wanted: TableMap, relation: Relation, parts: Sequence[Part], wrong: l
     key = set(wanted.key)
     wrong += [f"key: the target has no column {n!r}" for n in lacking(wanted.key, names)]
     if not key and relation.key:
-        there = {p.source for p in parts}
-        wrong += [f"the key column {n!r} is left out: name the target's key" for n in lacking(relation.key, there)]
+        there = {str(p.source) for p in parts}
+        wrong += [
+            f"the key column {n!r} is left out: name the target's key" for n in lacking(relation.key, there)
+        ]
         key = set(wanted.constants) | {p.column.name for p in parts if p.source in relation.key}
     made = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
     for p in made:
         nullable = p.source not in relation.key if p.source else bool(p.expression and p.expression.nullable)
         if p.column.key and nullable:
             wrong.append(
-                f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression that "
-                "never is, such as coalesce(...)"
+                f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression "
+                "that never is, such as coalesce(...)"
             )
     return made
 
@@ -246,7 +271,7 @@ def _unseen(relation: Relation, parts: Sequence[Part], where: Expression | None)
             wrong.append(f"key: {name!r} needs {', '.join(unseen)}, which old images do not have; {cure}")
         elif p.expression and len(p.needs) > 1 and (absent := sorted(sparse & set(p.needs))):
             wrong.append(
-                f"columns.{name}: an update may leave {', '.join(absent)} out, and then nobody can tell it; {cure}"
+                f"columns.{name}: an update may leave {', '.join(absent)} out; nobody could tell it; {cure}"
             )
     return wrong
 
@@ -266,7 +291,9 @@ def clashes(many: Sequence[Prepared]) -> list[str]:
     for one in many:
         mine, name = one.partition, one.map.source
         if not mine:
-            wrong.append(f"{name} feeds {one.map.target} with others: its key needs a constant that tells its rows")
+            wrong.append(
+                f"{name} feeds {one.map.target} with others: its key needs a constant that tells its rows"
+            )
         if (other := seen.setdefault(tuple(sorted(mine.items())), name)) != name and mine:
             wrong.append(f"{name} and {other} feed {one.map.target} under the same constants: {mine}")
         if sorted(mine) != sorted(first.partition):

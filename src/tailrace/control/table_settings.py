@@ -63,6 +63,27 @@ Conflict = Annotated[str, AfterValidator(_conflict)]
 Policies = dict[Conflict, Annotated[OnConflict, BeforeValidator(on_conflict)]]
 
 
+DDL_KINDS = (
+    "add", "drop", "rename", "widen", "retype", "rekey", "drop_table", "rename_table", "recreate_table",
+)  # fmt: skip
+DdlPolicy = Literal["apply", "ignore", "suspend", "stop"]
+
+
+def _ddl(name: str) -> str:
+    if name not in DDL_KINDS:
+        raise ValueError(f"no kind of DDL {name!r}: there are {', '.join(DDL_KINDS)}")
+    return name
+
+
+Ddl = dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy]
+
+
+def _target(value: str) -> str:
+    if "." not in value or any(sign in value for sign in "*?["):
+        raise ValueError(f"{value!r} names no table: write schema.table")
+    return value
+
+
 class RuleSettings(Settings):
     """How changes are applied (docs/apply.md)."""
 
@@ -78,6 +99,10 @@ class RuleSettings(Settings):
     too."""
     transactional: bool | None = None
     """One commit of the target for each transaction of the source, in order, instead of one a batch."""
+    ddl: Ddl = Field(default={})
+    """What a DDL at the source does (docs/ddl.md), by kind: `add`, `drop`, `rename`, `widen`, `retype` of a
+    column, `rekey` (another key), `drop_table`, `rename_table`, `recreate_table` -> `apply`, `ignore`,
+    `suspend`, `stop`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -88,6 +113,20 @@ class RuleSettings(Settings):
 
 class TableSettings(RuleSettings):
     """Settings of the tables that a pattern fits."""
+
+    where: Text | None = None
+    """Row criteria: Spark SQL over the source's columns; only rows for which it is true are in the target."""
+    target: Annotated[Text, AfterValidator(_target)] | None = None
+    """The target's name, `schema.table`. Several tables may feed one: their key needs a constant then."""
+    columns: dict[Text, Text] = Field(default={})
+    """Column of the target -> column of the source, or Spark SQL over its columns. Columns of the source that
+    are not named here stay as they are."""
+    drop: list[Text] = Field(default=[])
+    """Columns of the source that the target does not get."""
+    constants: dict[Text, Text] = Field(default={})
+    """Column of the target -> its value in every row: a text, or `@SCHEMA`, `@TABLE`, `@TASK`."""
+    key: list[Text] = Field(default=[])
+    """The target's key; the constants and the source's key when nothing is said."""
 
     @property
     def rule_mode(self) -> str:

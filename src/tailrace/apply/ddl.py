@@ -1,0 +1,159 @@
+"""What a source's DDL means to a target: the kinds of change between two layouts, and policies for them.
+
+PostgreSQL's stream carries no DDL; a layout comes with the first row after it. Columns are known by
+`attnum`, so a rename is a rename, and a column dropped and made again is a new one.
+
+| kind | what it is | `apply` | `ignore` |
+|---|---|---|---|
+| `add` | a new column | the target gets it | the target never gets it |
+| `drop` | a column is gone | the target loses it | it stays; updates leave it, inserts are NULL |
+| `rename` | a column has another name | renamed in the target | the target keeps the old name |
+| `widen` | a type that holds all the old one did | the target's column is widened | it keeps its type |
+| `retype` | another type | the target's column is turned into it, if faithful | it keeps its type |
+| `rekey` | another row key | the target gets it | the target keeps its key |
+
+`suspend` ends the table's batch before the first change of the new layout and suspends the table; whoever
+resumes it accepts the DDL, which is applied then. `stop` ends the task there with an error, until the policy
+is another. What was decided for a DDL is kept and holds, whatever the policy becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..change import Column, Relation
+from ..errors import ApplyError
+from ..laketypes import arrow_type
+from ..store.tables import widens
+from .mapping import Part, Prepared, TableMap
+
+APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
+DEFAULTS: Mapping[str, str] = {
+    "add": APPLY,
+    "drop": APPLY,
+    "rename": APPLY,
+    "widen": APPLY,
+    "retype": APPLY,
+    "rekey": APPLY,
+    "drop_table": SUSPEND,
+    "rename_table": IGNORE,
+    "recreate_table": APPLY,
+}
+"""Kind -> policy, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Ddl:
+    """One change of a layout: its kind, the column (0: the table's key), and how it was and is."""
+
+    kind: str
+    attnum: int
+    before: Column | None = None
+    after: Column | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "rekey":
+            return "the key is another one"
+        if self.before is None or self.after is None:
+            one = self.after or self.before
+            assert one is not None  # noqa: S101 - one of them is there
+            return f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
+        if self.kind == "rename":
+            return f"column {self.before.name!r} was renamed to {self.after.name!r}"
+        return (
+            f"column {self.after.name!r} changed from {self.before.source_type} to {self.after.source_type}"
+        )
+
+
+def between(before: Relation, after: Relation) -> list[Ddl]:
+    """The changes from one layout of a table to the next, in the order of the columns.
+
+    >>> a = Column("a", 1, "integer", "int4", "int", key=True)
+    >>> b = replace(a, name="b", source_type="bigint", kind="int8", type="bigint")
+    >>> [str(d) for d in between(Relation(1, "s", "t", "d", (a,)), Relation(1, "s", "t", "d", (b,)))]
+    ["column 'a' was renamed to 'b'", "column 'b' changed from integer to bigint"]
+    """
+    old = {c.attnum: c for c in before.columns}
+    new = {c.attnum: c for c in after.columns}
+    found = [Ddl("drop", n, c) for n, c in old.items() if n not in new]
+    for n, c in new.items():
+        if n not in old:
+            found.append(Ddl("add", n, None, c))
+            continue
+        if old[n].name != c.name:
+            found.append(Ddl("rename", n, old[n], c))
+        if (old[n].type, old[n].kind, old[n].source_type) != (c.type, c.kind, c.source_type):
+            found.append(Ddl(_retyped(old[n], c), n, old[n], c))
+    if [n for n, c in old.items() if c.key and n in new] != [
+        n for n, c in new.items() if c.key and n in old
+    ] or [n for n, c in new.items() if c.key and n not in old]:
+        found.append(Ddl("rekey", 0))
+    return found
+
+
+def _retyped(old: Column, new: Column) -> str:
+    if old.type == new.type:
+        return "widen" if old.kind == new.kind else "retype"
+    return "widen" if widens(arrow_type(old.type), arrow_type(new.type)) else "retype"
+
+
+def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> Relation:
+    """The layout of the target once the source has the layout `after`, as was decided for each change.
+
+    Args:
+        target: its layout before.
+        after: the source's new one.
+        decided: the changes between the source's layouts, each with its policy.
+
+    Raises:
+        ApplyError: two columns would have one name: one that was kept, and a new one.
+    """
+    ignored = {(d.kind, d.attnum) for d, policy in decided if policy == IGNORE}
+    changed = {(d.kind, d.attnum) for d, _ in decided} - ignored
+    have = {c.attnum: c for c in target.columns}
+    made = []
+    for c in after.columns:
+        mine = have.get(c.attnum)
+        if mine is None:
+            if ("add", c.attnum) in changed:
+                made.append(c if ("rekey", 0) not in ignored else replace(c, key=False))
+            continue
+        if ("rename", c.attnum) in changed:
+            mine = replace(mine, name=c.name)
+        if {("widen", c.attnum), ("retype", c.attnum)} & changed:
+            mine = replace(mine, type=c.type, kind=c.kind, source_type=c.source_type)
+        made.append(replace(mine, key=c.key if ("rekey", 0) in changed else mine.key))
+    made += [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]
+    names = [c.name for c in made]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise ApplyError(
+            f"the target would have two columns {twice[0]!r}: one kept when a DDL was ignored, and a new one",
+            where=after.table,
+            hint="take a new baseline of the table: it begins with the source's layout",
+        )
+    return replace(target, relid=after.relid, identity=after.identity, columns=tuple(made))
+
+
+def _kept(number: int, target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
+    """Whether a column that the source lost earlier is still to stay."""
+    gone = number not in {c.attnum for c in after.columns}
+    return gone and ("drop", number) not in {(d.kind, d.attnum) for d, _ in decided}
+
+
+def projection(source: Relation, target: Relation) -> Prepared | None:
+    """What brings changes of the source's layout into the target's, by `attnum`; None: they are the same."""
+    if [(c.attnum, c.name, c.type, c.key) for c in source.columns] == [
+        (c.attnum, c.name, c.type, c.key) for c in target.columns
+    ]:
+        return None
+    names = {c.attnum: c.name for c in source.columns}
+    parts = [
+        Part(c, source=names[c.attnum]) if c.attnum in names else Part(c, absent=True) for c in target.columns
+    ]
+    return Prepared(TableMap(source.table, target.table), source, target, tuple(parts))
+
+
+def decide(found: Sequence[Ddl], policies: Mapping[str, str]) -> list[tuple[Ddl, str]]:
+    """The policy of each change."""
+    return [(d, policies.get(d.kind, DEFAULTS[d.kind])) for d in found]

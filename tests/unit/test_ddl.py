@@ -1,0 +1,97 @@
+"""DDL: layouts in, kinds of change and the target's layout out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace.apply.ddl import Ddl, between, decide, followed, projection
+from tailrace.change import Column, Relation
+from tailrace.errors import ApplyError
+
+pytestmark = pytest.mark.unit
+
+ID = Column("id", 1, "integer", "int4", "int", key=True)
+V = Column("v", 2, "text", "text", "string")
+N = Column("n", 3, "integer", "int4", "int")
+BIG = replace(N, source_type="bigint", kind="int8", type="bigint")
+TEXT = replace(N, source_type="text", kind="text", type="string")
+BEFORE = Relation(7, "s", "t", "d", (ID, V, N))
+
+
+def after(*columns: Column) -> Relation:
+    return BEFORE.with_columns(columns)
+
+
+def shape(relation: Relation) -> list[tuple[str, str]]:
+    return [(c.name, c.type) for c in relation.columns]
+
+
+def follow(new: Relation, target: Relation = BEFORE, old: Relation = BEFORE, **policies: str) -> Relation:
+    return followed(target, new, decide(between(old, new), policies))
+
+
+@pytest.mark.parametrize(
+    ("new", "kinds"),
+    [
+        (after(ID, V, N, Column("x", 4, "text", "text", "string")), ["add"]),
+        (after(ID, N), ["drop"]),
+        (after(ID, replace(V, name="w"), N), ["rename"]),
+        (after(ID, V, BIG), ["widen"]),
+        (after(ID, V, TEXT), ["retype"]),
+        (after(ID, V, replace(BIG, name="m")), ["rename", "widen"]),
+        (after(ID, replace(V, key=True), N), ["rekey"]),
+        (after(ID, replace(V, source_type="varchar(9)"), N), ["widen"]),
+        (after(ID, replace(V, attnum=9), N), ["drop", "add"]),
+        (BEFORE, []),
+    ],
+)
+def test_kinds_of_change(new: Relation, kinds: list[str]) -> None:
+    assert [d.kind for d in between(BEFORE, new)] == kinds
+
+
+def test_what_is_applied_and_what_is_ignored() -> None:
+    new = after(ID, replace(BIG, name="m"), Column("x", 4, "text", "text", "string"))
+    assert shape(follow(new)) == [("id", "int"), ("m", "bigint"), ("x", "string")]
+    ignored = follow(new, add="ignore", drop="ignore", rename="ignore", widen="ignore")
+    assert shape(ignored) == [("id", "int"), ("n", "int"), ("v", "string")]
+    assert shape(follow(new, rename="ignore")) == [("id", "int"), ("n", "bigint"), ("x", "string")]
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    renamed = after(ID, replace(V, name="w"), N, Column("x", 4, "text", "text", "string"))
+    kept = follow(renamed, rename="ignore", add="ignore")
+    later = renamed.with_columns([*renamed.columns, Column("y", 5, "text", "text", "string")])
+    assert shape(follow(later, kept, renamed)) == [
+        ("id", "int"),
+        ("v", "string"),
+        ("n", "int"),
+        ("y", "string"),
+    ]
+    without = follow(after(ID, V), drop="ignore")
+    assert shape(follow(after(ID, V), without, after(ID, V))) == [
+        ("id", "int"),
+        ("v", "string"),
+        ("n", "int"),
+    ]
+
+
+def test_a_kept_column_and_a_new_one_of_its_name_are_refused() -> None:
+    with pytest.raises(ApplyError, match="two columns 'n'"):
+        follow(after(ID, V, replace(N, attnum=9)), drop="ignore")
+
+
+def test_projections_are_by_number() -> None:
+    assert projection(BEFORE, BEFORE) is None
+    target = follow(after(ID, replace(V, name="w")), rename="ignore", drop="ignore")
+    made = projection(after(ID, replace(V, name="w")), target)
+    assert made is not None
+    assert [(p.column.name, p.source, p.absent) for p in made.parts] == [
+        ("id", "id", False), ("v", "w", False), ("n", None, True),
+    ]  # fmt: skip
+
+
+def test_a_change_says_what_it_is() -> None:
+    assert str(Ddl("add", 3, None, N)) == "column 'n' was added"
+    assert str(Ddl("retype", 3, N, TEXT)) == "column 'n' changed from integer to text"
