@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from . import convert
@@ -17,6 +16,7 @@ from .apply.rules import SOFT_COLUMN, Rules
 from .apply.targets.delta import DeltaTarget
 from .change import ChangeTable
 from .errors import ConfigError
+from .operate.runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,16 +84,18 @@ def run(
     try:
         held = Suspensions(target, app_id)
         tables = []
-        applier = None if ruling is None else _applier(spark, place, target, app_id, ruling)
-        for table, ct in sorted(good.items()):
-            if resume and not dry_run:
+        if resume and not dry_run:
+            for table in good:
                 held.resume(table)
-            if applier is not None:
-                tables.append(_ruled(applier, place, ct, dry_run=dry_run))
-            elif (why := held.reason(table)) is not None:
-                tables.append({"table": table, "suspended": why})
-            else:
-                tables.append(_one(place, table, ct, dry_run=dry_run))
+        with _running(ruling, app_id, changes, target, good, dry_run=dry_run) as log:
+            applier = None if ruling is None else _applier(spark, place, target, app_id, ruling, log)
+            for table, ct in sorted(good.items()):
+                if applier is not None:
+                    tables.append(_ruled(applier, place, ct, dry_run=dry_run))
+                elif (why := held.reason(table)) is not None:
+                    tables.append({"table": table, "suspended": why})
+                else:
+                    tables.append(_one(place, table, ct, dry_run=dry_run))
     except Exception as error:
         raise convert.reason(error, changes) from error
     report = convert.Report()
@@ -106,13 +108,34 @@ def run(
     return {"tables": tables, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
 
 
-def _applier(spark: SparkSession, place: DeltaTarget, root: str, app_id: str, ruling: Ruling) -> RuledApply:
-    log = None
-    if ruling.keylog is not None:
-        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-        run_id = f"{now}-{uuid.uuid4().hex[:8]}"  # two calls may fall into one second
-        log = KeyLog(ruling.keylog, app_id=app_id, run_id=run_id, mode=ruling.keylog_mode)
+def _applier(
+    spark: SparkSession, place: DeltaTarget, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
+) -> RuledApply:
     return RuledApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
+
+
+@contextmanager
+def _running(
+    ruling: Ruling | None, app_id: str, source: str, target: str, tables: Iterable[str], *, dry_run: bool
+) -> Iterator[KeyLog | None]:
+    """The key log, with a run of each table until the block ends; None when there is none to be written."""
+    if ruling is None or ruling.keylog is None:
+        yield None
+        return
+    log = KeyLog(ruling.keylog, app_id=app_id, run_id="", mode=ruling.keylog_mode)
+    if dry_run or ruling.keylog_mode == "off":
+        yield log
+        return
+    runs = Runs(ruling.keylog, Group(app_id, app_id, source, target))
+    rules, mode = ruling.rules.mode, ruling.keylog_mode
+    held = Suspensions(target, app_id)
+    log.runs |= runs.run_ids(Subscription(t, rules, mode, reason=held.reason(t)) for t in sorted(tables))
+    try:
+        yield log
+    except BaseException as error:
+        runs.end(str(error) or type(error).__name__)
+        raise
+    runs.end()
 
 
 def _ruled(

@@ -74,22 +74,34 @@ class KeyLog:
 
     Args:
         path: the Delta table; made when it is missing. Columns: `formats.sqdr.tables.KEYLOG_TABLE`.
-        app_id: under which name its progress stands; also `group_id`.
-        run_id: `run_id` of the rows.
+        app_id: under which name its progress stands.
+        run_id: `run_id` of the rows of subscriptions that are not in `runs`.
         mode: a name in `LOG_MODES`.
+        group_id: `group_id` of the rows, under which flagged rows are counted; `app_id` when not given.
+
+    Attributes:
+        runs: subscription -> `run_id` of its rows from now on.
     """
 
-    def __init__(self, path: str, *, app_id: str, run_id: str, mode: str = "all") -> None:
+    def __init__(
+        self, path: str, *, app_id: str, run_id: str, mode: str = "all", group_id: str | None = None
+    ) -> None:
         if mode not in LOG_MODES:
             raise ConfigError(f"no key log mode {mode!r}", hint=f"use one of {', '.join(LOG_MODES)}")
         self.path, self.app_id, self.run_id, self.mode = path.rstrip("/"), app_id, run_id, mode
+        self.group_id = app_id if group_id is None else group_id
+        self.runs: dict[str, str] = {}
+
+    def run_of(self, subscription: str) -> str:
+        """`run_id` of a subscription's rows."""
+        return self.runs.get(subscription, self.run_id)
 
     def standing(self, subscription: str) -> Standing:
         """Where a subscription stands."""
         if not lake.exists(self.path):
             return Standing(None, 0, 0)
         table, name = DeltaTable(self.path), self._name(subscription)
-        found = [table.transaction_version(n) for n in (name, f"{name}/flagged", _SORT)]
+        found = [table.transaction_version(n) for n in (name, self._flagged(subscription), _SORT)]
         return Standing(found[0], int(found[1] or 0), int(found[2] or 0))
 
     def begin(self, subscription: str, reached: int) -> None:
@@ -115,7 +127,7 @@ class KeyLog:
         name = self._name(one.subscription)
         progress = {
             name: one.upto,
-            f"{name}/flagged": at.flagged + one.flagged,
+            self._flagged(one.subscription): at.flagged + one.flagged,
             _SORT: at.sort + one.upto - one.after,
         }
         if at.reached is None or at.reached < one.upto:
@@ -123,6 +135,9 @@ class KeyLog:
 
     def _name(self, subscription: str) -> str:
         return f"{self.app_id}/keylog/{subscription}"
+
+    def _flagged(self, subscription: str) -> str:
+        return f"{self.group_id}/keylog/{subscription}/flagged"
 
 
 def rendered(changes: ChangeTable, known: DataFrame, log: KeyLog, one: Stretch, at: Standing) -> DataFrame:
@@ -134,8 +149,8 @@ def rendered(changes: ChangeTable, known: DataFrame, log: KeyLog, one: Stretch, 
     now = F.lit(datetime.now(timezone.utc))
     before, after = _keys(changes, OLD in known.columns)
     told = {
-        "run_id": F.lit(log.run_id),
-        "group_id": F.lit(log.app_id),
+        "run_id": F.lit(log.run_of(one.subscription)),
+        "group_id": F.lit(log.group_id),
         "subscription_id": F.lit(one.subscription),
         "action_taken": col(ACTION),
         "result_row_count": col(ROWS),

@@ -1,0 +1,137 @@
+"""The rows of a key log, read without a JVM: filters go down to the files, memory stays at a few batches."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from .. import lake
+from ..errors import ConfigError
+from ..formats.sqdr.tables import IGNORED, NAMES
+
+BATCH = 16 * 1024
+_TRIED = ("I", "U", "M", "D")
+
+
+def opened(keylog: str) -> DeltaTable:
+    """The key log's newest version.
+
+    Raises:
+        ConfigError: there is none, or it is another table.
+    """
+    if not lake.exists(keylog):
+        raise ConfigError(
+            "there is no key log",
+            where=keylog,
+            hint="`tailrace apply --keylog PATH` writes one, and a task file with `keylog: {mode: all}`",
+        )
+    table = DeltaTable(keylog)
+    if missing := [n for n in NAMES if n not in {f.name for f in table.schema().fields}]:
+        raise ConfigError(
+            f"this is no key log: there is no column {missing[0]!r}",
+            where=keylog,
+            hint="`tailrace inspect` says what it is; `tailrace convert --to sqdr --files delta` makes one",
+        )
+    return table
+
+
+def flagged() -> ds.Expression:
+    """The rows that did not end as they should: another row count than one, or an error.
+
+    What was passed over by a rule (`0x00`) is as it should be, and a truncate tells no number.
+    """
+    odd = pc.field("action_taken").isin(_TRIED) & (pc.field("result_row_count") != 1)
+    return pc.field("result_error").is_valid() | odd
+
+
+def batches(
+    table: DeltaTable, columns: Sequence[str], where: ds.Expression | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that a filter lets through, in no order, a few thousand at a time."""
+    yield from table.to_pyarrow_dataset().to_batches(
+        columns=list(columns), filter=where, batch_size=BATCH, batch_readahead=2, fragment_readahead=1
+    )
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    low: int
+    high: int
+
+
+def newest(
+    keylog: str, limit: int, where: ds.Expression | None = None, *, after: int | None = None
+) -> list[dict[str, Any]]:
+    """The newest rows that a filter lets through, at most `limit` of them, oldest first.
+
+    Files are read from the newest on, and no more of them than it takes. `after`: only rows whose
+    `keylog_sort` is greater.
+    """
+    table = opened(keylog)
+    files = sorted(_files(table), key=lambda f: f.high, reverse=True)
+    if after is not None:
+        files = [f for f in files if f.high > after]
+        later = pc.field("keylog_sort") > after
+        where = later if where is None else where & later
+    held: list[tuple[int, int, dict[str, Any]]] = []
+    seen = 0
+    for one in files:
+        if len(held) == limit and (not limit or one.high < held[0][0]):
+            break
+        for batch in _parquet(one.path).to_batches(
+            filter=_above(where, held, limit), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
+        ):
+            for row in _largest(batch, limit).to_pylist():
+                seen += 1
+                push = heapq.heappush if len(held) < limit else heapq.heappushpop
+                push(held, (row["keylog_sort"], seen, row))
+    return [shown(row) for _, _, row in sorted(held, key=lambda h: h[:2])]
+
+
+def _above(where: ds.Expression | None, held: list[Any], limit: int) -> ds.Expression | None:
+    """The filter, and that a row is newer than the oldest of those that are kept."""
+    if len(held) < limit or not held:
+        return where
+    newer = pc.field("keylog_sort") >= held[0][0]
+    return newer if where is None else where & newer
+
+
+def _largest(batch: pa.RecordBatch, limit: int) -> pa.RecordBatch:
+    if batch.num_rows <= limit:
+        return batch
+    order = pc.select_k_unstable(batch, k=limit, sort_keys=[("keylog_sort", "descending")])
+    return batch.take(order)
+
+
+def _parquet(path: str) -> ds.Dataset:
+    fs, place = lake.filesystem(path)
+    return ds.dataset(place, filesystem=fs, format="parquet")
+
+
+def _files(table: DeltaTable) -> list[_File]:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = set(actions.column_names)
+    nothing: list[int | None] = [None] * actions.num_rows
+    low, high = (
+        actions[f"{side}.keylog_sort"].to_pylist() if f"{side}.keylog_sort" in names else nothing
+        for side in ("min", "max")
+    )
+    root = str(table.table_uri).removeprefix("file://").rstrip("/")
+    least, most = -(1 << 63), (1 << 63) - 1  # a file without statistics may hold anything
+    return [
+        _File(f"{root}/{p}", least if lo is None else lo, most if hi is None else hi)
+        for p, lo, hi in zip(actions["path"].to_pylist(), low, high, strict=True)
+    ]
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for people and scripts: the byte 0 in words, which no terminal shows and JSON readers refuse."""
+    return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row

@@ -1,0 +1,201 @@
+"""Runs: what is at work on a key log, and what was. One run is one table's: a call of `tailrace apply`, a
+stretch of a task that goes on, a repair. Its `run_id` is in each of its rows and has one row in `statistic`.
+
+The row is written when the run begins, now and then while it goes on, and when it ends. Its figures are
+counted from the key log's own rows, so they are right whatever died in between: who begins a run finds those
+that died and counts them to their end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from .. import lake
+from ..errors import ConfigError
+from ..formats.sqdr.control import GROUPS, IR_SUBSCRIPTION, STATISTIC, SUBSCRIPTIONS
+from . import control_tables
+from .counting import Counted, count
+from .retention import prune
+
+APPLY, REPAIR = "apply", "repair"
+RUNNING, ENDED, FAILED, INTERRUPTED = "running", "ended", "failed", "interrupted"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who writes to a key log: `id` is `group_id` there, the addresses have no password in them."""
+
+    id: str
+    name: str
+    source: str = ""
+    destination: str = ""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One table of a group: `id` is `subscription_id`.
+
+    Attributes:
+        rules, mode: its apply rules, and which of its rows are logged.
+        destination: the table at the target.
+        baseline: when its baseline was done, its rows, its seconds; None: it has none.
+        reason: why it takes no changes; None: it does.
+    """
+
+    id: str
+    rules: str = "upsert"
+    mode: str = "all"
+    destination: str = ""
+    baseline: tuple[datetime, int, float] | None = None
+    reason: str | None = None
+
+
+class Runs:
+    """The runs of one group, from one process. Any thread may call.
+
+    Args:
+        keylog: the key log's path.
+        group: who runs.
+        kind: `apply` or `repair`.
+        keep: rows of so many past runs of a table stay when one begins; 0: of all.
+        every: a run that is older than so many seconds ends, and the next one begins, when somebody asks for
+            it; None: it goes on until `end`.
+    """
+
+    def __init__(
+        self, keylog: str, group: Group, *, kind: str = APPLY, keep: int = 0, every: float | None = None
+    ) -> None:
+        self._keylog, self._group, self._kind = keylog.rstrip("/"), group, kind
+        self._keep, self._every = keep, every
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[str, float]] = {}  # subscription -> run, when it began
+        self._counted: dict[str, Counted] = {}
+
+    def run_ids(self, tables: Iterable[Subscription]) -> dict[str, str]:
+        """The run of each subscription, by its id; begun when there is none.
+
+        Raises:
+            ConfigError: another group logs a table of that name here.
+        """
+        wanted = list(tables)
+        with self._lock:
+            now = time.monotonic()
+            if self._every is not None:
+                old = [s for s, (_, began) in self._open.items() if now - began > self._every]
+                self._close(old, ENDED, None)
+            if new := [t for t in wanted if t.id not in self._open]:
+                self._begin(new, now)
+            return {t.id: self._open[t.id][0] for t in wanted}
+
+    def note(self) -> None:
+        """Brings the figures of open runs up to date."""
+        with self._lock:
+            self._write({run: {} for run, _ in self._open.values()})
+
+    def end(self, error: str | None = None) -> None:
+        """Ends all open runs; `error`: what they failed with."""
+        with self._lock:
+            self._close(list(self._open), ENDED if error is None else FAILED, error)
+
+    def _begin(self, tables: Sequence[Subscription], now: float) -> None:
+        self._refuse_others({t.id for t in tables})
+        self._register(tables)
+        self._end_dead({t.id for t in tables})
+        at = datetime.now(timezone.utc)
+        name = f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}-{uuid.uuid4().hex[:6]}"  # in order of time
+        mark = "" if self._kind == APPLY else f"-{self._kind}"
+        started = []
+        for place, table in enumerate(tables, 1):
+            run = f"{name}-{place}{mark}"
+            self._open[table.id], self._counted[run] = (run, now), Counted()
+            done, rows, seconds = table.baseline or (None, None, None)
+            started.append(
+                {
+                    "run_id": run, "group_id": self._group.id, "subscription_id": table.id,
+                    "kind": self._kind, "state": RUNNING, "start_ts": at, "baseline_ts": done,
+                    "baseline_rows": rows, "baseline_seconds": seconds, **Counted().as_row(),
+                }
+            )  # fmt: skip
+        control_tables.put(self._keylog, STATISTIC, started)
+        if self._keep:
+            prune(self._keylog, self._keep)
+
+    def _refuse_others(self, ids: set[str]) -> None:
+        """The tables are joined by `subscription_id` alone, so one cannot be two groups'."""
+        for row in control_tables.rows(self._keylog, IR_SUBSCRIPTION):
+            if row["subscription_id"] in ids and row["group_id"] != self._group.id:
+                raise ConfigError(
+                    f"{row['group_id']} logs changes of {row['subscription_id']} here already",
+                    where=self._keylog,
+                    hint="give each a key log of its own (`--keylog`, or `keylog: {path: ...}`)",
+                )
+
+    def _register(self, tables: Sequence[Subscription]) -> None:
+        now, group = datetime.now(timezone.utc), self._group
+        if group.id not in {r["id"] for r in control_tables.rows(self._keylog, GROUPS)}:
+            control_tables.put(self._keylog, GROUPS, [{"id": group.id, "name": group.name, "since": now}])
+        where = {
+            t.id: {
+                "id": t.id, "source_dsn": group.source, "source_table": t.id,
+                "destination_dsn": group.destination, "destination_table": t.destination or t.id,
+            }
+            for t in tables
+        }  # fmt: skip
+        control_tables.put(self._keylog, SUBSCRIPTIONS, where.values())
+        known = {r["subscription_id"]: r for r in control_tables.rows(self._keylog, IR_SUBSCRIPTION)}
+        new = [
+            {
+                "subscription_id": t.id, "group_id": group.id, "apply_rules": t.rules, "keylog_mode": t.mode,
+                "state": "active" if t.reason is None else "suspended", "state_reason": t.reason,
+                "since": known[t.id]["since"] if t.id in known else now,
+            }
+            for t in tables
+        ]  # fmt: skip
+        if self._kind == APPLY:  # a repair is no other way to apply the table's changes
+            control_tables.put(self._keylog, IR_SUBSCRIPTION, new)
+
+    def _end_dead(self, ids: set[str]) -> None:
+        """Runs of these tables that say they run: one process at a time writes to a key log, so they died."""
+        dead = [
+            r["run_id"]
+            for r in control_tables.rows(self._keylog, STATISTIC)
+            if r["state"] == RUNNING and r["subscription_id"] in ids
+        ]
+        if dead:
+            self._write({run: {"state": INTERRUPTED} for run in dead})
+
+    def _close(self, tables: Sequence[str], state: str, error: str | None) -> None:
+        if not tables:
+            return
+        now = datetime.now(timezone.utc)
+        runs = [self._open[t][0] for t in tables]
+        self._write({run: {"state": state, "end_ts": now, "error": error} for run in runs})
+        for table in tables:
+            self._counted.pop(self._open.pop(table)[0], None)
+
+    def _write(self, said: Mapping[str, Mapping[str, Any]]) -> None:
+        """The rows of runs with their figures as of now, and what is said of each."""
+        found = count(self._keylog, said, self._counted) if lake.exists(self._keylog) else {}
+        self._counted |= {run: c for run, c in found.items() if run in self._counted}
+        self._tell_flagged(found)
+        rows = []
+        for run, words in said.items():
+            counted = found.get(run, Counted())
+            row = {"run_id": run, **counted.as_row(), **words}
+            if words.get("state") == INTERRUPTED:
+                row["end_ts"] = counted.until
+            rows.append(row)
+        if rows:
+            control_tables.put(self._keylog, STATISTIC, rows)
+
+    def _tell_flagged(self, found: Mapping[str, Counted]) -> None:
+        now = {t: c.flagged_count for t, (run, _) in self._open.items() if (c := found.get(run)) and c.last}
+        if now:
+            rows = [{"subscription_id": table, "flagged_count": many} for table, many in now.items()]
+            control_tables.put(self._keylog, IR_SUBSCRIPTION, rows)
