@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,12 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Tests run each piece of code a few times on a few rows: the second compiler would cost more than it gives (40 %
+# of a JVM's CPU time). Read by Spark's scripts, so it holds in the processes that tests start, too.
+QUICK = "-XX:TieredStopAtLevel=1"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
 
 
 @pytest.fixture(scope="session")
