@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__, cli_formats
+from . import __version__, cli_formats, cli_keylog
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -252,6 +252,7 @@ app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)
 app.command()(cli_formats.inspect)
+app.add_typer(cli_keylog.app, name="keylog")
 
 
 def _print_json(value: Any) -> None:

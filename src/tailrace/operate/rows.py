@@ -18,6 +18,8 @@ from ..formats.sqdr.tables import IGNORED, NAMES
 
 BATCH = 16 * 1024
 _TRIED = ("I", "U", "M", "D")
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+"""What a file without statistics may hold."""
 
 
 def opened(keylog: str) -> DeltaTable:
@@ -68,19 +70,18 @@ class _File:
 
 
 def newest(
-    keylog: str, limit: int, where: ds.Expression | None = None, *, after: int | None = None
+    keylog: str, limit: int, where: ds.Expression | None = None, *, upto: int | None = None
 ) -> list[dict[str, Any]]:
     """The newest rows that a filter lets through, at most `limit` of them, oldest first.
 
-    Files are read from the newest on, and no more of them than it takes. `after`: only rows whose
-    `keylog_sort` is greater.
+    Files are read from the newest on, and no more of them than it takes. `upto`: only rows whose
+    `keylog_sort` is not greater.
     """
-    table = opened(keylog)
-    files = sorted(_files(table), key=lambda f: f.high, reverse=True)
-    if after is not None:
-        files = [f for f in files if f.high > after]
-        later = pc.field("keylog_sort") > after
-        where = later if where is None else where & later
+    files = sorted(_files(opened(keylog)), key=lambda f: f.high, reverse=True)
+    if upto is not None:
+        files = [f for f in files if f.low <= upto]
+        before = pc.field("keylog_sort") <= upto
+        where = before if where is None else where & before
     held: list[tuple[int, int, dict[str, Any]]] = []
     seen = 0
     for one in files:
@@ -125,13 +126,30 @@ def _files(table: DeltaTable) -> list[_File]:
         for side in ("min", "max")
     )
     root = str(table.table_uri).removeprefix("file://").rstrip("/")
-    least, most = -(1 << 63), (1 << 63) - 1  # a file without statistics may hold anything
     return [
-        _File(f"{root}/{p}", least if lo is None else lo, most if hi is None else hi)
+        _File(f"{root}/{p}", _LEAST if lo is None else lo, _MOST if hi is None else hi)
         for p, lo, hi in zip(actions["path"].to_pylist(), low, high, strict=True)
     ]
+
+
+def reached(keylog: str) -> int:
+    """The greatest `keylog_sort` there is; -1: none. The files' statistics know it."""
+    known = [f.high for f in _files(opened(keylog)) if f.high != _MOST]
+    return max(known, default=-1)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row for people and scripts: the byte 0 in words, which no terminal shows and JSON readers refuse."""
     return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row
+
+
+def later(keylog: str, after: int, where: ds.Expression | None = None) -> Iterator[list[dict[str, Any]]]:
+    """All rows that a filter lets through and whose `keylog_sort` is greater than `after`, in order, file by
+    file: a commit's files have numbers of their own."""
+    wanted = pc.field("keylog_sort") > after
+    wanted = wanted if where is None else wanted & where
+    for one in sorted(_files(opened(keylog)), key=lambda f: f.low):
+        if one.high <= after:
+            continue
+        for batch in _parquet(one.path).to_batches(filter=wanted, batch_size=BATCH, fragment_readahead=1):
+            yield [shown(r) for r in batch.sort_by("keylog_sort").to_pylist()]

@@ -1,0 +1,281 @@
+"""The command `keylog`: an operator's questions to a key log, and how long its rows are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from .operate.ask import Filter
+
+app = typer.Typer(
+    help="Ask a key log what became of the changes; no JVM. KEYLOG is its Delta table, or a task file.",
+    no_args_is_help=True,
+)
+consumer = typer.Typer(help="Who reads the key log and how far: what they still need is not pruned.")
+app.add_typer(consumer, name="consumer")
+out = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+OneTable = Annotated[str | None, typer.Option("--table", "-t", help="Only this table; * and ? as in files.")]
+Since = Annotated[str | None, typer.Option(help="Only rows logged since: 10m, 2h, 7d, or a time (UTC).")]
+Key = Annotated[
+    list[str] | None,
+    typer.Option("--key", "-k", help="NAME=VALUE of a key column, as the key log has it; may be repeated."),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show the newest so many.")]
+Seconds = Annotated[float, typer.Option(hidden=True, help="How often --follow looks.")]
+
+
+@dataclass(frozen=True)
+class _Log:
+    path: str
+
+
+@app.callback()
+def keylog(
+    ctx: typer.Context,
+    keylog: Annotated[
+        str, typer.Argument(metavar="KEYLOG", help="The key log's Delta table, or a task file.")
+    ],
+) -> None:
+    """Ask a key log what became of the changes; no JVM. KEYLOG is its Delta table, or a task file."""
+    ctx.obj = _Log(path_of(keylog))
+
+
+def path_of(text: str) -> str:
+    """A key log's path: as it is, or as a task file says."""
+    if not Path(text).is_file():
+        return text
+    from .control.task import load
+
+    return load(text).keylog_path
+
+
+@app.command()
+def tables(ctx: typer.Context, as_json: Json = False) -> None:
+    """How each table stands: rules, state, runs, changes, flagged rows."""
+    from .operate import ask
+
+    _print(ask.overview(ctx.obj.path), as_json, "no control tables stand beside this key log")
+
+
+@app.command()
+def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json: Json = False) -> None:
+    """The newest runs: when, how they ended, what they did."""
+    from .operate import ask
+
+    _print(ask.runs(ctx.obj.path, limit, table), as_json, "no runs stand beside this key log")
+
+
+@app.command()
+def flagged(
+    ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 50,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Changes that did not hit the row they expected, or ended in an error."""
+    from .operate import ask
+
+    _rows(ctx.obj.path, ask.flagged(ask.where(table, since, key or ())), limit, as_json, "no flagged rows")
+
+
+@app.command()
+def story(
+    ctx: typer.Context,
+    key: Annotated[
+        list[str],
+        typer.Option("--key", "-k", help="NAME=VALUE, as the key log has it; may be repeated."),
+    ],
+    table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Everything that became of one key, in order."""
+    from .operate import ask
+
+    _rows(ctx.obj.path, ask.where(table, since, key), limit, as_json, "no change of that key")
+
+
+@app.command()
+def tail(
+    ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as rows come, until Ctrl-C.")] = False,
+    only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
+    every: Seconds = 1.0, as_json: Json = False,
+) -> None:  # fmt: skip
+    """The newest rows; with --follow, what comes after them (JSON: a line a row)."""
+    from .operate import ask, rows
+
+    which = ask.where(table, since, key or ())
+    which = ask.flagged(which) if only_flagged else which
+    if not follow:
+        _rows(ctx.obj.path, which, limit, as_json, "no rows")
+        return
+    seen = rows.reached(ctx.obj.path)
+    _lines(rows.newest(ctx.obj.path, limit, which, upto=seen), as_json)
+    try:
+        while True:
+            # What is looked for may be rare: how far the key log is, all its rows say.
+            upto = rows.reached(ctx.obj.path)
+            for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
+                _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
+            seen = upto
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+@app.command()
+def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
+    """Errors by table and kind: how many, the first and the last time."""
+    from .operate import ask
+
+    _print(ask.errors(ctx.obj.path, ask.where(table, since)), as_json, "no errors")
+
+
+@app.command()
+def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
+    """Milliseconds from the source's commit to the key log, by table.
+
+    Two clocks: the source's says when a change was made, this side's when it was logged. Where they differ,
+    so do these figures; `negative` counts changes that seem to be logged before they were made.
+    """
+    from .operate import ask
+
+    _print(ask.latency(ctx.obj.path, ask.where(table, since)), as_json, "no rows with a time")
+
+
+@app.command()
+def prune(
+    ctx: typer.Context,
+    keep_runs: Annotated[int, typer.Option(min=0, help="Past runs of each table whose rows stay.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; delete nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Drop the rows of old runs; a run's rows vanish together.
+
+    What is at work stays, and the newest run of each table, and what a registered consumer needs.
+    """
+    from .operate import retention, rows
+
+    rows.opened(ctx.obj.path)
+    done = retention.prune(ctx.obj.path, keep_runs, dry_run=dry_run)
+    if as_json:
+        _json(done.as_dict())
+        return
+    would = "would go" if dry_run else "are gone"
+    out.print(f"{done.rows:,} rows of {len(done.runs):,} runs {would}")
+    for run, name in done.held.items():
+        out.print(f"[yellow]kept[/] {run}: the consumer {escape(name)} has not acknowledged it")
+
+
+@consumer.command("list")
+def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
+    """Registered consumers and the `keylog_sort` each has acknowledged."""
+    from .operate import retention
+
+    _print(retention.consumer_rows(ctx.obj.path), as_json, "no consumers")
+
+
+Name = Annotated[str, typer.Argument(help="The consumer.")]
+
+
+@consumer.command("add")
+def add_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Register a consumer: from now on nothing that it has not acknowledged is pruned."""
+    from .operate import retention
+
+    retention.add_consumer(ctx.obj.path, name)
+    list_consumers(ctx, as_json)
+
+
+@consumer.command("ack")
+def acknowledge(
+    ctx: typer.Context,
+    name: Name,
+    sort: Annotated[int, typer.Argument(help="The greatest `keylog_sort` that it needs no longer.")],
+    as_json: Json = False,
+) -> None:
+    """Note how far a consumer has read."""
+    from .operate import retention
+
+    retention.acknowledge(ctx.obj.path, name, sort)
+    list_consumers(ctx, as_json)
+
+
+@consumer.command("remove")
+def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Forget a consumer."""
+    from .operate import retention
+
+    retention.remove_consumer(ctx.obj.path, name)
+    list_consumers(ctx, as_json)
+
+
+def _rows(path: str, which: Filter, limit: int, as_json: bool, nothing: str) -> None:
+    from .operate import rows
+
+    found = rows.newest(path, limit, which)
+    if as_json or not found:
+        _print(found, as_json, nothing)
+        return
+    shown = Table()
+    for name in _SHOWN:
+        shown.add_column(name, no_wrap=name in ("table", "key"), overflow="fold")
+    for row in found:
+        shown.add_row(*_shown(row))
+    out.print(shown)
+
+
+_SHOWN = ("logged", "table", "change", "did", "rows", "key", "error", "image")
+
+
+def _shown(row: dict[str, Any]) -> list[str]:
+    key = row["before_key"] or ""
+    if row["after_key"] and row["after_key"] != key:
+        key = f"{key} -> {row['after_key']}"
+    image = (row["after_image"] or "").partition("<row>")[2].removesuffix("</row>")
+    at = row["keylog_ts"].strftime("%Y-%m-%d %H:%M:%S") if row["keylog_ts"] else ""
+    count = "" if row["result_row_count"] is None else str(row["result_row_count"])
+    words = (at, row["subscription_id"], row["change_row_type"], row["action_taken"], count, key)
+    return [escape(w or "") for w in (*words, row["result_error"], image)]
+
+
+def _lines(found: list[dict[str, Any]], as_json: bool) -> None:
+    for row in found:
+        if as_json:
+            sys.stdout.write(json.dumps(row, default=str) + "\n")
+        else:
+            out.print("  ".join(w for w in _shown(row) if w), soft_wrap=True, highlight=False)
+    sys.stdout.flush()
+
+
+def _print(found: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
+    if as_json:
+        _json(found)
+    elif not found:
+        out.print(nothing)
+    else:
+        shown = Table(*found[0])
+        for row in found:
+            shown.add_row(*(_cell(v) for v in row.values()))
+        out.print(shown)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if hasattr(value, "strftime"):
+        return str(value.strftime("%Y-%m-%d %H:%M:%S"))
+    return "" if value is None else escape(str(value))
+
+
+def _json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -1,0 +1,186 @@
+"""What an operator asks a key log: which rows are flagged, what became of one key, how late changes are,
+which errors there are. No JVM; filters go down to the files; memory does not grow with the key log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from functools import reduce
+from operator import and_
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..control.quantities import seconds
+from ..errors import ConfigError
+from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
+from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
+from . import control_tables, rows
+from .counting import COUNTS, latency_us
+from .latencies import Latencies
+
+Row = dict[str, Any]
+Filter: TypeAlias = "ds.Expression | None"
+_TIMES = ("subscription_id", "keylog_ts", "change_row_timestamp", "change_row_nanosecond")
+
+
+def where(table: str | None = None, since: str | None = None, key: Sequence[str] = ()) -> Filter:
+    """The filter of a question's options, all of which must hold; None: every row.
+
+    Args:
+        table: a subscription, `*` and `?` as in file names.
+        since: a time (ISO 8601, UTC when it says nothing else), or a duration before now.
+        key: `NAME=VALUE` of the row key's columns, values as the key log writes them.
+
+    Raises:
+        ConfigError: a time or a key that is none.
+    """
+    parts = []
+    if table:
+        mine = pc.field("subscription_id")
+        wild = set(table) & set("*?[")
+        parts.append(pc.match_substring_regex(mine, "^" + _pattern(table) + "$") if wild else mine == table)
+    if since:
+        parts.append(pc.field("keylog_ts") >= pa.scalar(moment(since), pa.timestamp("us", "UTC")))
+    parts += [_has(one) for one in key]
+    return reduce(and_, parts) if parts else None
+
+
+def _pattern(table: str) -> str:
+    """A file name's pattern as RE2 knows it."""
+    return re.sub(r"^\(\?s:(.*)\)\\[zZ]$", r"\1", translate(table))
+
+
+def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
+    """A time, or a duration before now.
+
+    >>> noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
+    >>> print(moment("90m", noon), moment("2026-03-01T09:00", noon))
+    2026-03-01 10:30:00+00:00 2026-03-01 09:00:00+00:00
+    """
+    try:
+        return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=seconds(text))
+    except ValueError:
+        pass
+    try:
+        at = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is no time", hint="write 10m, 2h, 7d, or 2026-03-01T09:00:00+00:00"
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
+
+
+def _has(pair: str) -> ds.Expression:
+    """Whether a row is about a key's value: in `before_key`, `after_key` or the image."""
+    name, sign, value = pair.partition("=")
+    if not sign or not name.strip():
+        raise ConfigError(f"the key {pair!r} has no value", hint="write NAME=VALUE, e.g. --key id=7")
+    item = re.escape(item_text(name.strip(), value))
+    found = (
+        pc.match_substring_regex(pc.field(c), f"(^|[ >]){item}($|[ <])")
+        for c in ("before_key", "after_key", "after_image")
+    )
+    return reduce(lambda a, b: a | b, (pc.coalesce(f, pa.scalar(False)) for f in found))
+
+
+def item_text(name: str, value: str) -> str:
+    """A column and its value as a key log writes them.
+
+    >>> item_text("id", "7"), item_text("word", 'a"b' + chr(10))
+    ('id="7"', 'word="a&quot;b&#x000A"')
+    """
+    for escape, character in NAMED.items():  # the ampersand comes first
+        value = value.replace(character, escape)
+    value = re.sub("[\x00-\x1f]", lambda c: f"{HEX}{ord(c[0]):0{UNICODE_DIGITS}X}", value)
+    return f'{escape_name(name)}="{value}"'
+
+
+def overview(keylog: str) -> list[Row]:
+    """How each subscription stands: its rules and state, runs, and their changes and flagged rows in all."""
+    rows.opened(keylog)
+    found = []
+    runs = control_tables.rows(keylog, STATISTIC)
+    for one in sorted(control_tables.rows(keylog, IR_SUBSCRIPTION), key=lambda r: r["subscription_id"]):
+        mine = [r for r in runs if r["subscription_id"] == one["subscription_id"]]
+        found.append(
+            {
+                "table": one["subscription_id"], "group": one["group_id"], "rules": one["apply_rules"],
+                "state": one["state"], "reason": one["state_reason"], "runs": len(mine),
+                "changes": sum(r["change_count"] or 0 for r in mine),
+                "flagged": sum(r["flagged_count"] or 0 for r in mine),
+                "flagged_count": one["flagged_count"] or 0,
+                "last_run": max((r["start_ts"] for r in mine), default=None),
+            }
+        )  # fmt: skip
+    return found
+
+
+def runs(keylog: str, limit: int, table: str | None = None) -> list[Row]:
+    """The newest runs, oldest first: rows of `statistic`."""
+    rows.opened(keylog)
+    have = control_tables.rows(keylog, STATISTIC)
+    mine = [r for r in have if table is None or re.match(translate(table), r["subscription_id"])]
+    found = sorted(mine, key=lambda r: (r["start_ts"], r["run_id"]))[-limit:] if limit else []
+    names = ("run_id", "subscription_id", "kind", "state", "start_ts", "end_ts", "error")
+    return [{n: r[n] for n in (*names, *(f"{c}_count" for c in COUNTS), "latency_avg_ms")} for r in found]
+
+
+def errors(keylog: str, which: Filter = None) -> list[Row]:
+    """Errors by table and kind: how many, the first and the last time, the `keylog_sort` of the last.
+
+    The kind is what stands before the first colon.
+    """
+    wanted = pc.field("result_error").is_valid()
+    wanted = wanted if which is None else wanted & which
+    columns = ("subscription_id", "result_error", "keylog_ts", "keylog_sort")
+    found: dict[tuple[str, str], Row] = {}
+    for batch in rows.batches(rows.opened(keylog), columns, wanted):
+        kinds = pc.list_element(pc.split_pattern(batch["result_error"], ":", max_splits=1), 0)
+        table = pa.Table.from_batches([batch]).append_column("kind", kinds)
+        grouped = table.group_by(["subscription_id", "kind"]).aggregate(
+            [("keylog_ts", "min"), ("keylog_ts", "max"), ("keylog_sort", "max"), ("kind", "count")]
+        )
+        for row in grouped.to_pylist():
+            at = (row["subscription_id"], row["kind"])
+            have = found.setdefault(
+                at,
+                {"table": at[0], "error": at[1], "changes": 0, "first": None, "last": None, "last_sort": -1},
+            )
+            have["changes"] += row["kind_count"]
+            have["first"] = min(filter(None, (have["first"], row["keylog_ts_min"])), default=None)
+            have["last"] = max(filter(None, (have["last"], row["keylog_ts_max"])), default=None)
+            have["last_sort"] = max(have["last_sort"], row["keylog_sort_max"])
+    return [found[at] for at in sorted(found)]
+
+
+def latency(keylog: str, which: Filter = None) -> list[Row]:
+    """How long changes take from the source's commit to their row in the key log, by table, in milliseconds:
+    `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: how many the two clocks make
+    earlier than they were."""
+    found: dict[str, Latencies] = {}
+    for batch in rows.batches(rows.opened(keylog), _TIMES, which):
+        took = latency_us(batch)
+        for table in pc.unique(batch["subscription_id"]).to_pylist():
+            mine = took.filter(pc.equal(batch["subscription_id"], table)).drop_null()
+            if len(mine):
+                found.setdefault(table, Latencies()).add(mine.to_numpy().astype(np.float64))
+    return [
+        {
+            "table": table, "changes": one.many, "p50": one.at(0.5), "p90": one.at(0.9), "p99": one.at(0.99),
+            "mean": one.total / one.many / 1000, "max": one.most / 1000, "negative": one.negative,
+        }
+        for table, one in sorted(found.items())
+    ]  # fmt: skip
+
+
+def flagged(which: Filter) -> Filter:
+    """A filter, and that a row is flagged."""
+    odd: Filter = rows.flagged()
+    return odd if which is None else odd & which

@@ -1,0 +1,189 @@
+"""What an operator asks a key log, on literal rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.cli import app
+from tailrace.errors import ConfigError
+from tailrace.formats.sqdr.tables import IGNORED
+from tailrace.operate import ask, rows
+from tailrace.operate.latencies import STEP
+from tailrace.operate.runs import Group, Runs, Subscription
+
+from .keylog_rows import NOON, SCHEMA, missed, row, write
+
+pytestmark = pytest.mark.unit
+
+
+def sorts(found: list[dict[str, Any]]) -> list[int]:
+    return [r["keylog_sort"] for r in found]
+
+
+def test_flagged_is_what_did_not_end_as_it_should(tmp_path: Path) -> None:
+    log = write(
+        tmp_path,
+        [row(1), missed(2), row(3, oper="T"), row(4, oper="D", result_row_count=0)],
+        [row(5, action_taken=IGNORED, result_row_count=0), row(6, oper="U", result_row_count=2), row(7)],
+    )
+    assert sorts(rows.newest(log, 10, ask.flagged(None))) == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("limit", "upto", "expected"),
+    [(3, None, [8, 9, 10]), (100, None, list(range(1, 11))), (4, 7, [4, 5, 6, 7]), (0, None, []), (2, 0, [])],
+)
+def test_the_newest_rows_come_from_the_newest_files(
+    tmp_path: Path, limit: int, upto: int | None, expected: list[int]
+) -> None:
+    log = write(
+        tmp_path, [row(n) for n in (1, 2, 3)], [row(n) for n in (4, 6, 8, 10)], [row(n) for n in (5, 7, 9)]
+    )
+    assert sorts(rows.newest(log, limit, upto=upto)) == expected
+
+
+def test_one_keys_story(tmp_path: Path) -> None:
+    log = write(
+        tmp_path,
+        [row(1, key='id="7"'), row(2, key='id="77"'), row(3, oper="U", key='id="7"')],
+        [
+            row(4, oper="U", key='id="8"', before_key='id="7"', after_key='id="8"'),
+            row(5, oper="D", key='id="7"'),
+            row(6, key='grid="7"'),
+            row(7, key='lane="1" id="7"'),
+        ],
+    )
+    assert sorts(rows.newest(log, 10, ask.where(key=["id=7"]))) == [1, 3, 4, 5, 7]
+    assert sorts(rows.newest(log, 10, ask.where(key=["id=7", "lane=1"]))) == [7]
+
+
+def test_keys_are_found_as_they_are_written(tmp_path: Path) -> None:
+    log = write(
+        tmp_path, [row(1, key='word="a&quot;b&#x000Ac"'), row(2, key='word="(x"'), row(3, key='word="(x)"')]
+    )
+    assert sorts(rows.newest(log, 9, ask.where(key=['word=a"b\nc']))) == [1]
+    assert sorts(rows.newest(log, 9, ask.where(key=["word=(x"]))) == [2]
+
+
+def test_tables_and_times_narrow(tmp_path: Path) -> None:
+    log = write(tmp_path, [row(1), row(2, table="s.tt"), row(3, table="x.t"), row(9)])
+    assert sorts(rows.newest(log, 9, ask.where(table="s.t"))) == [1, 9]
+    assert sorts(rows.newest(log, 9, ask.where(table="s.*"))) == [1, 2, 9]
+    at = (NOON + dt.timedelta(seconds=3)).isoformat()
+    assert sorts(rows.newest(log, 9, ask.where(since=at))) == [3, 9]
+    with pytest.raises(ConfigError, match="'soon' is no time"):
+        ask.where(since="soon")
+    with pytest.raises(ConfigError, match="the key 'id' has no value"):
+        ask.where(key=["id"])
+
+
+def test_errors_by_kind(tmp_path: Path) -> None:
+    log = write(
+        tmp_path, [missed(1), row(2), missed(5)], [missed(3, table="s.u"), missed(8, result_error="no disk")]
+    )
+    found = [(e["table"], e["error"], e["changes"], e["last_sort"]) for e in ask.errors(log)]
+    assert found == [
+        ("s.t", "no disk", 1, 8),
+        ("s.t", "update_missing", 2, 5),
+        ("s.u", "update_missing", 1, 3),
+    ]
+    assert [e["last"] for e in ask.errors(log)][1] == NOON + dt.timedelta(seconds=5.5)
+
+
+def test_latencies_are_right_within_a_step(tmp_path: Path) -> None:
+    late = [row(n, keylog_ts=NOON + dt.timedelta(seconds=n, milliseconds=n)) for n in range(1, 101)]
+    early = row(200, table="s.u", keylog_ts=NOON)
+    (t, u) = ask.latency(write(tmp_path, late[:60], [*late[60:], early]))
+    assert (t["table"], t["changes"], t["max"], t["mean"], t["negative"]) == ("s.t", 100, 100.0, 50.5, 0)
+    assert [t[p] for p in ("p50", "p90", "p99")] == [pytest.approx(n, rel=STEP) for n in (50, 90, 99)]
+    assert (u["changes"], u["negative"], u["max"]) == (1, 1, -200_000.0)
+
+
+def test_what_is_no_key_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no key log"):
+        rows.newest(str(tmp_path / "none"), 5)
+    lake.append(str(tmp_path / "other"), pa.table({"id": [1]}))
+    with pytest.raises(ConfigError, match="there is no column 'run_id'"):
+        rows.newest(str(tmp_path / "other"), 5)
+
+
+def test_following_gives_every_row_once_also_after_files_were_joined(tmp_path: Path) -> None:
+    log = write(tmp_path, [row(n) for n in (1, 2)], [row(n) for n in (3, 4)])
+    seen = [r["keylog_sort"] for some in rows.later(log, 1) for r in some]
+    DeltaTable(log).optimize.compact()
+    lake.append(log, pa.Table.from_pylist([row(5)], schema=SCHEMA))
+    seen += [r["keylog_sort"] for some in rows.later(log, 4) for r in some]
+    assert seen == [2, 3, 4, 5]
+
+
+def tailrace(*words: str) -> Any:
+    result = CliRunner().invoke(app, ["keylog", *words, "--json"])
+    assert result.exit_code == 0, (words, result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    log = write(tmp_path)
+    runs = Runs(log, Group("shop", "shop"))
+    run = runs.run_ids([Subscription("s.t", rules="strict")])["s.t"]
+    lake.append(log, pa.Table.from_pylist([row(1, run), missed(2, run=run, key='id="7"')], schema=SCHEMA))
+    runs.end()
+    (told,) = tailrace(log, "tables")
+    assert [told[n] for n in ("table", "rules", "runs", "changes", "flagged")] == ["s.t", "strict", 1, 2, 1]
+    assert [(r["run_id"], r["change_count"]) for r in tailrace(log, "runs")] == [(run, 2)]
+    assert sorts(tailrace(log, "flagged", "--table", "s.*")) == [2]
+    assert sorts(tailrace(log, "story", "--key", "id=7")) == [2]
+    assert sorts(tailrace(log, "tail", "--limit", "1")) == [2]
+    assert tailrace(log, "errors")[0]["error"] == "update_missing"
+    assert tailrace(log, "latency")[0]["changes"] == 2
+    assert tailrace(log, "consumer", "add", "audit")[0]["acknowledged"] == -1
+    assert tailrace(log, "consumer", "ack", "audit", "1")[0]["acknowledged"] == 1
+    assert tailrace(log, "prune", "--keep-runs", "1", "--dry-run")["runs"] == []
+    assert tailrace(log, "consumer", "remove", "audit") == []
+    shown = CliRunner().invoke(app, ["keylog", log, "flagged"])
+    assert 'id="7"' in shown.stdout
+
+
+def test_following_a_key_log(tmp_path: Path) -> None:
+    log = write(tmp_path, [row(1), missed(2)])
+    command = [
+        sys.executable,
+        "-m",
+        "tailrace",
+        "keylog",
+        log,
+        "tail",
+        "--flagged",
+        "-f",
+        "--every",
+        "0.05",
+        "--json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert json.loads(running.stdout.readline())["keylog_sort"] == 2
+        for some in ([row(3), missed(4)], [missed(5)]):
+            lake.append(log, pa.Table.from_pylist(some, schema=SCHEMA))
+        assert [json.loads(running.stdout.readline())["keylog_sort"] for _ in range(2)] == [4, 5]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 0
+
+
+def test_a_tasks_key_log_is_found_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "home" / "keylog").mkdir(parents=True)
+    write(tmp_path / "home" / "keylog", [row(1)])
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\nkeylog: {mode: all}\n")
+    assert sorts(tailrace(str(file), "tail")) == [1]
