@@ -1,9 +1,9 @@
-"""Baselines: a table's rows as of one exported snapshot, read in parallel, committed to its target at once.
+"""A baseline: a table's rows, read in parallel, committed to its target at once.
 
-Worker processes read parts (their own connections, all in the same snapshot) and stream them to where the
-target has its rows land (`landing.py`); one commit makes the whole table appear, then the `baselines` record
-says from which position on its changes count. A crash leaves parts that nobody sees; the table is simply read
-again, in a new snapshot at a later position. Tables that are recorded are not read again.
+Worker processes read parts (their own connections, all in the same snapshot; or, in an open window, as the
+rows are meanwhile) and stream them to where the target has its rows land (`landing.py`); one commit makes the
+whole table appear, then the `baselines` record says from which position on its changes count. A crash leaves
+parts that nobody sees; the table is simply read again, at a later position.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -23,11 +23,14 @@ import pyarrow as pa
 
 from . import lake
 from .change import Relation
-from .control.ledger import Baseline, write_baseline
+from .control.ledger import Baseline
 from .errors import SourceError, ValueRangeError
 from .landing import DeltaLanding, Landing
 from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from .store.task import QUARANTINE_SCHEMA
+
+WHOLE = 1 << 62
+"""So many rows to a part: one part for each physical table."""
 
 
 @dataclass(frozen=True)
@@ -49,79 +52,87 @@ class Loaded:
     bad: list[tuple[str, str]]
 
 
-def run(
-    source: LogSource,
-    snapshot: Snapshot,
-    tables: Sequence[str],
-    *,
-    target: Callable[[str], Landing],
-    record: str,
-    quarantine: str,
-    workers: int,
-    rows_per_part: int,
-    keep_bad: bool = False,
-    progress: Callable[[BaselineProgress], None] = lambda _: None,
-    stopped: Callable[[], bool] = lambda: False,
-    hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset(),
-) -> list[Baseline]:
-    """Takes the baselines of some tables in one snapshot; gives what was recorded.
+@dataclass(frozen=True)
+class Attempt:
+    """A baseline before it has rows: `number` among its table's; `order`: its table's newest order when it
+    began; `after`: the change number LOG had reached then."""
 
-    `target` gives per table where its rows go, `record` is the `baselines` control table. With `keep_bad`,
-    values no lake type can hold become NULL; else the first one raises ValueRangeError. Columns that are
-    `hidden` by a layout's policy are NULL.
+    number: int = 1
+    order: int = 0
+    after: int = -1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How baselines are read, whatever the table.
+
+    Attributes:
+        target: where a table's rows go.
+        quarantine: the table of values that were put aside.
+        rows_per_part: about how many rows one part of a table has.
+        keep_bad: values no lake type can hold become NULL; else the first one raises ValueRangeError.
+        hidden: columns of a layout that are NULL by its policy.
+        progress: is told how far a table is.
+        landing: is asked when all rows are read whether they may become the target; they do so at once.
+        stopped: whether no other table is to be begun.
     """
-    done = []
+
+    target: Callable[[str], Landing]
+    quarantine: str
+    rows_per_part: int
+    keep_bad: bool = False
+    hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset()
+    progress: Callable[[BaselineProgress], None] = lambda _: None
+    landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
+    stopped: Callable[[], bool] = lambda: False
+
+
+def readers(workers: int) -> ProcessPoolExecutor:
+    """Processes that read parts; they end with this one."""
     # spawn: a forked child would share the parent's replication connection and Arrow threads
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
-    ) as pool:
-        for table in tables:
-            if stopped():
-                break
-            done.append(
-                _table(
-                    source,
-                    snapshot,
-                    table,
-                    pool,
-                    target(table),
-                    quarantine,
-                    rows_per_part,
-                    keep_bad,
-                    progress,
-                    hidden,
-                )
-            )
-            write_baseline(record, done[-1])
-    return done
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),))
+
+
+def take(
+    source: LogSource,
+    snapshot: Snapshot,
+    attempts: Mapping[str, Attempt],
+    reading: Reading,
+    record: Callable[[Baseline], None],
+    pool: ProcessPoolExecutor,
+) -> None:
+    """Takes the baselines of some tables in one snapshot, or window; `record` gets each as soon as its rows
+    are the target."""
+    for table, attempt in attempts.items():
+        if reading.stopped():
+            break
+        if (done := _table(source, snapshot, table, attempt, pool, reading)) is not None:
+            record(done)
 
 
 def _table(
     source: LogSource,
     snapshot: Snapshot,
     table: str,
+    attempt: Attempt,
     pool: ProcessPoolExecutor,
-    target: Landing,
-    quarantine: str,
-    rows_per_part: int,
-    keep_bad: bool,
-    progress: Callable[[BaselineProgress], None],
-    hidden: Callable[[Relation], frozenset[str]],
-) -> Baseline:
+    reading: Reading,
+) -> Baseline | None:
     began = time.monotonic()
     relation = source.relation(table)
-    parts = source.parts(relation, rows_per_part)
-    landing = target.begin(relation)
-    reader = source.part_reader()
+    # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
+    parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
+    landing = reading.target(table).begin(relation)
+    reader, hidden = source.part_reader(), reading.hidden(relation)
     waiting: set[Future[Loaded]] = {
-        pool.submit(load_part, reader, snapshot, relation, part, landing, keep_bad, hidden(relation))
+        pool.submit(load_part, reader, snapshot, relation, part, landing, reading.keep_bad, hidden)
         for part in parts
     }
     files: list[lake.AddedFile] = []
     bad: list[tuple[str, str]] = []
     rows = 0
-    progress(BaselineProgress(table, 0, len(parts), 0))
+    reading.progress(BaselineProgress(table, 0, len(parts), 0))
     while waiting:
         finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         for one in finished:
@@ -130,13 +141,16 @@ def _table(
             bad += loaded.bad
             if loaded.added:
                 files.append(loaded.added)
-        progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
-    _set_aside(quarantine, relation, bad)
-    version = landing.commit(relation, files)
+        reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
+    _set_aside(reading.quarantine, relation, bad)
+    if not reading.landing(relation, attempt):
+        return None
+    version = landing.commit(relation, files, attempt.after)
     now = dt.datetime.now(dt.timezone.utc)
-    took = time.monotonic() - began
-    position = snapshot.position.hex().upper()
-    return Baseline(table, relation, position, rows, version, now, took)
+    took, position = time.monotonic() - began, snapshot.position.hex().upper()
+    return Baseline(
+        table, relation, position, rows, version, now, took, attempt.number, attempt.order, attempt.after
+    )
 
 
 def _result(one: Future[Loaded], table: str) -> Loaded:

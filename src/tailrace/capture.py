@@ -11,22 +11,24 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import baseline, lake, log, sequence
-from .control import ledger, live
-from .control.policies import MEDIUM
+from . import lake, log
+from .control import ledger, live, tables
+from .control.tables import TableControl
 from .control.task import Task
-from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
-from .landing import landings
+from .errors import ConnectionLostError, SourceError, TailraceError
+from .membership import drop_targets, members
 from .sources import open_source
-from .sources.base import Finding, LogSource, Snapshot
+from .sources.base import Finding, LogSource
+from .taking import Baselines
+from .windows import Windows
 
 logger = logging.getLogger("tailrace.capture")
-TASK_FILE_CHECK_S = 2.0
-BASELINE_TRIES = 20
+LOOK_EVERY_S = 1.0
+"""How often orders and the task file are looked at."""
 STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """How long one read may gather; shorter where somebody waits for the end."""
@@ -65,9 +67,9 @@ class Capture:
         self._task, self._once, self._reload = task, once, reload
         self.stop = stop or threading.Event()
         self._state = _State()
-        self._baselines: list[threading.Thread] = []
-        self._failed: list[BaseException] = []
+        self._failed = False
         self._known_tables: list[str] = []
+        self._orders = self._followed = 0
 
     def run(self) -> None:
         """Captures until told to stop; a lost connection is tried again, any other error ends it."""
@@ -92,20 +94,27 @@ class Capture:
     def _session(self) -> None:
         task = self._task
         source = open_source(task)
+        work: Baselines | None = None
         try:
             writer = log.LogWriter(task.log_path, task.relations_path)
-            self._known_tables = source.tables(task.source.tables, task.source.exclude)
+            windows = Windows(task, source)
+            work = Baselines(task, source, windows, self.stop, lambda: writer.state.number)
+            self._state.baselines = work.progress
+            states = self._states()
+            self._known_tables = members(source, task, states)
             self._check(source, writer)
-            self._prepare(source, self._known_tables)
+            self._follow(source, work, states)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
-            self._loop(source, writer)
+            windows.resume()
+            self._loop(source, writer, work, windows)
         finally:
+            self._failed = bool(work and work.failed)
             self.stop.set() if self._failed else None
-            for thread in self._baselines:
-                thread.join()
+            if work is not None:
+                work.join()
             source.close()
-        if self._failed:
-            raise self._failed[0]
+        if work.failed:
+            raise work.failed[0]
 
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
         identity = live.read(self._task.run_path, "source")
@@ -116,143 +125,104 @@ class Capture:
         report(findings)
         live.write(self._task.run_path, "source", source.identity())
 
-    def _prepare(self, source: LogSource, tables: Sequence[str]) -> None:
-        """Publication and slot, then baselines for tables that have none, beside the stream."""
-        fresh = source.prepare(tables)
+    def _states(self) -> dict[str, TableControl]:
+        self._orders = tables.newest(self._task.orders_path)
+        baselines = ledger.read_baselines(self._task.control_path("baselines"))
+        return tables.of_task(self._task.orders_path, baselines)
+
+    def _follow(self, source: LogSource, work: Baselines, states: Mapping[str, TableControl]) -> None:
+        """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
+        self._followed = self._orders
+        if gone := [t for t, one in states.items() if one.member == "removed"]:
+            source.withdraw(gone)
+        self._made_again(source, states)
+        fresh = source.prepare(self._known_tables)
+        due = work.due(self._known_tables, self._task)
+        if due or fresh:
+            work.begin(due, self._task)
+
+    def _made_again(self, source: LogSource, states: Mapping[str, TableControl]) -> None:
+        """A table that was dropped and made again has lost changes: only a new baseline helps."""
         done = ledger.read_baselines(self._task.control_path("baselines"))
-        wanted = [t for t in tables if t not in done] if self._task.baseline.enabled else []
-        wanted = [t for t in wanted if self._task.policy(t).level >= MEDIUM]
-        running = {t for t, s in self._state.baselines.items() if s.get("state") == "running"}
-        wanted = [t for t in wanted if t not in running]
-        if wanted or fresh:
-            ready = threading.Event()
-            thread = threading.Thread(target=self._baseline, args=(source, wanted, ready), name="baseline")
-            self._baselines.append(thread)
-            thread.start()
-            # The slot must exist (and its snapshot be held) before the stream begins.
-            ready.wait()
-            if self._failed:
-                raise self._failed[0]
+        for table in source.lost(self._known_tables):
+            state = states.get(table, TableControl(table))
+            if table not in done or state.gap:
+                continue
+            why, path = "it was dropped and made again at the source", self._task.orders_path
+            logger.warning("%s: %s", table, why)
+            if not state.wanted:
+                tables.suspend(path, table, why, who="capture")
+            if state.wanted or self._task.automatic_baseline(table):
+                tables.resync(path, table, why, who="capture")
 
-    def _baseline(self, source: LogSource, tables: list[str], ready: threading.Event) -> None:
-        for table in tables:
-            self._state.baselines[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
-        try:
-            self._baseline_until_done(source, tables, ready)
-        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
-            self._failed.append(error)
-        finally:
-            ready.set()
-
-    def _baseline_until_done(self, source: LogSource, tables: list[str], ready: threading.Event) -> None:
-        """A table that is truncated or rewritten while it is read is read again, in a new snapshot."""
-        task, left = self._task, tables
-        for attempt in range(BASELINE_TRIES):
-            try:
-                with source.snapshot() as snapshot:
-                    self._note_layouts(source, left)
-                    ready.set()
-                    if left:
-                        self._read_tables(source, snapshot, left)
-                return
-            except TableMovedError as error:
-                if attempt + 1 == BASELINE_TRIES:
-                    raise
-                logger.warning("%s; reading again", error.what)
-                done = ledger.read_baselines(task.control_path("baselines"))
-                left = [t for t in left if t not in done]
-
-    def _note_layouts(self, source: LogSource, tables: Sequence[str]) -> None:
-        relations = [source.relation(t) for t in tables]
-        known = log.latest(log.layouts(self._task.relations_path))
-        log.record_layouts(
-            self._task.relations_path,
-            [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
-        )
-
-    def _read_tables(self, source: LogSource, snapshot: Snapshot, tables: Sequence[str]) -> None:
-        task = self._task
-        baseline.run(
-            source,
-            snapshot,
-            tables,
-            target=landings(task),
-            record=task.control_path("baselines"),
-            quarantine=task.control_path("quarantine"),
-            workers=task.baseline.workers,
-            rows_per_part=task.baseline.rows_per_part,
-            keep_bad=task.on_bad_value == "quarantine",
-            progress=self._baseline_progress,
-            stopped=self.stop.is_set,
-            hidden=lambda relation: task.policy(relation.table).hidden(relation),
-        )
-
-    def _baseline_progress(self, at: baseline.BaselineProgress) -> None:
-        state = "done" if at.parts_done == at.parts else "running"
-        self._state.baselines[at.table] = {**asdict(at), "state": state}
-
-    def _loop(self, source: LogSource, writer: log.LogWriter) -> None:
+    def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
         task = self._task
         target = source.end_position() if self._once else None
         wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
         committed = told = looked = time.monotonic()
         since_told = 0
         self._state.state = "running"
-        while not self.stop.is_set() and not self._failed:
+        while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
             if chunk is not None:
                 writer.add(chunk)
-            drained = target is not None and self._drained(source, target)
+            drained = target is not None and self._drained(source, target, work)
             now = time.monotonic()
             due = drained or now - committed >= task.capture.commit_every
             if writer.ready and (due or writer.pending_bytes >= task.capture.commit_bytes):
-                since_told += self._commit(source, writer)
+                since_told += self._commit(source, writer, windows)
                 committed = time.monotonic()
+            if not writer.ready:
+                windows.passed(source.reached() if windows.ends else None, writer.state.number)
             if now - told >= STATE_EVERY_S:
                 self._state.rate = since_told / (now - told)
                 since_told, told = 0, now
                 self._tell_lag(source)
-            if self._reload is not None and now - looked >= TASK_FILE_CHECK_S:
+            if now - looked >= LOOK_EVERY_S:
                 looked = now
-                self._new_tables(source)
+                self._look(source, work)
             if drained:
                 break
         if writer.ready:
-            self._commit(source, writer)
+            self._commit(source, writer, windows)
         self._tell_lag(source)
 
-    def _drained(self, source: LogSource, target: bytes) -> bool:
-        if any(t.is_alive() for t in self._baselines):
+    def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
+        if work.running:
             return False
         reached = source.reached()
         return reached is not None and reached >= target
 
-    def _commit(self, source: LogSource, writer: log.LogWriter) -> int:
+    def _commit(self, source: LogSource, writer: log.LogWriter, windows: Windows) -> int:
         done = writer.commit()
         if done is None:
             return 0
         source.acknowledge(done.position)
+        windows.logged(done.messages)
         self._state.position = done.position.hex().upper()
         self._state.records += done.records
         self._state.transactions += done.transactions
         self._state.commits += 1
         return done.records
 
-    def _new_tables(self, source: LogSource) -> None:
-        """Tables added to the task file while it runs: published, then read by a baseline of their own."""
+    def _look(self, source: LogSource, work: Baselines) -> None:
+        """Takes in orders and what was added to the task file, while it runs."""
         try:
             self._task = self._reload() if self._reload else self._task
-            tables = source.tables(self._task.source.tables, self._task.source.exclude)
+            states = self._states()
+            wanted = members(source, self._task, states)
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
             self._state.message = f"task file not taken in: {error.what}"
             return
         self._state.message = None
-        new = [t for t in tables if t not in self._known_tables]
-        if new:
+        if new := [t for t in wanted if t not in self._known_tables]:
             logger.info("adding %s", ", ".join(new))
-            self._known_tables = tables
-            self._prepare(source, tables)
+        self._known_tables = wanted
+        lost = source.lost(wanted)
+        if new or lost or self._orders > self._followed or work.due(wanted, self._task):
+            self._follow(source, work, states)
+        drop_targets(self._task, states, work.at_work)
 
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()

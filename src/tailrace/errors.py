@@ -9,6 +9,7 @@ TailraceError
 ├── FormatError        bytes or rows that are not what their format promises
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
+│   └── BaselineNeededError  they never can: the table needs a new baseline
 └── UnsupportedError   a declared gap: the feature exists elsewhere, not here
 """
 
@@ -82,6 +83,11 @@ class ValueRangeError(FormatError):
 
 class ApplyError(TailraceError):
     """Changes that could not be applied to a target."""
+
+
+class BaselineNeededError(ApplyError):
+    """Changes that the rows kept here cannot follow (a column became another type): only a new baseline
+    brings the target up to the source again."""
 
 
 class UnsupportedError(TailraceError):

@@ -149,13 +149,15 @@ def commit(
     overwrite: bool = False,
     info: Mapping[str, str] | None = None,
     only_after: int | None = None,
+    begin: bool = False,
 ) -> int | None:
     """Commits parts together with progress; the table must exist.
 
     Gives the new version, or None when every app id of `progress` has already come this far (a replay).
     With `overwrite` the parts become the whole table, with `schema` when given. A concurrent writer
     (maintenance, another app id) makes it try again from the table's newest version; with `only_after` it
-    gives None then, and commits on that version or not at all.
+    gives None then, and commits on that version or not at all. With `begin` the progress is set whatever it
+    was.
     """
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
     properties = CommitProperties(
@@ -167,8 +169,10 @@ def commit(
     def once() -> int | None:
         delta = DeltaTable(table)
         reached = [delta.transaction_version(k) for k in progress]
-        if progress and all(
-            r is not None and r >= v for r, v in zip(reached, progress.values(), strict=True)
+        if (
+            progress
+            and not begin
+            and all(r is not None and r >= v for r, v in zip(reached, progress.values(), strict=True))
         ):
             return None
         if only_after is not None and delta.version() != only_after:

@@ -44,15 +44,23 @@ class Landing(Protocol):
     def part(self, relation: Relation) -> Part:
         """A new part."""
 
-    def commit(self, relation: Relation, files: Sequence[lake.AddedFile]) -> int:
-        """Makes the rows of all parts the whole table, at once; gives the target's version."""
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+        """Makes the rows of all parts the whole table, at once; gives the target's version.
+
+        The target has reached the change number `after` then, or none at all, wherever it was before: changes
+        are read from there on, and by their positions.
+        """
+
+    def drop(self, table: str) -> None:
+        """Takes the target away; nothing happens when it is not there."""
 
 
 @dataclass(frozen=True)
 class DeltaLanding:
-    """A Delta table's folder: parts are parquet files there."""
+    """A Delta table's folder: parts are parquet files there. `app` names the progress of the task."""
 
     path: str
+    app: str = ""
 
     def begin(self, relation: Relation) -> DeltaLanding:
         """Makes the table when it is not there."""
@@ -63,16 +71,26 @@ class DeltaLanding:
         """A new parquet file."""
         return lake.Part(self.path, schema_of(relation.columns), name="baseline")
 
-    def commit(self, relation: Relation, files: Sequence[lake.AddedFile]) -> int:
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """One commit that replaces all the table had."""
         schema = schema_of(relation.columns)
-        return lake.commit(self.path, list(files), progress={}, schema=schema, overwrite=True) or 0
+        progress = {self.app: max(after, 0)} if self.app else {}
+        done = lake.commit(
+            self.path, list(files), progress=progress, schema=schema, overwrite=True, begin=True
+        )
+        return done or 0
+
+    def drop(self, table: str) -> None:
+        """Removes the folder."""
+        if lake.exists(self.path):
+            fs, folder = lake.filesystem(self.path)
+            fs.delete_dir(folder)
 
 
 def landings(task: Task) -> Callable[[str], Landing]:
     """The landing of each of a task's tables, by name."""
     if not task.target.database:
-        return lambda table: DeltaLanding(task.target_path(table))
+        return lambda table: DeltaLanding(task.target_path(table), task.apply_app)
     from .apply.targets.postgresql_landing import PostgresLanding
     from .apply.targets.postgresql_place import Place
 

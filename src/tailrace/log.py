@@ -80,13 +80,25 @@ class LogState:
 
 
 @dataclass(frozen=True)
+class Message:
+    """A record of kind MESSAGE in LOG: its change number and sequence, its position, its DATA."""
+
+    number: int
+    change_seq: str
+    position: bytes
+    data: bytes
+
+
+@dataclass(frozen=True)
 class LogCommit:
-    """What one commit put into LOG: records, transactions, the position after it, and its Delta version."""
+    """What one commit put into LOG: records, transactions, the position after it, its Delta version, and the
+    messages among the records."""
 
     records: int
     transactions: int
     position: bytes
     version: int
+    messages: tuple[Message, ...] = ()
 
 
 def state(log: str) -> LogState:
@@ -170,6 +182,7 @@ class LogWriter:
         self._number, self._time = self.state.number, self.state.time
         self._part: lake.Part | None = None
         self._new: list[Layout] = []
+        self._messages: list[Message] = []
         self._waiting: list[Relation] = []  # layouts whose first record is not here yet
         self._tail: pa.RecordBatch | None = None  # records after the last whole transaction
         self._transactions = 0
@@ -212,7 +225,9 @@ class LogWriter:
         version = lake.commit(
             self._log, [added] if added else [], progress={**words, _NUMBER: number, _TIME: self._time}
         )
-        done = LogCommit(added.rows if added else 0, self._transactions, self._position, version or -1)
+        said = tuple(m for m in self._messages if m.number <= number)
+        done = LogCommit(added.rows if added else 0, self._transactions, self._position, version or -1, said)
+        self._messages = self._messages[len(said) :]
         self.state = LogState(self._position, number, self._time)
         self._part, self._new, self._position = None, [], None
         self._transactions = self._bytes = 0
@@ -237,6 +252,9 @@ class LogWriter:
             pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(digits.reshape(-1))]
         )
         self._layouts(chunk, records, seq)
+        for k in np.flatnonzero(kinds == MESSAGE).tolist():
+            address, data = records["LOGADDR"][k].as_py(), records["DATA"][k].as_py()
+            self._messages.append(Message(int(numbers[k]), seq[k].as_py(), address, data))
         self._number += n
         self._transactions += int((kinds == COMMIT).sum())
         columns = {name: records[name] for name in records.schema.names}

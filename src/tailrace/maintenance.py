@@ -47,7 +47,7 @@ class Maintenance:
         trim_log(task.log_path, min(applied, stored), older_than_s=settings.keep_log)
         tables = read_baselines(task.control_path("baselines"))
         paths = [task.changes_path(t) for t in tables]
-        paths += [task.control_path(c) for c in ("stored", "applied", "baselines")]
+        paths += [task.control_path(c) for c in ("stored", "applied", "baselines", "orders", "tokens")]
         for path in [*paths, task.tracking_path]:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import lake, log
 from .apply.applier import Applier, ApplyPaths
+from .apply.gate import Ordered
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
@@ -52,6 +53,7 @@ class Pipeline:
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         self._target = target_of(task, spark)
+        self._gate = Ordered(task.orders_path, task.groups)
         self._applier = Applier(
             spark,
             apply_paths(task),
@@ -59,6 +61,7 @@ class Pipeline:
             max_changes=task.apply.max_changes,
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
+            gate=self._gate,
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
@@ -67,11 +70,14 @@ class Pipeline:
 
     def drain(self) -> None:
         """Stores and applies everything that is in LOG now, then returns."""
+        self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"):
             for make in (self._store_query, self._apply_query):
                 self._finish(make(once=True))
             # A baseline may have ended after the last tracking row was written: nothing would trigger it.
-            self._note(self._applier.catch_up(self.stop))
+            self._catch_up()
+            while self._gate.failing and not self.stop.wait(0.2):
+                self._catch_up()
             if self._maintenance.due():
                 self._maintenance.run(self._applier.recorded)
             self._tell("drained")
@@ -86,7 +92,7 @@ class Pipeline:
                         if not query.isActive:
                             self._finish(query)
                     self._tell("running")
-                    self._note(self._applier.catch_up(self.stop))
+                    self._catch_up()
                     if self._maintenance.due():
                         self._maintenance.run(self._applier.recorded)
             finally:
@@ -145,7 +151,7 @@ class Pipeline:
     def _apply_batch(self, tracked: DataFrame, batch_id: int) -> None:
         with self._failing():
             # What to apply follows from positions; these rows only say that something is there.
-            self._note(self._applier.catch_up(self.stop))
+            self._catch_up()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -155,15 +161,16 @@ class Pipeline:
             self._failed = from_spark(error, where=self._task.name)
             raise
 
-    def _note(self, done: list[AppliedTable]) -> None:
-        for one in done:
+    def _catch_up(self) -> None:
+        for one in self._applier.catch_up(self.stop):
             self._seen.applied(one)
 
     def _tell(self, state: str) -> None:
         live.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": self._applier.recorded} | self._seen.as_dict(),
+            {"state": state, "applied": self._applier.recorded, "orders": self._gate.orders}
+            | self._seen.as_dict(),
         )
 
 

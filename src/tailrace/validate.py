@@ -251,7 +251,8 @@ def _target_rows(
         changes = read_changes(spark, task.changes_path(table), span)
         between = changes.df.where(F.col(PREFIX + "stream_position") < limit) if changes else None
         if changes is not None and between is not None and not between.isEmpty():
-            base, overlaid = state_at(base, changes.with_df(between), span.relation, counts), True
+            seen = changes.with_df(between)
+            base, overlaid = state_at(base, seen, span.relation, counts, tolerant=span.tolerant), True
     return base, overlaid
 
 
@@ -261,9 +262,12 @@ def _version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str
     applied = [
         r
         for r in ledger.read_applied(task.control_path("applied"))
-        if r["table"] == taken.table and taken.position <= str(r["position"]) < limit
+        if r["table"] == taken.table
+        and taken.position <= str(r["position"]) < limit
+        # Apply went on while a new baseline was read: what it did then is gone.
+        and int(str(r["version"])) > taken.version
     ]
-    version, number = taken.version, -1
+    version, number = taken.version, taken.after
     if applied:
         version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
     # What others did to the target since counts, too: the newest version, if no later change is in it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,18 @@ def test_layouts_already_applied_do_not_cut() -> None:
 def test_a_baseline_has_the_layout_of_its_position_not_older_ones() -> None:
     history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 80, 90)]
     assert facts(history, baseline("b", 60), -1, 100) == [(-1, 79, "b", "b"), (79, 100, "b", "c")]
+
+
+def test_the_close_of_an_open_window_cuts_the_range() -> None:
+    taken = replace(baseline("a", 5), window="open", closes=50)
+    history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 60, 70)]
+
+    def cut(after: int, upto: int) -> list[tuple[int, int, str, str, bool]]:
+        found = segments(history, taken, after, upto)
+        return [(s.after, s.upto, s.before.key[0], s.relation.key[0], s.tolerant) for s in found]
+
+    assert cut(10, 90) == [
+        (10, 39, "a", "a", True), (39, 50, "a", "b", True), (50, 59, "b", "b", False), (59, 90, "b", "c", False),
+    ]  # fmt: skip
+    assert cut(10, 50)[-1] == (39, 50, "a", "b", True)
+    assert cut(50, 55) == [(50, 55, "b", "b", False)]

@@ -11,15 +11,17 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import lake, log
 from ..change import PREFIX, ChangeTable, Relation
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
+from ..errors import from_spark
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
 from ..store.tables import kept_as
+from .gate import Always, Gate
 from .plan import SPECIAL, TableBatch
 from .targets.base import Target
 
@@ -44,13 +46,15 @@ class ApplyPaths:
 @dataclass(frozen=True)
 class Segment:
     """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
-    `position` on; `before` is the layout the target has when the segment begins."""
+    `position` on; `before` is the layout the target has when the segment begins. `tolerant`: the window of
+    the baseline was open, so some of the changes may be in the target's rows already."""
 
     after: int
     upto: int
     position: str
     relation: Relation
     before: Relation
+    tolerant: bool = False
 
 
 def slices(pending: Sequence[Stored], max_changes: int) -> list[list[Stored]]:
@@ -69,7 +73,8 @@ def slices(pending: Sequence[Stored], max_changes: int) -> list[list[Stored]]:
 def segments(
     history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int
 ) -> list[Segment]:
-    """One table's range (after, upto] cut where its layout changes; `history` is that table's, in order."""
+    """One table's range (after, upto] cut where its layout changes and where its baseline's window closes;
+    `history` is that table's, in order."""
     position = baseline.position if baseline else ""
     past = [one for one in history if log.number(one) <= after or one is history[0]]
     current = past[-1].relation
@@ -87,7 +92,15 @@ def segments(
         end = edges[k + 1][0] if k + 1 < len(edges) else upto
         found.append(Segment(max(start, after), end, position, relation, before))
         before = relation
-    return found
+    return [part for one in found for part in _cut(one, baseline.closes if baseline else 0)]
+
+
+def _cut(one: Segment, closes: int) -> list[Segment]:
+    """A segment's part up to the close of its baseline's window, and the rest."""
+    if max(one.after, 0) >= closes:
+        return [one]
+    early = replace(one, upto=min(one.upto, closes), tolerant=True)
+    return [early] if one.upto <= closes else [early, replace(one, after=closes, before=one.relation)]
 
 
 class Applier:
@@ -102,9 +115,12 @@ class Applier:
         max_changes: int,
         parallel: int,
         need_baseline: bool,
+        gate: Gate | None = None,
     ) -> None:
         self._spark, self._paths, self._target = spark, paths, target
         self._max_changes, self._parallel, self._need_baseline = max_changes, parallel, need_baseline
+        self._gate = gate or Always()
+        self._failing = threading.Lock()
         self._lock = threading.Lock()
         self._stored: list[Stored] = ledger.read_stored(paths.stored)
         self._progress: dict[str, int] = {}
@@ -128,13 +144,19 @@ class Applier:
         """Applies every pending slice; gives what was done, per table and slice."""
         done: list[AppliedTable] = []
         with self._lock:
+            self._gate.begin()
             self._refresh()
-            for one in slices(self._pending(), self._max_changes):
+            for n, one in enumerate(slices(self._pending(), self._max_changes)):
                 if stop is not None and stop.is_set():
                     break
+                if n:
+                    self._refresh()
                 done += self._slice(one)
             self._stored = [
-                b for b in self._stored if b.upto > self._recorded or any(self._lags(t, b) for t in b.tables)
+                b
+                for b in self._stored
+                if b.upto > self._recorded
+                or any(self._lags(t, b) and not self._gate.gone(t) for t in b.tables)
             ]
         return done
 
@@ -147,7 +169,7 @@ class Applier:
         return self._progress[table]
 
     def _ready(self, table: str) -> bool:
-        return not self._need_baseline or table in self._baselines
+        return (not self._need_baseline or table in self._baselines) and self._gate.open(table)
 
     def _pending(self) -> list[Stored]:
         """Stored batches with something to do: a ready table behind, or the batch itself not recorded."""
@@ -167,7 +189,7 @@ class Applier:
                     for k in SPECIAL:
                         total[k] += mine.get(k, 0)
         with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
-            done = list(pool.map(lambda t: self._table(t, last.upto, counts[t]), sorted(counts)))
+            done = list(pool.map(lambda t: self._try(t, last.upto, counts[t]), sorted(counts)))
         flat = [one for many in done for one in many]
         # A table whose baseline came later is behind the record; the record itself never goes back.
         if last.upto > self._recorded:
@@ -177,6 +199,17 @@ class Applier:
             ledger.write_applied(self._paths.applied, last, flat)
         return flat
 
+    def _try(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
+        try:
+            done = self._table(table, upto, counts)
+        except Exception as error:  # noqa: BLE001 - the gate raises it again when it ends the task
+            self._progress.pop(table, None)
+            with self._failing:
+                self._gate.failed(table, from_spark(error, where=f"apply {table}"))
+            return []
+        self._gate.went(table)
+        return done
+
     def _table(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
         done = []
         for one in segments(self._history[table], self._baselines.get(table), self._reached(table), upto):
@@ -185,7 +218,7 @@ class Applier:
             changes = read_changes(self._spark, self._paths.changes(table), one)
             if changes is None:
                 continue
-            batch = TableBatch(table, one.relation, changes, one.upto, dict(counts))
+            batch = TableBatch(table, one.relation, changes, one.upto, dict(counts), one.tolerant)
             out = self._target.apply(batch)
             done.append(
                 AppliedTable(
@@ -204,15 +237,20 @@ class Applier:
 
     def _refresh(self) -> None:
         versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))
-        if versions == self._versions:
-            return
-        self._versions = versions
-        self._history = log.history(self._paths.relations)
-        fresh = ledger.read_baselines(self._paths.baselines)
-        for table, baseline in fresh.items():
-            if self._baselines.get(table) != baseline:
-                self._progress.pop(table, None)
-        self._baselines = fresh
+        if versions != self._versions:
+            self._versions = versions
+            self._history = log.history(self._paths.relations)
+            fresh = ledger.read_baselines(self._paths.baselines)
+            changed = [one for one in fresh.values() if self._baselines.get(one.table) != one]
+            for one in changed:
+                self._progress.pop(one.table, None)
+            if self._baselines and changed:
+                # A target that was replaced is behind again: at what LOG held when its baseline began.
+                again = ledger.read_stored(self._paths.stored, min(one.after for one in changed))
+                known = {b.upto: b for b in [*again, *self._stored]}
+                self._stored = [known[upto] for upto in sorted(known)]
+            self._baselines = fresh
+        self._gate.refresh(self._baselines)
 
 
 def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:

@@ -52,6 +52,8 @@ class TableBatch:
         upto: the change number that the target has reached once this is applied.
         counts: how many rows of each kind there may be (keys: `SPECIAL`; a missing key counts as 0).
             Upper bounds: 0 means that none occurs, so the step for it is skipped.
+        tolerant: the window of the table's baseline was open: some of the changes may be in the target's rows
+            already, in part. They are upserted, whatever rules the table has.
     """
 
     table: str
@@ -59,6 +61,7 @@ class TableBatch:
     changes: ChangeTable
     upto: int
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
+    tolerant: bool = False
 
     def may(self, *kinds: str) -> bool:
         """Whether any of these kinds may occur.

@@ -38,7 +38,8 @@ BASELINES_SCHEMA = pa.schema(
     [
         ("table", pa.string()), ("relid", pa.int64()), ("position", pa.string()), ("rows", pa.int64()),
         ("version", pa.int64()), ("finished_at", pa.timestamp("us", "UTC")), ("seconds", pa.float64()),
-        ("layout", pa.string()),
+        ("layout", pa.string()), ("number", pa.int64()), ("order", pa.int64()), ("after", pa.int64()),
+        ("window", pa.string()), ("closes", pa.int64()),
     ]
 )  # fmt: skip
 
@@ -78,7 +79,17 @@ class AppliedTable:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A finished baseline: changes at or after `position` are not in it; `version` is the target's."""
+    """A baseline: changes at or after `position` count on top of its rows; `version` is the target's.
+
+    Attributes:
+        number: 1, 2, 3, ... of its table.
+        order: the newest order of its table (`control.tables`) when it began; 0: there was none.
+        after: the change number that LOG had reached when it began: all at or before it is in the rows.
+        window: `exact`, all rows are as of `position`; `open`, they were read while the table was written to,
+            so some changes are in them already.
+        closes: `open` only: changes up to this change number may be in the rows, none later is; 0 as long as
+            that is not known, and apply waits.
+    """
 
     table: str
     relation: Relation
@@ -87,6 +98,16 @@ class Baseline:
     version: int
     finished_at: dt.datetime
     seconds: float
+    number: int = 1
+    order: int = 0
+    after: int = -1
+    window: str = "exact"
+    closes: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether changes may be applied on top of it."""
+        return self.window == "exact" or self.closes > 0
 
 
 def write_stored(path: str, batch: Stored, relids: Mapping[str, int]) -> None:
@@ -137,29 +158,44 @@ def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
 
 
 def write_baseline(path: str, done: Baseline) -> None:
-    """Records a finished baseline."""
-    row = {
-        "table": done.table,
-        "relid": done.relation.relid,
-        "position": done.position,
-        "rows": done.rows,
-        "version": done.version,
-        "finished_at": done.finished_at,
-        "seconds": done.seconds,
-        "layout": done.relation.to_json(),
-    }
+    """Records a baseline whose rows are in the target; one with an open window once more when it closes."""
+    row = {k: v for k, v in vars(done).items() if k != "relation"}
+    row |= {"relid": done.relation.relid, "layout": done.relation.to_json()}
+    if lake.exists(path):  # made by an earlier release, perhaps
+        lake.add_columns(path, list(BASELINES_SCHEMA))
     lake.append(path, pa.Table.from_pylist([row], BASELINES_SCHEMA))
 
 
 def read_baselines(path: str) -> dict[str, Baseline]:
-    """The newest baseline of each table."""
-    found = {}
-    for r in sorted(_read(path), key=lambda r: r["finished_at"]):
+    """The newest baseline of each table on top of which changes may be applied."""
+    return {one.table: one for one in _baselines(path) if one.done}
+
+
+def read_open(path: str) -> dict[str, Baseline]:
+    """Of each table the newest baseline, where its rows are in the target and its window is still open."""
+    newest = {one.table: one for one in _baselines(path)}
+    return {table: one for table, one in newest.items() if not one.done}
+
+
+def baseline_numbers(path: str) -> dict[str, int]:
+    """The number of the newest baseline of each table whose rows are in the target."""
+    return {one.table: one.number for one in _baselines(path)}
+
+
+def _baselines(path: str) -> list[Baseline]:
+    """All of them, in order; of one with an open window the closed record comes last."""
+    found = []
+    for r in _read(path):
         relation = Relation.from_json(r["layout"])
-        found[r["table"]] = Baseline(
-            r["table"], relation, r["position"], r["rows"], r["version"], r["finished_at"], r["seconds"]
-        )
-    return found
+        number, order, after = r.get("number") or 1, r.get("order") or 0, r.get("after")
+        window = (r.get("window") or "exact", r.get("closes") or 0)
+        found.append(
+            Baseline(
+                r["table"], relation, r["position"], r["rows"], r["version"], r["finished_at"], r["seconds"],
+                number, order, -1 if after is None else after, *window,
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda one: (one.number, one.closes, one.finished_at))
 
 
 def _read(path: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:

@@ -110,6 +110,10 @@ class BaselineSettings(Settings):
     """Processes (each with a connection) that read parts of tables side by side."""
     rows_per_part: int = Field(default=500_000, ge=1000)
     """Rows that one part of a large table has, about."""
+    window: Literal["auto", "exact", "open"] = "auto"
+    """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
+    table is read as it is while it is written to, and changes made meanwhile are applied tolerantly
+    (docs/control.md); tables without key are read exactly all the same. `auto`: exact, if the source can."""
 
 
 class StoreSettings(Settings):

@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
 
 from .. import lake
 from ..errors import TailraceError
+from . import live
 
 PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "resync", "add", "remove"
-DROP, LAND = "drop", "land"
+DROP, DROPPED, LAND = "drop", "dropped", "land"
 PAUSED, SUSPENDED = "paused", "suspended"
 ACTIONS: dict[str, str] = {
     PAUSE: "apply takes no changes of the table until `resume`; they are kept",
@@ -40,6 +42,7 @@ ACTIONS: dict[str, str] = {
     ADD: "the table is captured, after a baseline, whatever `source.tables` says",
     REMOVE: "the table is captured no longer; its target stays",
     DROP: "its target goes, too",
+    DROPPED: "it is gone",
     LAND: "the rows of a baseline are about to become the target: apply waits until they have",
 }
 """Action -> what it does."""
@@ -127,9 +130,12 @@ def give(
             for n, t in enumerate(wanted, last + 1)
         ]  # fmt: skip
         upto = last + len(orders)
-        # None when somebody else took these numbers meanwhile.
-        if lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}) is not None:
-            return upto
+        try:
+            # None when somebody else took these numbers meanwhile.
+            if lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}) is not None:
+                return upto
+        except CommitFailedError:  # somebody else made the table
+            continue
     if wanted:
         raise TailraceError("orders come faster than one can be written", where=path, hint="give it again")
     return newest(path)
@@ -143,6 +149,14 @@ def suspend(path: str, table: str, why: str, *, who: str = "apply") -> int:
 def resync(path: str, table: str, why: str, *, who: str = "apply") -> int:
     """Asks for a new baseline of a table; it ends a suspension. Changes keep flowing meanwhile."""
     return give(path, RESYNC, [table], why=why, who=who)
+
+
+def heard(run: str, number: int) -> bool:
+    """Whether apply goes by an order: the pipeline of that folder of live files has taken it in, or it does
+    not run, and will look before it begins."""
+    return (
+        not live.locked(run, "pipeline") or int((live.read(run, "pipeline") or {}).get("orders", 0)) >= number
+    )
 
 
 def newest(path: str) -> int:
@@ -201,7 +215,9 @@ def _after(state: TableControl, one: Order, taken: Answered | None) -> TableCont
         return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
     if one.action == REMOVE:
         return replace(_free(said), member="removed", wanted=0, landing=0, gap=True)
-    return replace(said, dropped=one.number) if one.action == DROP else _free(state)
+    if one.action in (DROP, DROPPED):
+        return replace(state, dropped=one.number if one.action == DROP else 0)
+    return _free(state)
 
 
 def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..lake import file_name
 from . import task_text, yaml_lines
 from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
+from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
 from .settings import (
     ApplySettings,
@@ -49,6 +50,8 @@ class Task(Settings):
     tables: dict[Pattern, TableSettings] = Field(default={})
     """Tables that differ: `schema.table` (with `*`, `?`) -> settings. All that fit a table hold for it, the
     more specific one wins."""
+    groups: dict[Text, GroupSettings] = Field(default={})
+    """Groups of tables: name -> settings."""
     keylog: KeyLogSettings = KeyLogSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
@@ -103,6 +106,20 @@ class Task(Settings):
         """What holds for `schema.table`: `apply`, and over it what `tables` says."""
         general = {n: getattr(self.apply, n) for n in RuleSettings.model_fields}
         return settled(general, self.tables, name)
+
+    def group(self, table: str) -> str | None:
+        """The name of a table's group."""
+        return group_of(self.groups, table)
+
+    def automatic_baseline(self, table: str) -> bool:
+        """Whether a table gets a new baseline by itself where only that helps."""
+        group = self.group(table)
+        return group is not None and self.groups[group].automatic_baseline
+
+    @property
+    def orders_path(self) -> str:
+        """Orders for single tables (Delta); see `control.tables`."""
+        return self.control_path("orders")
 
     @property
     def keylog_path(self) -> str:

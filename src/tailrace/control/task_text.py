@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from . import quantities
 from .base import Settings
+from .groups import GroupSettings
 from .table_settings import OnConflict, TableSettings
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def reference(model: type[Task]) -> str:
         lines += ["", f"## `{name}`", "", section.__doc__ or "", "", *_table(section.model_fields)]
     about = "Settings under a pattern of `tables`; what is not given is as `apply` has it."
     lines += ["", "## A table of `tables`", "", about, "", *_table(TableSettings.model_fields)]
+    lines += ["", "## A group of `groups`", "", GroupSettings.__doc__ or "", ""]
+    lines += _table(GroupSettings.model_fields)
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def state_at(
-    target: DataFrame, changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN
+    target: DataFrame,
+    changes: ChangeTable,
+    relation: Relation,
+    counts: Mapping[str, int] = UNKNOWN,
+    *,
+    tolerant: bool = False,
 ) -> DataFrame:
     """The rows a table had once these changes were done.
 
@@ -26,6 +31,7 @@ def state_at(
         changes: the changes since, in any order, all of one layout.
         relation: that layout.
         counts: which special cases occur, as in `TableBatch.counts`; unknown when not given.
+        tolerant: as `TableBatch.tolerant`.
 
     Returns:
         The relation's columns in their types. Exactly what applying the changes to the target would give:
@@ -38,7 +44,7 @@ def state_at(
     made = images(changes, relation, counts)
     if not relation.key:
         return bag.rows(None if made.replaces else base, made)
-    folded = fold(made, counts, base)
+    folded = fold(made, counts, base, tolerant=tolerant)
     live = folded.df.where(column(OP) != "D")
     names = [c.name for c in relation.columns]
     if folded.replaces:

@@ -58,7 +58,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A point at which all tables can be read. Changes with LOGADDR >= `position` are not in it."""
+    """A point at which all tables can be read. Changes with LOGADDR >= `position` are not in it.
+
+    An open window has no name: tables are read as they are meanwhile, so that changes with LOGADDR >=
+    `position` may be in the rows or not. All before it are."""
 
     name: str
     position: bytes
@@ -140,6 +143,21 @@ class LogSource(Protocol):
     def prepare(self, tables: Sequence[str]) -> bool:
         """Makes at the source what capture needs and is not there yet; whether the stream begins anew."""
 
+    def withdraw(self, tables: Sequence[str]) -> None:
+        """Changes of these tables are wanted no longer."""
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        """Those of the tables that are there, but not in the stream, although `prepare` was told of them:
+        dropped and made again. Empty before the first `prepare`."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is read in a `snapshot` is as of its position."""
+
+    def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
+        """An open window: rows read from now on have every change before its position, and every later one
+        of a wanted table is in the stream. May wait until running transactions end, or `stopped` says so."""
+
     @property
     def slot_is_new(self) -> bool:
         """Whether `prepare` began the stream anew, and nobody has taken its snapshot yet."""
@@ -179,7 +197,10 @@ class LogSource(Protocol):
         """`read_part` as a picklable function, for worker processes."""
 
     def mark(self, text: str) -> bytes:
-        """Writes a record into the source's own log (RECID 100, one transaction); the position after it."""
+        """Writes a record into the source's own log (RECID 100, one transaction); the position after it.
+
+        UnsupportedError when the log takes none.
+        """
 
     def end_position(self) -> bytes:
         """Where the source's log ends: all that was committed by now lies before it."""

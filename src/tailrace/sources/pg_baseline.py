@@ -63,12 +63,16 @@ select not exists (select from pg_class where oid = {leaf}::regclass
 is read in the snapshot, the function is not; the lock before keeps both as they are."""
 
 
+_GONE = (b"42P01", b"42703")
+"""No such table; no such column."""
+
+
 def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
     """The rows of one piece, in batches of about 16 MiB of text.
 
     Args:
         url: the server.
-        snapshot: name of the exported snapshot.
+        snapshot: name of the exported snapshot; empty: the rows as they are when the statement begins.
         relation: which columns, and their types in the lake.
         part: which piece.
 
@@ -79,21 +83,15 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
-        for statement in (
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
-            f"LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE",
-            _MOVED.format(leaf=literal(part.leaf)),
-            _copy(relation, part),
-        ):
+        for statement in [*_beginning(snapshot, part), _copy(relation, part)]:
             result = pg.exec_(statement.encode())
             state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
             gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
-            if gone or state == b"42P01":
+            if gone or state in _GONE:
                 raise TableMovedError(
-                    f"{part.leaf} was truncated, rewritten or dropped since the snapshot",
+                    f"{part.leaf} was truncated, rewritten or dropped, or altered, since its baseline began",
                     where=where,
-                    hint="it is read again in a new snapshot; if this goes on, let such statements rest",
+                    hint="it is read again; if this goes on, let such statements rest",
                 )
             if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK):
                 raise refused(pg.get_error_message(), state.decode() if state else None, where)
@@ -102,6 +100,18 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
                 yield _typed(relation, data)
         except psycopg.Error as error:
             raise refused(str(error), error.sqlstate, where) from error
+
+
+def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
+    lock = f"LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE"
+    if not snapshot:
+        return ["BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", lock]
+    return [
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
+        lock,
+        _MOVED.format(leaf=literal(part.leaf)),
+    ]
 
 
 def _typed(relation: Relation, data: bytes) -> BaselineBatch:

@@ -48,6 +48,26 @@ def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
 
 
+def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
+    """Takes tables out of the publication, as far as they are in it."""
+    there = published(session, publication) or set()
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
+    if names:
+        session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")
+
+
+def next_transaction(session: Session) -> int:
+    """The number that the next transaction which writes will have."""
+    row = session.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    return int(row[0]) if row else 0
+
+
+def oldest_transaction(session: Session) -> int:
+    """The number of the oldest transaction that has written and goes on; the next one's when none does."""
+    row = session.execute("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
+    return int(row[0]) if row else 0
+
+
 def log_end(session: Session) -> int:
     """An LSN behind everything committed by now that the stream will reach without further writes.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,32 @@ class PostgresSource:
         self._drop_fresh()
         self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, where=self.where)
         return True
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        """Takes tables out of the publication."""
+        with asking(self.where):
+            pg_slot.withdraw(self._session(), self.publication, tables)
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        """Tables that are not in the publication: a table that is dropped leaves it."""
+        with asking(self.where):
+            there = pg_slot.published(self._session(), self.publication)
+        return [] if there is None else [t for t in tables if t not in there]
+
+    @property
+    def exact(self) -> bool:
+        """Always: snapshots are exported."""
+        return True
+
+    def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
+        """Where the log ends once all transactions that may have written unpublished changes are over."""
+        self._drop_fresh()
+        with asking(self.where):
+            session = self._session()
+            before = pg_slot.next_transaction(session)
+            while not stopped() and pg_slot.oldest_transaction(session) < before:
+                time.sleep(0.05)
+        return Snapshot("", self.end_position())
 
     @property
     def slot_is_new(self) -> bool:

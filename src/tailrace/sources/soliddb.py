@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,24 @@ class SolidSource:
         self._stream.want({self._ids[t]: t for t in tables})
         self._begin = self._begin or self.end_position()
         return False
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        """The stream passes these tables over from now on."""
+        self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        """Tables that have another id than the one their changes are read by."""
+        read = self._stream.tables
+        return [t for t in tables if t in read.values() and self._id(t) not in read]
+
+    @property
+    def exact(self) -> bool:
+        """Whether tables are locked while they are read."""
+        return self._locks
+
+    def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
+        """The end of the log."""
+        return Snapshot("", self.end_position())
 
     @property
     def slot_is_new(self) -> bool:

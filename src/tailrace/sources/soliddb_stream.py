@@ -56,6 +56,11 @@ class Stream:
         self._builder.tables = dict(tables)
 
     @property
+    def tables(self) -> Mapping[int, str]:
+        """The tables whose changes are wanted, by id."""
+        return self._builder.tables
+
+    @property
     def wanted(self) -> list[str]:
         """The tables whose changes are wanted."""
         return list(self._builder.tables.values())

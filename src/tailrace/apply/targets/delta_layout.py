@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from ... import lake
 from ...change import Column, Relation
-from ...errors import ApplyError
+from ...errors import ApplyError, BaselineNeededError
 from ...laketypes import arrow_type, schema_of
 from ...store.tables import widens
 from ...wire.pgvalues import convert
@@ -94,11 +94,11 @@ def _check(table: str, old: Column, new: Column) -> None:
             return
     elif widens(arrow_type(old.type), arrow_type(new.type)):
         return
-    raise ApplyError(
+    raise BaselineNeededError(
         f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
         "its earlier values cannot be turned into that without the source",
         where=table,
-        hint="take a new baseline of the table",
+        hint="`tailrace resync` takes a new baseline of the table",
     )
 
 

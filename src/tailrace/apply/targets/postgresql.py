@@ -156,11 +156,13 @@ class PostgresTarget:
         return staging.stage(job.session, self._place, job.stage, df, relation, extra)
 
     def _moved(self, job: _Job) -> DataFrame | None:
-        """The target's rows under old keys: they give what images of key changes lack."""
+        """The target's rows under old keys: they give what images of key changes lack. While a baseline's
+        window is open, those under new keys do, too."""
         batch = job.batch
         if job.made.replaces or not (batch.may("key_changes") and batch.may("absent")):
             return None
-        keys = job.made.df.where(col(OPER) == BEFORE).select(*map(col, job.made.key))
+        images = job.made.df if batch.tolerant else job.made.df.where(col(OPER) == BEFORE)
+        keys = images.select(*map(col, job.made.key))
         return staging.rows_of_keys(
             self._spark, job.session, self._place, f"{job.stage}_keys", keys, batch.relation
         )

@@ -51,7 +51,7 @@ class PostgresLanding:
         """A COPY on a connection of its own."""
         return CopyPart(self.place, self.name, relation)
 
-    def commit(self, relation: Relation, files: Sequence[AddedFile]) -> int:
+    def commit(self, relation: Relation, files: Sequence[AddedFile], after: int) -> int:
         """Renames the table to the target, its key and its progress with it; gives the transaction's
         number. What the target had before, as this task made it, is gone."""
         table = relation.table
@@ -74,6 +74,14 @@ class PostgresLanding:
                 version = progress.begin(on, table, relation)
             on.execute(f"ANALYZE {target}".encode())
         return version
+
+    def drop(self, table: str) -> None:
+        """Drops the target and its row of progress, if this task made it."""
+        progress = Progress(self.place, self.task)
+        with locked(self.place, self.task, table) as on, on.transaction():
+            if progress.read(on, table) is not None:
+                on.execute(f"DROP TABLE {self.place.target(table)}".encode())
+                progress.forget(on, table)
 
     def _where(self, relation: Relation) -> str:
         return f"{self.place.label}, {relation.table}"

@@ -11,7 +11,7 @@ import re
 import pyarrow as pa
 
 from ...change import Column, Relation
-from ...errors import ApplyError, UnsupportedError
+from ...errors import ApplyError, BaselineNeededError, UnsupportedError
 from ...laketypes import arrow_type
 from ...sources.pg_connect import Session, literal, quoted
 from ...store.tables import widens
@@ -192,11 +192,11 @@ def _check(table: str, old: Column, new: Column) -> None:
             return
     elif widens(arrow_type(old.type), arrow_type(new.type)):
         return
-    raise ApplyError(
+    raise BaselineNeededError(
         f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
         "its earlier values cannot be turned into that without the source",
         where=table,
-        hint="take a new baseline of the table",
+        hint="`tailrace resync` takes a new baseline of the table",
     )
 
 

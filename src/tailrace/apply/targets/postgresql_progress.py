@@ -88,6 +88,10 @@ class Progress:
         note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 
+    def forget(self, session: Session, table: str) -> None:
+        """Takes the table's row away: its target is gone."""
+        session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
+
     def forget_others(self, session: Session, table: str) -> None:
         """Takes away the row that another task left behind for a target that is gone."""
         target = literal(self._place.target(table))

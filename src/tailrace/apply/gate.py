@@ -1,0 +1,168 @@
+"""Which tables apply may touch now, and what becomes of one whose changes cannot be applied.
+
+The gate goes by the orders for single tables (`control/tables.py`) and by the task's groups. It is asked by
+the applier alone, under the applier's lock, so once it has taken in an order nothing older is at work.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from .. import lake
+from ..control import tables
+from ..control.groups import GroupSettings, group_of
+from ..control.ledger import Baseline
+from ..control.tables import TableControl
+from ..errors import BaselineNeededError, TailraceError
+
+logger = logging.getLogger("tailrace.apply")
+
+
+class Gate(Protocol):
+    """What an applier asks of each table."""
+
+    def begin(self) -> None:
+        """A look at all tables begins."""
+
+    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
+        """Takes in what was ordered since."""
+
+    def open(self, table: str) -> bool:
+        """Whether the table's changes are to be applied now."""
+
+    def gone(self, table: str) -> bool:
+        """Whether the table was removed: nobody waits for its changes."""
+
+    def went(self, table: str) -> None:
+        """Its changes were applied."""
+
+    def failed(self, table: str, error: TailraceError) -> None:
+        """Its changes could not be applied; raises the error when that ends the task."""
+
+
+class Always:
+    """Every table, always; each error ends the task."""
+
+    def begin(self) -> None:
+        """Nothing to say."""
+
+    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
+        """Nothing to take in."""
+
+    def open(self, table: str) -> bool:
+        """Yes."""
+        return True
+
+    def gone(self, table: str) -> bool:
+        """No."""
+        return False
+
+    def went(self, table: str) -> None:
+        """Nothing to note."""
+
+    def failed(self, table: str, error: TailraceError) -> None:
+        """Raises the error."""
+        raise error
+
+
+class Ordered:
+    """The gate of a task.
+
+    Args:
+        orders: the task's orders table.
+        groups: the task's groups.
+        patient: False for a task that ends once everything is applied: intervals do not count then, and an
+            error that would be tried again for ever ends it.
+    """
+
+    def __init__(self, orders: str, groups: Mapping[str, GroupSettings], *, patient: bool = True) -> None:
+        self._path, self._groups, self.patient = orders, groups, patient
+        self.orders = 0
+        """The number of the newest order that is followed."""
+        self._version: tuple[int, int] = (-1, -1)
+        self._states: dict[str, TableControl] = {}
+        self._baselines: Mapping[str, Baseline] = {}
+        self._stuck: dict[str, int] = {}  # table -> baseline that its changes cannot follow
+        self._errors: dict[str, int] = {}
+        self._last: dict[str, float] = {}
+        self._due: set[str] = set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether a table is to be tried again."""
+        return bool(self._errors)
+
+    def begin(self) -> None:
+        """Says which groups' turn it is, from now until the next call."""
+        now, self._due = time.monotonic(), set()
+        for name, group in self._groups.items():
+            if not self.patient or group.every is None or now - self._last.get(name, -1e9) >= group.every:
+                self._due.add(name)
+                self._last[name] = now
+
+    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
+        """Takes in orders, and tells of tables that wait from now on."""
+        version = (lake.version(self._path), id(baselines))
+        if version == self._version:
+            return
+        orders = tables.read(self._path)
+        fresh = tables.states(orders, baselines)
+        for table, one in fresh.items():
+            before = self._states.get(table, TableControl(table)).held
+            if one.held and one.held != before:
+                logger.warning("%s is %s by %s: %s; its changes wait", table, one.held, one.who, one.why)
+            elif before and not one.held:
+                logger.warning("%s is no longer %s", table, before)
+        self._states, self._baselines, self._version = fresh, baselines, version
+        self._stuck = {t: n for t, n in self._stuck.items() if t in baselines and baselines[t].number == n}
+        self._errors = {t: n for t, n in self._errors.items() if not self._waits(t)}
+        self.orders = max((o.number for o in orders), default=0)
+
+    def open(self, table: str) -> bool:
+        """Whether nobody holds it and its group's turn is now."""
+        group = group_of(self._groups, table)
+        return not self._waits(table) and (group is None or group in self._due)
+
+    def _waits(self, table: str) -> bool:
+        return table in self._stuck or (table in self._states and self._states[table].waits)
+
+    def gone(self, table: str) -> bool:
+        """Whether it was removed."""
+        return table in self._states and self._states[table].member == "removed"
+
+    def went(self, table: str) -> None:
+        """Ends a row of errors."""
+        self._errors.pop(table, None)
+
+    def failed(self, table: str, error: TailraceError) -> None:
+        """Suspends the table or its group, or has it tried again."""
+        name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
+        if isinstance(error, BaselineNeededError) and (name is not None or state.wanted):
+            self._needs_baseline(table, error, name, state)
+            return
+        if name is None:
+            raise error
+        group, count = self._groups[name], self._errors.get(table, 0) + 1
+        if not group.retries and not self.patient:
+            raise error
+        self._errors[table] = count
+        logger.warning("%s: error %d in a row: %s", table, count, error.what)
+        if group.retries and count >= group.retries:
+            mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == name)})
+            why = f"group {name}: {count} errors in a row of {table}: {error.what}"
+            tables.give(self._path, tables.SUSPEND, mine, why=why, who="apply")
+            del self._errors[table]
+
+    def _needs_baseline(
+        self, table: str, error: TailraceError, name: str | None, state: TableControl
+    ) -> None:
+        if table in self._baselines:
+            self._stuck[table] = self._baselines[table].number
+        if state.wanted:  # it is on its way
+            return
+        tables.suspend(self._path, table, error.what)
+        if name is not None and self._groups[name].automatic_baseline:
+            tables.resync(self._path, table, error.what)

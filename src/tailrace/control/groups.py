@@ -1,0 +1,40 @@
+"""Groups of tables in a task: an interval, a limit of retries and automatic baselines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from pydantic import Field
+
+from .base import Pattern, Settings
+from .quantities import Seconds
+
+
+class GroupSettings(Settings):
+    """Tables that are applied together. A table belongs to the first group that names it."""
+
+    tables: list[Pattern] = Field(min_length=1)
+    """Its tables: `schema.table`, with `*` and `?` as in file names."""
+    every: Seconds | None = Field(default=None, json_schema_extra={"shown": "`apply.every`"})
+    """How often their changes are applied, at most."""
+    retries: int = Field(default=0, ge=0)
+    """After so many errors in a row of one of its tables the group is paused, with the error as the reason,
+    and the task goes on; 0: never, its tables are tried for ever. (An error of a table without group ends
+    the task.)"""
+    automatic_baseline: bool = False
+    """Take a new baseline of a table where only that helps: a column that became another type, a table that
+    was dropped and made again. Else such a table is suspended."""
+
+
+def group_of(groups: Mapping[str, GroupSettings], table: str) -> str | None:
+    """The name of a table's group; None when it has none.
+
+    >>> groups = {"small": GroupSettings(tables=["s.a*"]), "rest": GroupSettings(tables=["s.*"])}
+    >>> [group_of(groups, t) for t in ("s.abc", "s.b", "m.x")]
+    ['small', 'rest', None]
+    """
+    for name, group in groups.items():
+        if any(fnmatchcase(table, pattern) for pattern in group.tables):
+            return name
+    return None

@@ -1,0 +1,224 @@
+"""Which tables need a baseline, and taking them: in threads, beside the capture loop.
+
+A table needs one when it has none, or when an order asks for one (`control/tables.py`). In an exact window
+all tables are read in one exported snapshot; in an open one each is read by itself (`windows.py`). Before a
+baseline replaces a target that is in use, apply is told to leave it alone, and heard to do so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+from . import baseline, log, sequence
+from .baseline import Attempt, BaselineProgress
+from .change import Relation
+from .control import ledger, tables
+from .control.policies import MEDIUM
+from .control.task import Task
+from .errors import TableMovedError
+from .landing import landings
+from .sources.base import LogSource, Snapshot
+from .windows import Windows
+
+logger = logging.getLogger("tailrace.capture")
+TRIES = 20
+"""How often a table is read again because it was truncated or altered meanwhile."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The process is to end; nothing of the baseline at work counts."""
+
+
+class Baselines:
+    """The baselines of one task in one session with its source.
+
+    `progress` is what the screen shows, table by table; `failed` what ended a thread.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: LogSource,
+        windows: Windows,
+        stop: threading.Event,
+        reached: Callable[[], int],
+    ) -> None:
+        self._task, self._source, self._windows, self._stop = task, source, windows, stop
+        self._reached = reached
+        self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
+        self._threads: list[threading.Thread] = []
+        self._busy: set[str] = set()
+        self.failed: list[BaseException] = []
+        self.progress: dict[str, dict[str, Any]] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether a table is being read, or a window is open."""
+        return any(t.is_alive() for t in self._threads) or bool(self._windows.tables)
+
+    def at_work(self, table: str) -> bool:
+        """Whether a table is being read, or its window is open."""
+        return table in self._busy or table in self._windows.tables
+
+    def join(self) -> None:
+        """Waits for the threads."""
+        for thread in self._threads:
+            thread.join()
+
+    def due(self, wanted: Sequence[str], task: Task) -> list[str]:
+        """The tables that need a baseline, and are not getting one."""
+        done = ledger.read_baselines(self._record)
+        asked = {t for t, one in tables.of_task(self._orders, done).items() if one.wanted}
+        mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in done)]
+        mine = [t for t in mine if task.policy(t).level >= MEDIUM]
+        return [t for t in mine if not self.at_work(t)]
+
+    def begin(self, due: Sequence[str], task: Task) -> None:
+        """Begins to take the baselines of tables; returns when the snapshot they need is held."""
+        self._task = task
+        self._busy |= set(due)
+        for table in due:
+            self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
+        ready = threading.Event()
+        thread = threading.Thread(target=self._thread, args=(list(due), ready), name="baseline")
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+        # The slot must exist (and its snapshot be held) before the stream begins.
+        ready.wait()
+        if self.failed:
+            raise self.failed[0]
+
+    def _thread(self, due: list[str], ready: threading.Event) -> None:
+        try:
+            alone = [t for t in due if self._in_open_window(t)]
+            shared = [t for t in due if t not in alone]
+            if shared or (self._source.slot_is_new and not alone):
+                self._exact(shared, ready)
+            ready.set()
+            if alone:
+                with baseline.readers(self._task.baseline.workers) as pool:
+                    for table in alone:
+                        self._open(table, pool)
+        except Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            self.failed.append(error)
+        finally:
+            self._busy -= set(due)
+            ready.set()
+
+    def _in_open_window(self, table: str) -> bool:
+        wanted, exact = self._task.baseline.window, self._source.exact
+        if wanted == "exact" or (wanted == "auto" and exact):
+            return False
+        if self._source.relation(table).key:
+            return True
+        # Rows that cannot be told apart cannot be upserted.
+        if not exact:
+            logger.warning("%s has no key: changes made while it is read may be applied twice", table)
+        return False
+
+    def _exact(self, due: list[str], ready: threading.Event) -> None:
+        """All in one snapshot; those that are truncated or rewritten meanwhile again, in a new one."""
+        left = due
+        for attempt in range(TRIES):
+            attempts = self._attempts(left)
+            try:
+                with self._source.snapshot() as snapshot:
+                    self._note_layouts(left)
+                    ready.set()
+                    if left:
+                        with baseline.readers(self._task.baseline.workers) as pool:
+                            self._take(snapshot, attempts, self._land, self._record_done, pool)
+                return
+            except TableMovedError as error:
+                if attempt + 1 == TRIES:
+                    raise
+                logger.warning("%s; reading again", error.what)
+                done = ledger.read_baselines(self._record)
+                left = [t for t in left if t not in done or done[t].number < attempts[t].number]
+
+    def _open(self, table: str, pool: ProcessPoolExecutor) -> None:
+        """One table by itself, read as it is while it goes on changing."""
+        for attempt in range(TRIES):
+            attempts, before = self._attempts([table]), self._source.relation(table)
+            window = self._source.window(self._stop.is_set)
+            if self._stop.is_set():
+                return
+            self._note_layouts([table])
+
+            def land(relation: Relation, one: Attempt, before: Relation = before) -> bool:
+                if not relation == before == self._source.relation(table):
+                    raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
+                return self._land(relation, one)
+
+            try:
+                self._take(window, attempts, land, self._windows.opened, pool)
+                return
+            except TableMovedError as error:
+                if attempt + 1 == TRIES:
+                    raise
+                logger.warning("%s; reading again", error.what)
+
+    def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
+        """What each baseline answers to; taken before its snapshot, so nothing given later is missed."""
+        numbers = ledger.baseline_numbers(self._record)
+        orders = {one.table: one.number for one in tables.read(self._orders)}
+        after = self._reached()
+        return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
+
+    def _note_layouts(self, due: Sequence[str]) -> None:
+        relations = [self._source.relation(t) for t in due]
+        known = log.latest(log.layouts(self._task.relations_path))
+        log.record_layouts(
+            self._task.relations_path,
+            [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
+        )
+
+    def _land(self, relation: Relation, one: Attempt) -> bool:
+        """Makes apply leave the target alone, from here until the baseline is recorded; False when the table
+        was removed meanwhile."""
+        table = relation.table
+        if not self._task.baseline.enabled or one.number > 1:  # else apply has not begun
+            number = tables.give(
+                self._orders, tables.LAND, [table], why=f"baseline {one.number}", who="capture",
+                baseline=one.number,
+            )  # fmt: skip
+            while not tables.heard(self._task.run_path, number):
+                if self._stop.wait(0.1):
+                    raise Stopped
+        state = tables.states(tables.read(self._orders), {}).get(table)
+        return state is None or state.member != "removed"
+
+    def _record_done(self, done: ledger.Baseline) -> None:
+        ledger.write_baseline(self._record, done)
+
+    def _progress(self, at: BaselineProgress) -> None:
+        state = "done" if at.parts_done == at.parts else "running"
+        self.progress[at.table] = {**asdict(at), "state": state}
+
+    def _take(
+        self,
+        snapshot: Snapshot,
+        attempts: Mapping[str, Attempt],
+        land: Callable[[Relation, Attempt], bool],
+        record: Callable[[ledger.Baseline], None],
+        pool: ProcessPoolExecutor,
+    ) -> None:
+        task = self._task
+        reading = baseline.Reading(
+            landings(task),
+            task.control_path("quarantine"),
+            task.baseline.rows_per_part,
+            keep_bad=task.on_bad_value == "quarantine",
+            hidden=lambda relation: task.policy(relation.table).hidden(relation),
+            progress=self._progress,
+            landing=land,
+            stopped=self._stop.is_set,
+        )
+        baseline.take(self._source, snapshot, attempts, reading, record, pool)
