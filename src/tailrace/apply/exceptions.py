@@ -9,12 +9,13 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from .. import lake
 from ..formats.qlik.control import TABLES
 from ..laketypes import arrow_type
-from ..sequence import NUMBER_DIGITS
+from ..sequence import NUMBER_DIGITS, WIDTH, make_many
 from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:
@@ -68,6 +69,38 @@ class Exceptions:
         lake.create(self.path, schema)
         files, _ = write_parts(made, PartTask(self.path, schema))
         lake.commit(self.path, files, progress={self._name(table): upto})
+
+    def keep_rows(self, rows: pa.Table, table: str, upto: int) -> None:
+        """The same with rows in Arrow, of the columns in `rows_schema`; runs in tasks too."""
+        if self.reached(table) >= upto:
+            return
+        owner, _, name = table.rpartition(".")
+        text = pc.coalesce(rows["after_image"], rows["before_key"], "")
+        parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
+        seq = pa.array(make_many(*parts).view(f"S{WIDTH}").ravel()).cast(pa.string())
+        one = {
+            "TASK_NAME": self._task,
+            "TABLE_OWNER": owner,
+            "TABLE_NAME": name,
+            "ERROR_TIME": datetime.now(timezone.utc),
+        }
+        made = {
+            "STATEMENT": pc.binary_join_element_wise(rows["change_row_type"], text, " "),
+            "ERROR": pc.binary_join_element_wise(rows["result_error"], seq, ", change_seq "),
+        }
+        schema = _schema(EXCEPTIONS)
+        columns = [
+            made[f.name] if f.name in made else pa.repeat(pa.scalar(one[f.name], f.type), rows.num_rows)
+            for f in schema
+        ]
+        lake.append(self.path, pa.table(columns, schema=schema), progress={self._name(table): upto})
+
+    @property
+    def rows_schema(self) -> pa.Schema:
+        """The columns of a key log that exceptions are made of."""
+        numbers = ("resync_state", "change_row_counter")
+        texts = ("change_row_type", "result_error", "before_key", "after_image")
+        return pa.schema([*[(n, pa.int64()) for n in numbers], *[(n, pa.string()) for n in texts]])
 
     def _name(self, table: str) -> str:
         return f"{self._task}/exceptions/{table}"

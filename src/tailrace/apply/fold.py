@@ -71,9 +71,15 @@ def quote(name: str) -> str:
 
 
 def images(
-    changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN, *, after: int = -1
+    changes: ChangeTable,
+    relation: Relation,
+    counts: Mapping[str, int] = UNKNOWN,
+    *,
+    after: int = -1,
+    beside: Mapping[str, Column] | None = None,
 ) -> Images:
-    """Change rows with numbers above `after`, in the relation's types, from the last truncate on.
+    """Change rows with numbers above `after`, in the relation's types, from the last truncate on; `beside`:
+    more columns of them, by name.
 
     Finding the last truncate is a job of its own, run only when `counts` says there may be one. A row whose
     key is NULL makes the job that reads it fail (see `refused`).
@@ -98,6 +104,7 @@ def images(
             value = F.coalesce(value, F.raise_error(F.concat(F.lit(NULL_KEY), seq)))
         data.append(value.cast(c.type).alias(c.name))
     extra = [_carried(changes, relation).alias(CARRIED)] if counts.get("absent") else []
+    extra += [value.alias(name) for name, value in (beside or {}).items()]
     made = df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
     return Images(made, relation.key, [c.name for c in relation.columns], replaces)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,19 @@ from deltalake import DeltaTable
 from ... import lake
 from ...change import Relation
 from ...errors import ApplyError, TailraceError, from_spark
-from ...laketypes import schema_of, spark_type
+from ...laketypes import arrow_type, schema_of, spark_type
 from .. import bag
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
-from ..plan import Limits, Size, TableBatch, awkward, choose
+from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
 from . import delta_layout, delta_spark
 from .base import Outcome
-from .delta_local import LEAST_MEMORY, NET, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_audit import Audit, Audited, AuditTask, merge_audited
+from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
 from .delta_rewrite import is_plain
 from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
 _ATTEMPTS = 3
@@ -123,6 +125,35 @@ class DeltaTarget:
             null_key = refused(error, batch.table, batch.relation.key)
             raise null_key or from_spark(error, where=f"apply {batch.table}") from error
         return replace(done, seconds=time.monotonic() - began)
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """Applies one batch without truncates and looks what each change meets, all in one task.
+
+        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
+        or the batch, is not for one task: nothing is written then. An empty text: the table has the batch,
+        and what was found is lost.
+        """
+        with self._locks[batch.table]:
+            path = self.path(batch.table)
+            table = DeltaTable(path)
+            if not is_local(_size(table), self._limits) or not is_plain(table):
+                return None
+            reached = table.transaction_version(self._app)
+            after = -1 if reached is None else int(reached)
+            made = images(batch.changes, batch.relation, {}, after=after, beside=beside)
+            kinds = [pa.field(n, arrow_type(made.df.schema[n].dataType.simpleString())) for n in beside]
+            task = AuditTask(
+                path,
+                self._app,
+                batch.upto,
+                tuple(made.key),
+                schema_of(batch.relation.columns),
+                pa.schema(kinds),
+                self._memory,
+                audit,
+            )
+            done = merge_audited(made.df, task)
+            return None if done == TOO_LARGE else done
 
     def _apply(self, batch: TableBatch) -> Outcome:
         path = self.path(batch.table)

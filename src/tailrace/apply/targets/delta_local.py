@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from ... import lake
 from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
-from .delta_rewrite import Source, merge
+from .delta_changes import Source
+from .delta_rewrite import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-RESULT = "inserted bigint, updated bigint, deleted bigint, missing bigint, version bigint, file string"
-_NAMES = ("inserted", "updated", "deleted", "missing", "version", "file")
+_NUMBERS, _TEXTS = ("inserted", "updated", "deleted", "missing", "version"), ("file", "told")
+RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS]])
 TOO_LARGE = "too large"
 LEAST_MEMORY = 64 << 20
 """With less, hardly a batch would be merged in a task."""
@@ -33,9 +34,9 @@ HAVE, NET = "header__have", "header__net"
 
 def result(**values: Any) -> pa.RecordBatch:
     """One row of `RESULT`."""
-    row = {n: values.get(n, None if n == "file" else 0) for n in _NAMES}
-    kinds = [pa.string() if n == "file" else pa.int64() for n in _NAMES]
-    return pa.record_batch([pa.array([row[n]], k) for n, k in zip(_NAMES, kinds, strict=True)], list(_NAMES))
+    numbers = [pa.array([values.get(n, 0)], pa.int64()) for n in _NUMBERS]
+    texts = [pa.array([values.get(n)], pa.string()) for n in _TEXTS]
+    return pa.record_batch([*numbers, *texts], [*_NUMBERS, *_TEXTS])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ... import lake
-from ...change import BEFORE, DELETE
 from ...machine import cores
-from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
-from .row_keys import Keys, Places
+from .delta_changes import Source
+from .row_keys import Places
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 _PART = lake.WHOLE_FILE // 2
@@ -50,44 +49,6 @@ def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
-    images (`SEQ`, `OPER`, the data columns), of which the last of each key counts."""
-
-    rows: pa.Table
-    key: tuple[str, ...]
-    schema: pa.Schema
-    partial: bool
-    keys: Keys
-    deletes: npt.NDArray[np.bool_]
-
-    @staticmethod
-    def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:
-        """Makes the changes ready to be looked up."""
-        rows = rows.combine_chunks()
-        folded = OP in rows.schema.names
-        keys = Keys([_one(rows[k]) for k in key], None if folded else _order(rows))
-        deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
-        return Source(rows, key, schema, partial, keys, np.asarray(deletes.to_numpy(), np.bool_))
-
-    def folded(self) -> pa.Table:
-        """The rows that count."""
-        return self.rows.take(pa.array(self.keys.last))
-
-    def images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
-        """The new rows of changes; `old` has their rows in the target, which give absent values."""
-        new = self.rows.select(self.schema.names).take(pa.array(changes))
-        if not self.partial or old is None:
-            return new
-        kept = self.rows[KEPT].take(pa.array(changes))
-        columns = []
-        for i, name in enumerate(self.schema.names):
-            stays = pc.equal(pc.utf8_slice_codeunits(kept, i, i + 1), "1").fill_null(False)
-            columns.append(pc.if_else(stays, old[name], new[name]))
-        return pa.table(columns, schema=self.schema)
-
-
-@dataclass(frozen=True)
 class _Piece:
     """Row groups of a touched file that become one part: the rows that changes meet, in file order, and the
     changes they meet; `added`: changes whose rows come new at the end."""
@@ -99,11 +60,33 @@ class _Piece:
     added: Places
 
 
+class Auditor(Protocol):
+    """Decides, once it is known which keys the table has, what counts of the changes."""
+
+    @property
+    def upto(self) -> int:
+        """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
+
+    def decide(self, source: Source, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Source:
+        """The changes with what counts of them; `exists`: of each key's number whether the table has a row.
+        The pool runs what can be done beside the writing."""
+
+    def finish(self) -> None:
+        """Ends what was begun; called before the commit."""
+
+
 class Rewrite:
     """One merge of a source into a table's files, as of the version that `table` has open."""
 
-    def __init__(self, table: DeltaTable, path: str, source: Source, memory_bytes: int | None) -> None:
-        self._table, self._path, self._source = table, path, source
+    def __init__(
+        self,
+        table: DeltaTable,
+        path: str,
+        source: Source,
+        memory_bytes: int | None,
+        auditor: Auditor | None = None,
+    ) -> None:
+        self._table, self._path, self._source, self._auditor = table, path, source, auditor
         self._fs, self._folder = lake.filesystem(path)
         self._lanes = cores()
         # The changes may take half of the memory; a batch being copied is there about three times.
@@ -115,10 +98,16 @@ class Rewrite:
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
             files = [f for f in files if self._may_touch(f)]
-            found = list(pool.map(self._touched, files))
+            met = list(pool.map(self._touched, files))
+            upto = self._decided([keys for _, keys in met], upto, pool)
+            found = [self._counting(rows, keys) for rows, keys in met]
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
             parts = [part for part in pool.map(self._write, pieces) if part]
+            if self._auditor is not None:
+                self._auditor.finish()
+        if upto < 0:
+            return Outcome(version=self._table.version())
         touched = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
         now = int(time.time() * 1000)
         self._table.create_write_transaction(
@@ -135,6 +124,21 @@ class Rewrite:
         changes = np.concatenate([np.empty(0, np.int64), *[c for _, c in found]])
         deleted = int(self._source.deletes[changes].sum())
         return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1)
+
+    def _decided(self, met: list[Places], upto: int, pool: ThreadPoolExecutor) -> int:
+        """Lets the auditor say what counts, and which change number is reached by it."""
+        if self._auditor is None:
+            return upto
+        exists = np.zeros(len(self._source.last), np.bool_)
+        for keys in met:
+            exists[keys] = True
+        self._source = self._auditor.decide(self._source, exists, pool)
+        return self._auditor.upto
+
+    def _counting(self, rows: Places, keys: Places) -> tuple[Places, Places]:
+        """Of a file's rows whose keys changes have, those with a change that counts, and these changes."""
+        changes = self._source.last[keys]
+        return rows[changes >= 0], changes[changes >= 0]
 
     def _may_touch(self, file: dict[str, Any]) -> bool:
         """Whether the file's range of the first key meets the changes'; only for types whose ranges mean the
@@ -169,8 +173,8 @@ class Rewrite:
             yield pa.record_batch(arrays, schema=wanted)
 
     def _touched(self, file: dict[str, Any]) -> tuple[Places, Places]:
-        """Numbers of the file's rows that changes meet, and those changes."""
-        source, rows, changes, begin = self._source, [], [], 0
+        """Numbers of the file's rows whose keys changes have, and the numbers of those keys."""
+        source, rows, keys, begin = self._source, [], [], 0
         opened = self._open(file["path"])
         groups = list(range(opened.num_row_groups))
         # Large batches: each look-up begins with a hash table of the changes' keys.
@@ -178,10 +182,10 @@ class Rewrite:
             found = source.keys.find(batch.columns)
             here = np.flatnonzero(found >= 0)
             rows.append(here + begin)
-            changes.append(found[here])
+            keys.append(found[here])
             begin += batch.num_rows
         empty = np.empty(0, np.int64)
-        return np.concatenate([empty, *rows]), np.concatenate([empty, *changes])
+        return np.concatenate([empty, *rows]), np.concatenate([empty, *keys])
 
     def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[_Piece]:
         """The pieces to write.
@@ -201,7 +205,8 @@ class Rewrite:
             high = file.get(f"max.{source.key[0]}")
             if greatest is None or (high is not None and high >= greatest):
                 last, greatest = len(pieces) - 1, high
-        new = source.keys.last[~(met | source.deletes)[source.keys.last]]
+        counts = source.last[source.last >= 0]
+        new = counts[~(met | source.deletes)[counts]]
         own = last < 0 or source.rows.nbytes * len(new) // max(1, len(met)) > lake.SMALL_FILE
         if len(new) and own:
             pieces.append(_Piece("", [], np.empty(0, np.int64), np.empty(0, np.int64), new))
@@ -265,7 +270,13 @@ def _width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
 
 
 def merge(
-    path: str, source: Source, app_id: str, upto: int, memory_bytes: int | None, info: dict[str, str]
+    path: str,
+    source: Source,
+    app_id: str,
+    upto: int,
+    memory_bytes: int | None,
+    info: dict[str, str],
+    auditor: Auditor | None = None,
 ) -> Outcome:
     """Merges changes into a table, once: an outcome without counts when the table already has them."""
     for attempt in range(_ATTEMPTS):
@@ -274,21 +285,8 @@ def merge(
         if reached is not None and reached >= upto:
             break
         try:
-            return Rewrite(table, path, source, memory_bytes).run(app_id, upto, info)
+            return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
     return Outcome(version=table.version())
-
-
-def _order(rows: pa.Table) -> Places | None:
-    """Numbers of images in their order; None when that is how they stand, as they mostly do."""
-    seq = _one(rows[SEQ])
-    if pc.all(pc.less(seq[:-1], seq[1:])).as_py() is not False:
-        return None
-    found = pc.sort_indices(rows.select([SEQ, OPER]), [(SEQ, "ascending"), (OPER, "ascending")])
-    return np.asarray(found.to_numpy(), np.int64)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

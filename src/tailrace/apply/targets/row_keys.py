@@ -13,16 +13,16 @@ Places = npt.NDArray[np.int64]
 
 
 class Keys:
-    """The changes' keys, to look rows up: `find` says which change has a row's key, -1 for none.
+    """The changes' keys, numbered, to look rows up: `find` says which number a row's key has, -1 for none.
 
-    Of several changes with one key the last one counts; `order` has the changes' numbers in order, when they
-    are not in order already.
+    `place` is the number of each change's key, `last` the last change of each number; `order` has the changes
+    in order, when they are not in order already.
 
     >>> keys = Keys([pa.array([7, 7, 9, 7]), pa.array(["a", "b", "a", "b"])])
+    >>> keys.place.tolist(), keys.last.tolist()
+    ([0, 1, 2, 1], [0, 3, 2])
     >>> keys.find([pa.array([9, 7, 9, None]), pa.array(["a", "b", "b", "a"])]).tolist()
-    [2, 3, -1, -1]
-    >>> keys.last.tolist()
-    [0, 3, 2]
+    [2, 1, -1, -1]
     """
 
     def __init__(self, columns: Sequence[pa.Array], order: Places | None = None) -> None:
@@ -37,12 +37,12 @@ class Keys:
             place = np.searchsorted(pairs, code) if self._steps else code
             self._steps.append((words, pairs))
         order = np.arange(len(place)) if order is None else order
+        self.place = place
         self.last = np.empty(len(self._steps[-1][1]), np.int64)
-        """The number of each key's last change."""
         self.last[place[order]] = order  # NumPy keeps the last of several values for one place
 
     def find(self, columns: Sequence[pa.Array]) -> Places:
-        """Per row, the number of the change with its key, or -1."""
+        """Per row, the number of its key, or -1."""
         (words, _), *rest = self._steps
         place = _index(columns[0], words)
         for column, (words, pairs) in zip(columns[1:], rest, strict=True):
@@ -50,7 +50,7 @@ class Keys:
             code = np.where((place < 0) | (index < 0), -1, place * len(words) + index)
             at = np.minimum(np.searchsorted(pairs, code), len(pairs) - 1)
             place = np.where(pairs[at] == code, at, -1)
-        return np.where(place < 0, -1, self.last[place])
+        return place
 
 
 def _comparable(column: pa.Array) -> pa.Array:

@@ -1,0 +1,229 @@
+"""A merge inside one task that also finds what became of each change, and writes the key log of it.
+
+The look at the target's keys that a merge takes in any case tells what each change met; so one Spark job does
+what otherwise takes several. Exceptions are committed by the task, before the target; the part of the key log
+is handed to the driver, which commits it after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import lake
+from ...sequence import number_of
+from ..decide import NAMES, Events, decide, tally
+from ..exceptions import Exceptions
+from ..fold import OPER, SEQ
+from ..keylog_rows import Batch, Sheet, logged
+from ..rules import Rules
+from .base import Outcome
+from .delta_changes import Source, one, order
+from .delta_local import TOO_LARGE, info, result, run, typed
+from .delta_rewrite import merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Where the rows of a key log go: its folder and schema, what they have in common, flagged ones alone."""
+
+    path: str
+    schema: pa.Schema
+    sheet: Sheet
+    errors_only: bool = False
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
+
+    `sheet`: how changes are told in exceptions.
+    """
+
+    table: str
+    rules: Rules
+    exceptions: Exceptions
+    sheet: Sheet
+    keylog: LogPart | None = None
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audited merge found.
+
+    Attributes:
+        outcome: what it did to the target.
+        upto: the change number reached; -1: the batch ended before its first change.
+        counts: its changes by operation.
+        tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
+        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
+        part: of the key log, not committed; None: no rows.
+    """
+
+    outcome: Outcome
+    upto: int
+    counts: Mapping[str, int]
+    tally: Mapping[str, tuple[int, str]]
+    ends: tuple[str, str, str] | None
+    part: lake.AddedFile | None
+
+    def to_json(self) -> str:
+        """For the driver, without the outcome."""
+        ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
+        counts, odd = dict(self.counts), dict(self.tally)
+        return json.dumps({"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part})
+
+    @staticmethod
+    def from_json(text: str, outcome: Outcome) -> Audited:
+        """What `to_json` wrote."""
+        told = json.loads(text)
+        odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
+        ends = tuple(told["ends"]) or None
+        part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
+        return Audited(outcome, told["upto"], told["counts"], odd, ends, part)
+
+
+@dataclass(frozen=True)
+class AuditTask:
+    """The function of the one task that gets all changes: `SEQ`, `OPER`, what `extra` names (see
+    `keylog_rows`), and the data columns.
+
+    They are held in memory: when they take more than a third of `memory_bytes`, nothing is written, and the
+    result says so (`TOO_LARGE`). A task that runs again after its commit has nothing to tell.
+    """
+
+    path: str
+    app_id: str
+    upto: int
+    key: tuple[str, ...]
+    schema: pa.Schema
+    extra: pa.Schema
+    memory_bytes: int | None
+    audit: Audit
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        wanted = pa.schema([pa.field(SEQ, pa.string()), pa.field(OPER, pa.string()), *self.extra, *self.schema])
+        held, size = [], 0
+        for batch in batches:
+            held.append(typed(batch, wanted))
+            size += batch.nbytes
+            if self.memory_bytes is not None and size > self.memory_bytes // 3:
+                yield result(file=TOO_LARGE)
+                return
+        rows = pa.Table.from_batches(held, wanted).combine_chunks()
+        if (places := order(rows)) is not None:
+            rows = rows.take(pa.array(places)).combine_chunks()
+        source = Source.of(rows, self.key, self.schema, partial=False)
+        auditor = _Auditor(self, source)
+        done = merge(
+            self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor
+        )
+        told = auditor.told(done)
+        yield result(
+            inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
+            told=told.to_json() if told else None,
+        )  # fmt: skip
+
+
+class _Auditor:
+    """The auditor of one merge; decides anew when the merge has to begin again."""
+
+    def __init__(self, task: AuditTask, source: Source) -> None:
+        self._audit, self._most = task.audit, task.upto
+        self._rows = source.rows
+        self._events = _events(source)
+        self._batch: Batch | None = None
+        self._writing: Future[lake.AddedFile | None] | None = None
+        self._part: lake.AddedFile | None = None
+
+    @cached_property
+    def _seq(self) -> pa.StringArray:
+        return one(self._rows[SEQ])
+
+    @property
+    def upto(self) -> int:
+        """The change number reached."""
+        assert self._batch is not None  # noqa: S101 - asked once decided
+        end = self._batch.decided.upto
+        if self._batch.decided.ends is None:
+            return self._most
+        return max((number_of(s) for s in self._seq[max(end - 1, 0) : end].to_pylist()), default=-1)
+
+    def decide(self, source: Source, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Source:
+        """See `delta_rewrite.Auditor`."""
+        decided = decide(self._events, exists, self._audit.rules)
+        self._batch = Batch(self._rows, self._events, decided, self._audit.rules)
+        self._writing = pool.submit(self._log, self._batch)
+        return replace(source, last=decided.last(source.keys.place, len(source.last)))
+
+    def finish(self) -> None:
+        """See `delta_rewrite.Auditor`."""
+        assert self._batch is not None and self._writing is not None  # noqa: S101, PT018 - decided before
+        self._part = self._writing.result()
+        if len(aside := self._batch.aside()):
+            audit = self._audit
+            schema = audit.exceptions.rows_schema
+            audit.exceptions.keep_rows(logged(self._batch, audit.sheet, schema, aside), audit.table, self.upto)
+
+    def _log(self, batch: Batch) -> lake.AddedFile | None:
+        if (log := self._audit.keylog) is None:
+            return None
+        rows = batch.changes
+        part = lake.Part(log.path, log.schema)
+        part.write(logged(batch, log.sheet, log.schema, rows[batch.flagged(rows)] if log.errors_only else rows))
+        return part.close()
+
+    def told(self, outcome: Outcome) -> Audited | None:
+        """What was found; None when the target had the batch already."""
+        if self._batch is None:
+            return None
+        batch, events, decided = self._batch, self._events, self._batch.decided
+        counts = Counter(events.oper[batch.changes].tolist())
+        odd = {s: (n, self._seq[row].as_py()) for s, (n, row) in tally(events, decided).items()}
+        ends = None
+        if decided.ends is not None:
+            kind = batch.rules.outcome(NAMES[decided.situation[decided.ends]]).conflict
+            assert kind is not None  # noqa: S101 - only conflicts end a batch
+            ends = (self._seq[decided.ends].as_py(), kind, batch.rules.on[kind])
+        return Audited(outcome, self.upto, {k: counts[k] for k in "IUDT"}, odd, ends, self._part)
+
+
+def _events(source: Source) -> Events:
+    oper = one(source.rows[OPER]).dictionary_encode()
+    letters = np.array([*oper.dictionary.to_pylist(), "?"])
+    seq = one(source.rows[SEQ])
+    change = np.zeros(len(seq), np.int64)
+    change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
+    codes = oper.indices.fill_null(len(letters) - 1).to_numpy()
+    return Events(letters[codes], change, source.keys.place)
+
+
+def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:
+    """Runs the merge as one Spark job of one task.
+
+    Gives `TOO_LARGE` when its memory does not hold the changes, and an empty text when an attempt before this
+    one committed it and was lost: what it found is not known then.
+    """
+    found = run(df.coalesce(1), task)
+    if not found:  # Spark runs no task for rows it knows to be none
+        version = lake.commit(task.path, [], progress={task.app_id: task.upto})
+        outcome = Outcome(version=lake.version(task.path) if version is None else version)
+        return Audited(outcome, task.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+    row = found[0]
+    if row["file"] == TOO_LARGE:
+        return TOO_LARGE
+    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
+    return Audited.from_json(row["told"], outcome) if row["told"] else ""

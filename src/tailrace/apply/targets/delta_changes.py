@@ -1,0 +1,67 @@
+"""The changes of a table as a merge inside one task has them: rows, and their keys to look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...change import BEFORE, DELETE
+from ..fold import KEPT, OP, OPER, SEQ
+from .row_keys import Keys, Places
+
+
+@dataclass(frozen=True)
+class Source:
+    """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
+    images (`SEQ`, `OPER`, the data columns). `last`: of each key's number the row that counts, -1: none."""
+
+    rows: pa.Table
+    key: tuple[str, ...]
+    schema: pa.Schema
+    partial: bool
+    keys: Keys
+    last: Places
+    deletes: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:
+        """Makes the changes ready to be looked up."""
+        rows = rows.combine_chunks()
+        folded = OP in rows.schema.names
+        keys = Keys([one(rows[k]) for k in key], None if folded else order(rows))
+        deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
+        return Source(rows, key, schema, partial, keys, keys.last, np.asarray(deletes.to_numpy(), np.bool_))
+
+    def folded(self) -> pa.Table:
+        """The rows that count."""
+        return self.rows.take(pa.array(self.last))
+
+    def images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
+        """The new rows of changes; `old` has their rows in the target, which give absent values."""
+        new = self.rows.select(self.schema.names).take(pa.array(changes))
+        if not self.partial or old is None:
+            return new
+        kept = self.rows[KEPT].take(pa.array(changes))
+        columns = []
+        for i, name in enumerate(self.schema.names):
+            stays = pc.equal(pc.utf8_slice_codeunits(kept, i, i + 1), "1").fill_null(False)
+            columns.append(pc.if_else(stays, old[name], new[name]))
+        return pa.table(columns, schema=self.schema)
+
+
+def order(rows: pa.Table) -> Places | None:
+    """Numbers of images in their order; None when that is how they stand, as they mostly do."""
+    seq = one(rows[SEQ])
+    if pc.all(pc.less(seq[:-1], seq[1:])).as_py() is not False:
+        return None
+    found = pc.sort_indices(rows.select([SEQ, OPER]), [(SEQ, "ascending"), (OPER, "ascending")])
+    return np.asarray(found.to_numpy(), np.int64)
+
+
+def one(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

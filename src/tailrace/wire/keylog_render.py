@@ -1,0 +1,140 @@
+"""Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, a whole column at once.
+
+The same text that `formats.sqdr.text` writes with Spark's expressions, for tasks that have the rows in Arrow
+already. Source: spec/sqdr.md §4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, escape_name
+
+Bools = npt.NDArray[np.bool_]
+NIL = '=&xsi:nil="true"'
+SPECIAL = "[\\x00-\\x1f&'\"<>]"
+BY_SPARK = ("float", "double")
+"""Types whose shortest text differs between Arrow and Java: the text has to come with the rows."""
+_YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
+_DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A column of an image: what it is, its values, and in which rows it is there (None: in all).
+
+    `values` of a type in `BY_SPARK` are strings.
+    """
+
+    field: Field
+    values: pa.Array
+    there: Bools | None = None
+
+
+def items(columns: Sequence[Item]) -> pa.StringArray:
+    """The text of these columns, a row of text for each of theirs.
+
+    >>> ids, notes = pa.array([1, 2]), pa.array(['a<b', None])
+    >>> items([Item(Field("id", "bigint"), ids), Item(Field("n"), notes)]).to_pylist()
+    ['id="1" n="a&lt;b"', 'id="2" n=&xsi:nil="true"']
+    >>> items([Item(Field("id", "bigint"), ids, np.array([True, False]))]).to_pylist()
+    ['id="1"', '']
+    """
+    if all(one.there is None for one in columns):
+        return _joined(columns)
+    pieces = []
+    for one in columns:
+        piece = pc.binary_join_element_wise(" ", _item(one), "")
+        pieces.append(piece if one.there is None else pc.if_else(pa.array(one.there), piece, ""))
+    return pc.utf8_slice_codeunits(_concat(pieces), 1)
+
+
+def image(dest: str, row: pa.StringArray) -> pa.StringArray:
+    """The text of an `after_image`: where the row is, and its items."""
+    return _concat([f"{dest}<row>", row, "</row>"])
+
+
+def _joined(columns: Sequence[Item]) -> pa.StringArray:
+    """All columns in every row: one pass over all pieces."""
+    pieces: list[pa.Array | str] = []
+    for place, one in enumerate(columns):
+        space, name = " " if place else "", escape_name(one.field.name)
+        if one.values.null_count:
+            pieces += [space, _item(one)] if space else [_item(one)]
+        else:
+            pieces += [f'{space}{name}="', value_text(one.values, one.field), '"']
+    return _concat(pieces)
+
+
+def _item(one: Item) -> pa.StringArray:
+    name = escape_name(one.field.name)
+    made = _concat([f'{name}="', value_text(one.values, one.field), '"'])
+    return pc.fill_null(made, name + NIL)
+
+
+def _concat(pieces: Sequence[pa.Array | str]) -> pa.StringArray:
+    """Pieces side by side; NULL where one is."""
+    return pc.binary_join_element_wise(*pieces, "")
+
+
+def value_text(values: pa.Array, field: Field) -> pa.StringArray:
+    """Values as they stand between the quotes; NULL stays NULL.
+
+    >>> value_text(pa.array([b"\\x0a\\xff", None]), Field("c", "binary")).to_pylist()
+    ['&#x0AFF', None]
+    """
+    kind = field.type
+    if kind == "string":
+        return _escaped(values, OCTET_DIGITS if field.octet else UNICODE_DIGITS)
+    if kind == "binary":
+        return _hex(values)
+    if kind == "boolean":
+        return values.cast(pa.int8()).cast(pa.string())
+    if kind.startswith("timestamp"):
+        return _times(values)
+    return values if kind in BY_SPARK else values.cast(pa.string())
+
+
+def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
+    """The five characters and control characters escaped; few texts have any."""
+    special = pc.fill_null(pc.match_substring_regex(text, SPECIAL), False)
+    if not pc.any(special).as_py():
+        return text
+    some = text.filter(special)
+    for name, character in NAMED.items():  # the ampersand comes first
+        some = pc.replace_substring(some, character, name)
+    for code in range(ord(" ")):
+        if pc.any(pc.match_substring(some, chr(code))).as_py():
+            some = pc.replace_substring(some, chr(code), f"{HEX}{code:0{digits}X}")
+    return pc.replace_with_mask(text, special, some)
+
+
+def _hex(values: pa.BinaryArray) -> pa.StringArray:
+    values = values.cast(pa.binary())
+    if values.offset:
+        values = pa.concat_arrays([values])
+    valid, offsets, data = values.buffers()
+    octets = np.frombuffer(data or b"", np.uint8)
+    ends = np.frombuffer(offsets, np.int32)[: len(values) + 1] * 2
+    text = pa.py_buffer(_DIGITS[octets])
+    digits = pa.Array.from_buffers(pa.string(), len(values), [valid, pa.py_buffer(ends), text])
+    return _concat([HEX, digits])
+
+
+def _times(values: pa.Array) -> pa.StringArray:
+    """Microseconds as `2026-01-02T03:04:05.000006`; years above 9999 with a sign, as Java has them."""
+    plain = values.view(pa.timestamp("us"))
+    number = values.view(pa.int64())
+    far = pc.fill_null(pc.or_(pc.less(number, _YEAR_1), pc.greater_equal(number, _YEAR_10000)), False)
+    text = pc.replace_substring(plain.cast(pa.string()), " ", "T", max_replacements=1)
+    if not pc.any(far).as_py():
+        return text
+    found = np.datetime_as_string(number.filter(far).to_numpy().astype("datetime64[us]"))
+    signed = [t if t.startswith("-") else f"+{t}" for t in found.tolist()]
+    return pc.replace_with_mask(text, far, pa.array(signed, pa.string()))
