@@ -1,4 +1,4 @@
-"""Rows of a key log made in Arrow, for a batch that one task holds; `keylog.rendered` makes them with Spark."""
+"""Rows of a key log made in Arrow, of a batch that one task holds; `keylog.rendered` makes them in Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Sheet:
         after: the change number before the first; flagged, sort: what the log has up to there.
         fields: the data columns; ordinals: their bits in the column mask; key: which of them are the key.
         dest: the `<Dest>` of images.
-        keys_only: whether images are left out.
     """
 
     run_id: str
@@ -47,7 +46,6 @@ class Sheet:
     ordinals: tuple[int, ...]
     key: tuple[str, ...]
     dest: str
-    keys_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Batch:
         return rows[self.flagged(rows) & ~self.decided.effective[rows]]
 
 
-def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places) -> pa.Table:
+def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, images: bool = True) -> pa.Table:
     """Some changes as rows of a key log; `flagged_count` counts all changes before them."""
     taken = batch.rows.take(pa.array(rows))
     oper = batch.events.oper[rows]
@@ -103,7 +101,7 @@ def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places) -> pa.Ta
     }
     if DETAIL in taken.schema.names:
         made["change_row_log_detail"] = taken[DETAIL]
-    if not sheet.keys_only:
+    if images:
         made["after_image"] = _images(taken, sheet, oper)
     return pa.table([_column(made.get(f.name), f.type, len(rows)) for f in schema], schema=schema)
 
@@ -168,7 +166,7 @@ def _item(rows: pa.Table, sheet: Sheet, place: int, there: npt.NDArray[np.bool_]
 
 def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.StringArray:
     """Images of inserts and updates, and of deletes that say more than their key."""
-    there = _there(rows, sheet.ordinals)
+    there = carried(rows, sheet.ordinals)
     rest = [i for i in range(len(sheet.fields)) if i not in _key(sheet)]
     made = [_item(rows, sheet, i, None if there is None else there[:, i]) for i in range(len(sheet.fields))]
     more = np.full(len(oper), bool(rest)) if there is None else there[:, rest].any(axis=1)
@@ -176,7 +174,7 @@ def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.Stri
     return pc.if_else(pa.array(imaged), image(sheet.dest, items(made)), pa.scalar(None, pa.string()))
 
 
-def _there(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
     """Which columns each image carries; None: all in all. Masks are few: each is looked at once."""
     if MASK not in rows.schema.names or rows[MASK].null_count == rows.num_rows:
         return None
@@ -184,4 +182,5 @@ def _there(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | N
     values = [int.from_bytes(m, "big") for m in known.dictionary.to_pylist()]
     # Rows without a mask carry all columns: a last line of the table says so.
     bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[True] * len(ordinals)])
-    return bits[known.indices.fill_null(len(values)).to_numpy()]
+    found: npt.NDArray[np.bool_] = bits[known.indices.fill_null(len(values)).to_numpy()]
+    return found

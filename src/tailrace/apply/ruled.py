@@ -14,20 +14,22 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import DeltaTable
 
+from .. import lake
 from ..change import ChangeTable, Relation
 from ..errors import ApplyError, TailraceError, UnsupportedError, from_spark
 from ..sequence import WIDTH
-from . import effects, incoming
+from . import effects, incoming, one_task
 from .exceptions import Exceptions, Suspensions
 from .expect import Expected, expect
 from .fold import col, refused
-from .keylog import KeyLog, Stretch, kept_aside, rendered
+from .keylog import SCHEMA, KeyLog, Stretch, kept_aside, rendered
 from .outcomes import outcomes
 from .plan import TableBatch
 from .rules import CONFLICTS, Rules
 from .targets import delta_spark
 from .targets.base import Outcome
 from .targets.delta import DeltaTarget
+from .targets.delta_audit import Audited
 from .told import Done, told
 
 if TYPE_CHECKING:
@@ -108,12 +110,20 @@ class RuledApply:
             return Done()
         layout = effects.relation_of(batch.found.relation, rules)
         self._target.alter(name, incoming.present(self._target, layout), layout)
+        if (audited := self._in_one_task(batch, layout)) is not None:
+            if isinstance(audited, str):  # LOST: what an attempt found is to be found anew
+                return self._apply(changes)
+            return self._ended(name, *self._logged(batch, audited))
         there = self._there(batch.found.relation)
         if rules.tolerant:
             # What is written hangs on nothing that is looked at: both at once.
             return self._both(batch, layout, there)
         batch, ends = self._until(batch, self._met(batch, there))
         done = self._both(batch, layout, there) if batch.found.upto >= 0 else Done()
+        return self._ended(name, done, ends)
+
+    def _ended(self, name: str, done: Done, ends: tuple[str, str, str] | None) -> Done:
+        """What was done, when the rules say nothing else of the change before which the batch ended."""
         if ends is None:
             return done
         seq, kind, policy = ends
@@ -127,6 +137,28 @@ class RuledApply:
             hint="the changes before it are applied; correct the target, or give another policy "
             f"(`--on {kind}=log`)",
         )
+
+    def _in_one_task(self, batch: _Batch, layout: Relation) -> Audited | str | None:
+        """Target, exceptions and the key log's rows by one task; None when that is not possible."""
+        found, rules = batch.found, self._rules
+        if not one_task.fits(batch.changes, found.relation, rules, found.counts):
+            return None
+        stretch = replace(batch, expected=Expected()).stretch(rules)
+        if self._log is not None:
+            lake.create(self._log.path, SCHEMA)
+        audit = one_task.audit(batch.changes, found.relation, rules, self._exceptions, self._log, stretch)
+        beside = one_task.beside(batch.changes, found.relation)
+        whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
+        return self._target.audited(whole, audit, beside)
+
+    def _logged(self, batch: _Batch, audited: Audited) -> tuple[Done, tuple[str, str, str] | None]:
+        """Commits the key log's rows of what one task did, and tells it."""
+        expected, counts = Expected(tally=audited.tally), {**batch.found.counts, **audited.counts}
+        if audited.upto >= 0 and self._log is not None:
+            one = replace(batch, expected=expected).stretch(self._rules)
+            self._log.commit([audited.part] if audited.part else [], replace(one, upto=audited.upto))
+        done = told(audited.upto, counts, expected, self._rules, audited.outcome)
+        return done, audited.ends
 
     def _preview(self, changes: ChangeTable) -> Done:
         reached = self._reached(changes.name)

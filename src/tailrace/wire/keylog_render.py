@@ -1,4 +1,4 @@
-"""Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, a whole column at once.
+"""Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, whole columns at once.
 
 The same text that `formats.sqdr.text` writes with Spark's expressions, for tasks that have the rows in Arrow
 already. Source: spec/sqdr.md §4.

@@ -130,8 +130,8 @@ class DeltaTarget:
         """Applies one batch without truncates and looks what each change meets, all in one task.
 
         `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
-        or the batch, is not for one task: nothing is written then. An empty text: the table has the batch,
-        and what was found is lost.
+        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
+        was found is not known.
         """
         with self._locks[batch.table]:
             path = self.path(batch.table)

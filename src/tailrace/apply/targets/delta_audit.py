@@ -21,14 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import lake
+from ...change import BEFORE, DELETE
 from ...sequence import number_of
+from ..carry import carry
 from ..decide import NAMES, Events, decide, tally
 from ..exceptions import Exceptions
 from ..fold import OPER, SEQ
-from ..keylog_rows import Batch, Sheet, logged
+from ..keylog_rows import Batch, Sheet, carried, logged
 from ..rules import Rules
 from .base import Outcome
-from .delta_changes import Source, one, order
+from .delta_changes import RowsOf, Source, one, order, whole
 from .delta_local import TOO_LARGE, info, result, run, typed
 from .delta_rewrite import merge
 
@@ -36,14 +38,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+LOST = "lost"
+
+
 @dataclass(frozen=True)
 class LogPart:
-    """Where the rows of a key log go: its folder and schema, what they have in common, flagged ones alone."""
+    """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
+    mode (see `keylog.LOG_MODES`)."""
 
     path: str
     schema: pa.Schema
     sheet: Sheet
-    errors_only: bool = False
+    mode: str
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,9 @@ class AuditTask:
     audit: Audit
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema([pa.field(SEQ, pa.string()), pa.field(OPER, pa.string()), *self.extra, *self.schema])
+        wanted = pa.schema(
+            [pa.field(SEQ, pa.string()), pa.field(OPER, pa.string()), *self.extra, *self.schema]
+        )
         held, size = [], 0
         for batch in batches:
             held.append(typed(batch, wanted))
@@ -162,28 +170,37 @@ class _Auditor:
             return self._most
         return max((number_of(s) for s in self._seq[max(end - 1, 0) : end].to_pylist()), default=-1)
 
-    def decide(self, source: Source, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Source:
+    def decide(
+        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
+    ) -> Source:
         """See `delta_rewrite.Auditor`."""
         decided = decide(self._events, exists, self._audit.rules)
         self._batch = Batch(self._rows, self._events, decided, self._audit.rules)
         self._writing = pool.submit(self._log, self._batch)
-        return replace(source, last=decided.last(source.keys.place, len(source.last)))
+        there = carried(self._rows, self._audit.sheet.ordinals)
+        lacking = decided.effective & ~np.isin(self._events.oper, [DELETE, BEFORE])
+        if there is None or there[lacking].all():
+            return replace(source, last=decided.last(source.keys.place, len(source.last)))
+        return whole(source, carry(self._events, decided, there), rows_of)
 
     def finish(self) -> None:
         """See `delta_rewrite.Auditor`."""
-        assert self._batch is not None and self._writing is not None  # noqa: S101, PT018 - decided before
+        assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
         self._part = self._writing.result()
         if len(aside := self._batch.aside()):
             audit = self._audit
             schema = audit.exceptions.rows_schema
-            audit.exceptions.keep_rows(logged(self._batch, audit.sheet, schema, aside), audit.table, self.upto)
+            audit.exceptions.keep_rows(
+                logged(self._batch, audit.sheet, schema, aside), audit.table, self.upto
+            )
 
     def _log(self, batch: Batch) -> lake.AddedFile | None:
         if (log := self._audit.keylog) is None:
             return None
         rows = batch.changes
         part = lake.Part(log.path, log.schema)
-        part.write(logged(batch, log.sheet, log.schema, rows[batch.flagged(rows)] if log.errors_only else rows))
+        rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
+        part.write(logged(batch, log.sheet, log.schema, rows, images=log.mode != "keys"))
         return part.close()
 
     def told(self, outcome: Outcome) -> Audited | None:
@@ -214,8 +231,8 @@ def _events(source: Source) -> Events:
 def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:
     """Runs the merge as one Spark job of one task.
 
-    Gives `TOO_LARGE` when its memory does not hold the changes, and an empty text when an attempt before this
-    one committed it and was lost: what it found is not known then.
+    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
+    committed it and was lost: what it found is not known then.
     """
     found = run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
@@ -226,4 +243,4 @@ def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:
     if row["file"] == TOO_LARGE:
         return TOO_LARGE
     outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
-    return Audited.from_json(row["told"], outcome) if row["told"] else ""
+    return Audited.from_json(row["told"], outcome) if row["told"] else LOST

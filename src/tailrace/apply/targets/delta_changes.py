@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...change import BEFORE, DELETE
+from ..carry import Carried
 from ..fold import KEPT, OP, OPER, SEQ
 from .row_keys import Keys, Places
+
+RowsOf = Callable[[Places], tuple[Places, pa.Table]]
+"""Given numbers of keys: those of which the table has rows, and the rows."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,34 @@ class Source:
             stays = pc.equal(pc.utf8_slice_codeunits(kept, i, i + 1), "1").fill_null(False)
             columns.append(pc.if_else(stays, old[name], new[name]))
         return pa.table(columns, schema=self.schema)
+
+
+def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
+    """One row a key, its absent values filled from the images before, and from rows that the table had under
+    another key; those that its own row there has are left to it (`KEPT`)."""
+    own = carried.origin == carried.key[:, None]
+    foreign = (carried.origin >= 0) & ~own
+    keys, there = rows_of(np.unique(carried.origin[foreign]))
+    place = np.full(len(source.last), -1, np.int64)
+    place[keys] = np.arange(len(keys))
+    columns = []
+    for i, field in enumerate(source.schema):
+        value = _taken(one(source.rows[field.name]), carried.source[:, i])
+        if foreign[:, i].any():
+            at = np.where(foreign[:, i], place[carried.origin[:, i]], -1)
+            value = pc.if_else(pa.array(foreign[:, i]), _taken(one(there[field.name]), at), value)
+        columns.append(value)
+    flags = np.ascontiguousarray(np.where(own, b"1", b"0")).view(f"S{own.shape[1]}").ravel()
+    schema = source.schema.append(pa.field(KEPT, pa.string()))
+    rows = pa.table([*columns, pa.array(flags).cast(pa.string())], schema=schema)
+    last = np.full(len(source.last), -1, np.int64)
+    last[carried.key] = np.arange(len(carried.key))
+    return replace(source, rows=rows, partial=True, last=last, deletes=carried.deletes)
+
+
+def _taken(values: pa.Array, at: Places) -> pa.Array:
+    """The values at these places; NULL for -1."""
+    return values.take(pa.array(at, mask=at < 0))
 
 
 def order(rows: pa.Table) -> Places | None:

@@ -26,7 +26,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from ... import lake
 from ...machine import cores
 from .base import Outcome
-from .delta_changes import Source
+from .delta_changes import RowsOf, Source
 from .row_keys import Places
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
@@ -67,7 +67,9 @@ class Auditor(Protocol):
     def upto(self) -> int:
         """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
 
-    def decide(self, source: Source, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Source:
+    def decide(
+        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
+    ) -> Source:
         """The changes with what counts of them; `exists`: of each key's number whether the table has a row.
         The pool runs what can be done beside the writing."""
 
@@ -99,7 +101,7 @@ class Rewrite:
         with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
             files = [f for f in files if self._may_touch(f)]
             met = list(pool.map(self._touched, files))
-            upto = self._decided([keys for _, keys in met], upto, pool)
+            upto = self._decided(files, met, upto, pool)
             found = [self._counting(rows, keys) for rows, keys in met]
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
@@ -125,15 +127,40 @@ class Rewrite:
         deleted = int(self._source.deletes[changes].sum())
         return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1)
 
-    def _decided(self, met: list[Places], upto: int, pool: ThreadPoolExecutor) -> int:
+    def _decided(
+        self,
+        files: list[dict[str, Any]],
+        met: list[tuple[Places, Places]],
+        upto: int,
+        pool: ThreadPoolExecutor,
+    ) -> int:
         """Lets the auditor say what counts, and which change number is reached by it."""
         if self._auditor is None:
             return upto
         exists = np.zeros(len(self._source.last), np.bool_)
-        for keys in met:
+        for _, keys in met:
             exists[keys] = True
-        self._source = self._auditor.decide(self._source, exists, pool)
+
+        def rows_of(wanted: Places) -> tuple[Places, pa.Table]:
+            found = [self._rows_of(f["path"], *one, wanted) for f, one in zip(files, met, strict=True)]
+            none = pa.Table.from_batches([], self._source.schema)
+            keys = np.concatenate([np.empty(0, np.int64), *[k for k, _ in found]])
+            return keys, pa.concat_tables([none, *[t for _, t in found]])
+
+        self._source = self._auditor.decide(self._source, exists, rows_of, pool)
         return self._auditor.upto
+
+    def _rows_of(self, name: str, rows: Places, keys: Places, wanted: Places) -> tuple[Places, pa.Table]:
+        """Of a file's rows whose keys changes have, those with wanted keys."""
+        mine = np.isin(keys, wanted)
+        rows, found, begin = rows[mine], [], 0
+        if len(rows):
+            opened = self._open(name)
+            for batch in self._batches(opened, list(range(opened.num_row_groups)), self._source.schema.names):
+                low, high = np.searchsorted(rows, [begin, begin + batch.num_rows])
+                found.append(batch.take(pa.array(rows[low:high] - begin)))
+                begin += batch.num_rows
+        return keys[mine], pa.Table.from_batches(found, self._source.schema)
 
     def _counting(self, rows: Places, keys: Places) -> tuple[Places, Places]:
         """Of a file's rows whose keys changes have, those with a change that counts, and these changes."""

@@ -134,7 +134,7 @@ def _log(ct: ChangeTable, fields: list[Field]) -> DataFrame:
         **_change(ct),
         "change_row_type": oper,
         "subscription_id": F.lit(ct.name),
-        "change_row_log_detail": _detail(ct),
+        "change_row_log_detail": detail(ct),
         "flagged_count": F.lit(0),
         "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(F.col(_OLD_KEY), key)),
         "after_key": F.when((oper == UPDATE) & F.col(_OLD_KEY).isNotNull(), key),
@@ -175,6 +175,7 @@ def _change(ct: ChangeTable) -> dict[str, Column]:
     return made
 
 
-def _detail(ct: ChangeTable) -> Column:
+def detail(ct: ChangeTable) -> Column:
+    """`change_row_log_detail`: what other formats know of a change's user and row."""
     user, rrn = (quoted(ct.header(h)) if has(ct, h) else None for h in ("user_name", "recid"))
     return written(user, rrn)

@@ -1,0 +1,107 @@
+"""Where the values of each key's last image come from when images lack columns, in arrays: what `keychange`
+finds with Spark, for a batch that one task holds.
+
+An absent column has the value of the image before: of the same key, as long as no delete or insert lies
+between; behind a change of key, of the old key's row at that moment; else of the target's row. A key's events
+are cut into *stretches*, one life of a row under that key each; the first is the row that the target had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..change import BEFORE, DELETE, INSERT
+from .decide import Decided, Events
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The last image of each key that has one.
+
+    Attributes:
+        key: the keys' numbers; rows: the last row of each; deletes: whether it takes the key's row away.
+        source: per key and column the row that has the value; -1: none has.
+        origin: there, the number of the key whose row in the target has it; -1: it is NULL.
+    """
+
+    key: Ints
+    rows: Ints
+    deletes: Bools
+    source: Ints
+    origin: Ints
+
+
+def carry(events: Events, decided: Decided, there: Bools) -> Carried:
+    """Follows the values; `there`: which columns each row's image has.
+
+    >>> ops = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
+    >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
+    >>> found = carry(ops, all_count, np.array([[True, True, False], [True, False, False]]))
+    >>> found.source.tolist(), found.origin.tolist()
+    ([[1, 0, -1]], [[-1, -1, 0]])
+    """
+    line = _Line.of(events, np.flatnonzero(decided.effective))
+    last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
+    deletes = line.ends[last]
+    columns = there.shape[1]
+    source, origin = np.full((len(last), columns), -1), np.full((len(last), columns), -1)
+    for column in range(columns):
+        found, keys = line.follow(there[line.rows, column], last)
+        source[:, column], origin[:, column] = np.where(deletes, -1, found), np.where(deletes, -1, keys)
+    return Carried(line.key[last], line.rows[last], deletes, source, origin)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
+    of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
+    the stretch is the row that the target had."""
+
+    rows: Ints
+    key: Ints
+    ends: Bools
+    deletes: Bools
+    start: Ints
+    came: Ints
+    target: Bools
+
+    @staticmethod
+    def of(events: Events, rows: Ints) -> _Line:
+        rows = rows[np.argsort(events.key[rows], kind="stable")]
+        key, oper = events.key[rows], events.oper[rows]
+        ends = np.isin(oper, [DELETE, BEFORE])
+        begins = (oper == INSERT) | (events.old[rows] >= 0)
+        first = np.ones(len(rows), np.bool_)
+        first[1:] = key[1:] != key[:-1]
+        again = np.zeros(len(rows), np.bool_)
+        again[1:] = ends[:-1]
+        at = np.arange(len(rows))
+        start = np.maximum.accumulate(np.where(first | begins | again, at, 0)) if len(rows) else at
+        place = np.full(len(events), -1, np.int64)
+        place[rows] = at
+        came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
+        return _Line(rows, key, ends, oper == DELETE, start, came, (first & ~begins)[start])
+
+    def follow(self, there: Bools, last: Ints) -> tuple[Ints, Ints]:
+        """Of the events `last` the row that has a column's value, or the key whose target row has it."""
+        at = np.arange(len(there))
+        # A delete's values are those of a row that is gone.
+        newest = np.maximum.accumulate(np.where(there & ~self.deletes, at, -1)) if len(at) else at
+        source, origin = np.full(len(last), -1), np.full(len(last), -1)
+        open_, now = np.arange(len(last)), last
+        while len(open_):
+            start, value = self.start[now], newest[now]
+            known = value >= start
+            source[open_[known]] = self.rows[value[known]]
+            old = ~known & self.target[now]
+            origin[open_[old]] = self.key[now[old]]
+            came = self.came[start]
+            further = ~known & ~old & (came >= 0)
+            open_, now = open_[further], came[further]
+        return source, origin

@@ -1,0 +1,80 @@
+"""Whether a batch can be audited in one task (`targets/delta_audit.py`), and what that task has to get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..change import NATIVE, ChangeTable, Relation
+from ..formats.sqdr import text as sqdr_text
+from ..formats.sqdr import writing as sqdr_writing
+from ..wire.keylog_render import BY_SPARK
+from .exceptions import Exceptions
+from .fold import col
+from .keylog import SCHEMA, KeyLog, Stretch
+from .keylog_rows import AT, DETAIL, MASK, TEXT, Sheet
+from .rules import Rules
+from .targets.delta_audit import Audit, LogPart
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MODES = ("strict", "upsert")
+
+
+def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
+    """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
+    its own, and truncates take the long way."""
+    if rules.mode not in MODES or not relation.key or counts.get("T"):
+        return False
+    return not any(h.startswith(NATIVE) for h in changes.headers)
+
+
+def audit(
+    changes: ChangeTable,
+    relation: Relation,
+    rules: Rules,
+    exceptions: Exceptions,
+    keylog: KeyLog | None,
+    one: Stretch,
+) -> Audit:
+    """How the batch is audited; `one.flagged` has no meaning yet."""
+    sheet = _sheet(changes, relation, keylog, one)
+    if keylog is None:
+        return Audit(relation.table, rules, exceptions, sheet)
+    part = LogPart(keylog.path, SCHEMA, sheet, keylog.mode)
+    return Audit(relation.table, rules, exceptions, sheet, part)
+
+
+def beside(changes: ChangeTable, relation: Relation) -> dict[str, Column]:
+    """The columns that the task gets beside the images, see `keylog_rows`."""
+    made = {}
+    if sqdr_writing.has(changes, "column_mask"):
+        made[MASK] = col(changes.header("column_mask"))
+    if sqdr_writing.has(changes, "timestamp"):
+        made[AT] = col(changes.header("timestamp")).cast("timestamp")
+    if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
+        made[DETAIL] = sqdr_writing.detail(changes)
+    for place, c in enumerate(relation.columns):
+        if c.type in BY_SPARK and c.name in changes.df.columns:
+            made[f"{TEXT}{place}"] = col(c.name).cast(c.type).cast("string")
+    return made
+
+
+def _sheet(changes: ChangeTable, relation: Relation, keylog: KeyLog | None, one: Stretch) -> Sheet:
+    names = changes.df.columns
+    # A column that the change table does not have is in no mask.
+    ordinals = [names.index(c.name) if c.name in names else len(names) for c in relation.columns]
+    at = keylog.standing(one.subscription) if keylog else None
+    return Sheet(
+        keylog.run_id if keylog else "",
+        keylog.app_id if keylog else "",
+        one.subscription,
+        one.after,
+        at.flagged if at else 0,
+        at.sort if at else 0,
+        tuple(sqdr_text.field_of(c.name, c.type) for c in relation.columns),
+        tuple(ordinals),
+        tuple(relation.key),
+        sqdr_text.dest(relation.table),
+    )
