@@ -13,7 +13,9 @@ from deltalake import DeltaTable
 from tailrace import lake
 from tailrace.apply.fold import KEPT, OP, OPER, SEQ
 from tailrace.apply.targets import delta_local, delta_rewrite
-from tailrace.apply.targets.delta_rewrite import Rewrite, Source, is_plain, merge
+from tailrace.apply.targets.delta_changes import Source
+from tailrace.apply.targets.delta_layout import is_plain
+from tailrace.apply.targets.delta_rewrite import Rewrite, merge
 
 pytestmark = pytest.mark.unit
 

@@ -23,7 +23,6 @@ from . import delta_layout, delta_spark
 from .base import Outcome
 from .delta_audit import Audit, Audited, AuditTask, merge_audited
 from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
-from .delta_rewrite import is_plain
 from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class DeltaTarget:
         with self._locks[batch.table]:
             path = self.path(batch.table)
             table = DeltaTable(path)
-            if not is_local(_size(table), self._limits) or not is_plain(table):
+            if not is_local(_size(table), self._limits) or not delta_layout.is_plain(table):
                 return None
             reached = table.transaction_version(self._app)
             after = -1 if reached is None else int(reached)
@@ -174,10 +173,10 @@ class DeltaTarget:
         job = _Job(batch, path, table, made, schema_of(batch.relation.columns))
         if plan == "task_local":
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
-            return self._task_local(job) if is_plain(table) else self._distributed(job, "merge")
+            return self._task_local(job) if delta_layout.is_plain(table) else self._distributed(job, "merge")
         if plan in ("append", "replace_all", "bag"):
             return self._parts(job, plan)
-        if plan == "rewrite" and is_plain(table, whole=True):
+        if plan == "rewrite" and delta_layout.is_plain(table, whole=True):
             return self._whole(job)
         if not size.vectors and not awkward(batch.relation):
             delta_spark.enable_vectors(self._spark, path)

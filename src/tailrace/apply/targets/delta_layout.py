@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _MARK = "tailrace.layout"
 _LOOK_BACK = 50
+_PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 
 _TEXTS = frozenset({"text", "varchar"})
 """Kinds whose text stays the same when one is made into the other."""
@@ -171,3 +172,14 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
     mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
     mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
+
+
+def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
+    """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
+    feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
+    then vectors do not matter."""
+    protocol, partitions = table.protocol(), table.metadata().partition_columns
+    if protocol.min_writer_version < 7:
+        return protocol.min_writer_version <= 2 and not partitions
+    allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN
+    return set(protocol.writer_features or []) <= allowed and not partitions

@@ -29,23 +29,11 @@ from .base import Outcome
 from .delta_changes import RowsOf, Source
 from .row_keys import Places
 
-_PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 _PART = lake.WHOLE_FILE // 2
 """About how large a written part shall be: several are written side by side, and fewer are touched."""
 _BATCH = 64 << 20
 _MANY = 4 << 20
 _ATTEMPTS = 5
-
-
-def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
-    """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
-    feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
-    then vectors do not matter."""
-    protocol, partitions = table.protocol(), table.metadata().partition_columns
-    if protocol.min_writer_version < 7:
-        return protocol.min_writer_version <= 2 and not partitions
-    allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN
-    return set(protocol.writer_features or []) <= allowed and not partitions
 
 
 @dataclass(frozen=True)
@@ -190,7 +178,7 @@ class Rewrite:
         NULL."""
         wanted = pa.schema([self._source.schema.field(n) for n in names])
         have = [n for n in names if n in file.schema_arrow.names]
-        size = max(1024, min(most, self._batch // _width(file.metadata, groups, have)))
+        size = max(1024, min(most, self._batch // lake.width(file.metadata, groups, have)))
         # Threads read files side by side; more threads within each make it slower.
         for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
             arrays = [
@@ -281,19 +269,6 @@ class Rewrite:
             return kept
         old = batch.take(pa.array(here[updates])) if self._source.partial else None
         return pa.concat_tables([kept, self._source.images(changes[updates], old)])
-
-
-def _width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
-    """Bytes of a row in those columns, about; more than none."""
-    held = [meta.row_group(g) for g in groups]
-    size: int = sum(
-        column.total_uncompressed_size
-        for group in held
-        for column in map(group.column, range(meta.num_columns))
-        if column.path_in_schema in names
-    )
-    rows: int = sum(g.num_rows for g in held)
-    return size // max(1, rows) + 8
 
 
 def merge(
