@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,6 +115,10 @@ def apply(
     ] = None,
     keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
     resume: Annotated[bool, typer.Option("--resume", help="Take suspended tables up again.")] = False,
+    tables: Annotated[
+        Path | None,
+        typer.Option(help="YAML with `tables:` as in a task file: criteria and mapping of each table."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to apply; write nothing.")
     ] = False,
@@ -121,6 +126,7 @@ def apply(
 ) -> None:
     """Apply change tables, a vendor's or your own, to a target: no capture, no task."""
     from . import incoming as work
+    from .control.tables_file import load as load_tables
     from .spark import session
 
     given = dict(pair(o) for o in option or [])
@@ -129,7 +135,7 @@ def apply(
     with _progress(spark):
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
-            ruling=ruling, resume=resume,
+            ruling=ruling, resume=resume, tables=None if tables is None else load_tables(tables),
         )  # fmt: skip
     _print_json(done) if as_json else out.print(_grid(done["tables"]))
     if done["bad"] and not as_json:

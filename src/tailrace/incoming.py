@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from . import convert
 from .apply import effects, incoming
 from .apply.exceptions import Suspensions
+from .apply.fold import refused
 from .apply.keylog import KeyLog
+from .apply.routed import routed
 from .apply.ruled import RuledApply
 from .apply.rules import SOFT_COLUMN, Rules
 from .apply.targets.delta import DeltaTarget
 from .change import ChangeTable
+from .control.tables_file import TablesFile
 from .errors import ConfigError
 from .operate.runs import Group, Runs, Subscription
 
@@ -65,14 +68,17 @@ def run(
     dry_run: bool = False,
     ruling: Ruling | None = None,
     resume: bool = False,
+    tables: TablesFile | None = None,
 ) -> dict[str, Any]:
     """Applies the change tables at a path to the Delta tables under `target`.
 
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
     by action and by conflict), `bad` (rows kept aside) and `rejects` (where). A table without key options or
     metadata has no key: then inserts are appended. Suspended tables are passed over, but with `resume`.
+    `tables`: the mapping of each (docs/mapping.md).
 
     Raises:
+        ConfigError: a mapping does not fit its table.
         FormatError: a bad row, when `fail`; change sequences that cannot be followed.
         ApplyError: changes that cannot be applied.
     """
@@ -80,10 +86,11 @@ def run(
     found = convert.read(spark, side)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items()}
-    place = DeltaTarget(spark, target, app_id=app_id)
+    good, places = routed(spark, good, tables.table if tables else None, app_id)
+    place = DeltaTarget(spark, target, app_id=app_id, places=places)
     try:
         held = Suspensions(target, app_id)
-        tables = []
+        applied = []
         if resume and not dry_run:
             for table in good:
                 held.resume(table)
@@ -91,13 +98,13 @@ def run(
             applier = None if ruling is None else _applier(spark, place, target, app_id, ruling, log)
             for table, ct in sorted(good.items()):
                 if applier is not None:
-                    tables.append(_ruled(applier, place, ct, dry_run=dry_run))
+                    applied.append(_ruled(applier, place, ct, dry_run=dry_run))
                 elif (why := held.reason(table)) is not None:
-                    tables.append({"table": table, "suspended": why})
+                    applied.append({"table": table, "suspended": why})
                 else:
-                    tables.append(_one(place, table, ct, dry_run=dry_run))
+                    applied.append(_one(place, table, ct, dry_run=dry_run))
     except Exception as error:
-        raise convert.reason(error, changes) from error
+        raise refused(error, changes, []) or convert.reason(error, changes) from error
     report = convert.Report()
     for name, (_, _, seen) in watched.items():
         got = convert.figures(seen)
@@ -105,7 +112,7 @@ def run(
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, target, found, report)
-    return {"tables": tables, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
+    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
 
 
 def _applier(

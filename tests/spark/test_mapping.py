@@ -8,7 +8,8 @@ import pytest
 
 from tailrace import mask
 from tailrace.apply.ddl import projection
-from tailrace.apply.mapped import mapped, refused
+from tailrace.apply.fold import refused
+from tailrace.apply.mapped import mapped
 from tailrace.apply.mapping import Prepared, TableMap, clashes, mistakes, prepare
 from tailrace.change import Column, Relation
 from tailrace.testing.images import Image, change_table
@@ -100,7 +101,7 @@ def test_an_image_that_leaves_out_what_criteria_read_is_refused(spark: SparkSess
     one = made(spark, where="region = 'EU'")
     with pytest.raises(Exception, match="tailrace") as caught:
         changes(spark, one, (7, "U", {"id": 1, "qty": 2}))
-    told = refused(caught.value, "eu.orders")
+    told = refused(caught.value, "eu.orders", ["id"])
     assert told is not None and str(told.where).endswith("0000000007")
 
 

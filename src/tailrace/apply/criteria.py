@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 from .. import mask
 from ..change import BEFORE, DELETE, INSERT, NATIVE, OPERATIONS, TRUNCATE, UPDATE, ChangeTable
 from .expressions import Expression
-from .fold import col
+from .fold import UNKNOWN_MATCH, col
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-UNKNOWN_MATCH = "tailrace: criteria read a column that is not in the image at "
 LEFT = NATIVE + "change_row_type"
 """Header: `B` where a row left the target's part of the source; what the key log says of the change."""
 _MATCH, _OLD, _NEW, _PAIRED = (f"header__match{n}" for n in ("", "_old", "_new", "_paired"))

@@ -28,6 +28,17 @@ a data column, `1` where the target's value stays; NULL when nothing does."""
 UPSERT = "U"
 SEQ, OPER, CARRIED = "header__seq", "header__oper", "header__carried"
 NULL_KEY = "tailrace: NULL key at "
+UNKNOWN_MATCH = "tailrace: criteria need a column that is not in the image at "
+UNKNOWN_VALUE = "tailrace: an expression needs a column that is not in the image at "
+_FULL = (
+    "capture full images (PostgreSQL: REPLICA IDENTITY FULL), or let criteria and expressions read key "
+    "columns alone"
+)
+LEFT_OUT = {
+    UNKNOWN_MATCH: ("the row criteria need a column that an image leaves out", _FULL),
+    UNKNOWN_VALUE: ("an expression of the mapping needs a column that an image leaves out", _FULL),
+}
+"""What jobs of a mapping fail with, the change sequence behind it -> what is told of it, and its hint."""
 _SMALL = 50_000
 
 
@@ -181,7 +192,12 @@ def weights(made: Images) -> DataFrame:
 
 
 def refused(error: BaseException, table: str, key: Sequence[str]) -> ApplyError | None:
-    """The ApplyError for a job that failed because a key was NULL; None for any other failure."""
+    """The ApplyError for a job that failed because a key was NULL, or because an image leaves out what a
+    mapping needs; None for any other failure."""
+    for mark, (what, hint) in LEFT_OUT.items():
+        _, found, rest = str(error).partition(mark)
+        if found:
+            return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
     _, found, rest = str(error).partition(NULL_KEY)
     if not found:
         return None

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 from .. import mask
 from ..change import INSERT, PREFIX, ChangeTable
-from ..errors import ApplyError
-from .criteria import UNKNOWN_MATCH, matching
-from .fold import col
+from .criteria import matching
+from .fold import UNKNOWN_VALUE, col
 from .mapping import Part, Prepared
 from .plan import UNKNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-UNKNOWN_VALUE = "tailrace: an expression needs a column that is not in the image at "
 _SMALL = 50_000
 
 
@@ -29,7 +27,7 @@ def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNK
     all that it needs is, and has changed when any of that has.
 
     The job that reads them fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an image
-    that leaves out what criteria or expressions need (see `refused`).
+    that leaves out what criteria or expressions need (see `fold.refused`).
     """
     if made.where is not None:
         small = counts is not UNKNOWN and sum(counts.values()) <= _SMALL
@@ -72,30 +70,6 @@ def rows(df: DataFrame, made: Prepared) -> DataFrame:
     if made.where is not None:
         df = df.where(F.expr(made.where.sql))
     return df.select(*[_plain(p).cast(p.column.type).alias(p.column.name) for p in made.parts])
-
-
-def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
-    """The rows of a shared target that come from the source with these constants."""
-    for name, value in partition.items():
-        df = df.where(col(name) == value)
-    return df
-
-
-def refused(error: BaseException, source: str) -> ApplyError | None:
-    """The ApplyError for a job that failed at an image that leaves something out; None for other failures."""
-    for mark, what in (
-        (UNKNOWN_MATCH, "the row criteria read a column that an image leaves out"),
-        (UNKNOWN_VALUE, "an expression of the mapping needs a column that an image leaves out"),
-    ):
-        _, found, rest = str(error).partition(mark)
-        if found:
-            return ApplyError(
-                what,
-                where=f"{source}, change_seq {rest[:35]}",
-                hint="capture full images (PostgreSQL: REPLICA IDENTITY FULL), or let criteria and "
-                "expressions read key columns alone",
-            )
-    return None
 
 
 def _plain(part: Part) -> Column:

@@ -18,6 +18,7 @@ from ..control.table_settings import TableSettings
 from ..errors import ConfigError, TailraceError
 from ..laketypes import arrow_type
 from .expressions import Expression, analysed, empty_of, lacking
+from .shared import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,11 @@ class TableMap:
     def plain(self) -> bool:
         """Whether it changes nothing."""
         return self == TableMap(self.source, self.source)
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The constant columns of the target's key: what tells this source's rows from others'."""
+        return {n: v for n, v in self.constants.items() if not self.key or n in self.key}
 
     @property
     def digest(self) -> str:
@@ -169,8 +175,8 @@ def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tupl
     wrong += _unseen(relation, parts, where)
     if wrong:
         return None, wrong
-    schema, _, name = wanted.target.rpartition(".")
-    made = Relation(relation.relid, schema, name, relation.identity, tuple(p.column for p in parts))
+    # It keeps the source's name: so it is called wherever the target's own name does not matter.
+    made = relation.with_columns([p.column for p in parts])
     return Prepared(wanted, relation, made, tuple(parts), where), []
 
 
@@ -282,6 +288,21 @@ def shared(maps: Sequence[TableMap]) -> dict[str, list[TableMap]]:
     for one in maps:
         found.setdefault(one.target, []).append(one)
     return {target: many for target, many in found.items() if len(many) > 1}
+
+
+def places(maps: Sequence[TableMap]) -> dict[str, Place]:
+    """Where the rows of source tables are, of those that have not a target of their own name to themselves.
+
+    >>> eu, us = (TableMap(f"{s}.t", "all.t", constants={"site": s}) for s in ("eu", "us"))
+    >>> places([eu, us, TableMap("s.t", "s.u"), TableMap("s.v", "s.v")])["us.t"]
+    Place(target='all.t', partition={'site': 'us'})
+    """
+    many = shared(maps)
+    return {
+        m.source: Place(m.target, m.partition if m.target in many else {})
+        for m in maps
+        if m.target != m.source or m.target in many
+    }
 
 
 def clashes(many: Sequence[Prepared]) -> list[str]:

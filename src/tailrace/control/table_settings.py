@@ -75,7 +75,13 @@ def _ddl(name: str) -> str:
     return name
 
 
-Ddl = dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy]
+def _renames(policies: dict[str, str]) -> dict[str, str]:
+    if policies.get("rename_table") == "apply":
+        raise ValueError("a target keeps its name: rename_table is ignore, suspend or stop")
+    return policies
+
+
+Ddl = Annotated[dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy], AfterValidator(_renames)]
 
 
 def _target(value: str) -> str:

@@ -217,13 +217,13 @@ def read(text: str, folder: Path) -> Task | list[Mistake]:
             if not mistakes:
                 return task
         except ValidationError as error:
-            mistakes += _explained(error, document)
+            mistakes += explained(error, document)
     elif not mistakes:
         mistakes.append(Mistake(1, "a task file is a mapping: name, source, target, ..."))
     return sorted(set(mistakes), key=lambda one: (one.line, one.what))
 
 
-def _explained(error: ValidationError, document: yaml_lines.Document) -> Iterator[Mistake]:
+def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator[Mistake]:
     for one in error.errors(include_url=False):
         path = tuple(one["loc"])
         steps = path[:-2] if path[-1] == "[key]" else path  # of a mapping: its message names the key

@@ -140,6 +140,10 @@ class LogSource(Protocol):
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
 
+    def names(self, relids: Sequence[int]) -> dict[int, str] | None:
+        """`schema.table` as they are called now, by relation id; those that are gone are missing. None: this
+        source cannot tell, and tables keep their ids for ever."""
+
     def prepare(self, tables: Sequence[str]) -> bool:
         """Makes at the source what capture needs and is not there yet; whether the stream begins anew."""
 

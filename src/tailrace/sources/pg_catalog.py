@@ -69,6 +69,16 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
     return sorted(name for name in chosen if not any(fnmatchcase(name, out) for out in exclude))
 
 
+def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
+    """`schema.table` by oid, of those that are there."""
+    rows = session.execute(
+        "select c.oid::bigint, n.nspname || '.' || c.relname from pg_class c"
+        " join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::oid[])",
+        (list(relids),),
+    )
+    return dict(rows.fetchall())
+
+
 def _unknown(name: str, found: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(name, list(found), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "write schema.table; check the role's database"

@@ -85,6 +85,11 @@ class PostgresSource:
         with asking(self.where):
             return pg_catalog.tables(self._session(), patterns, exclude)
 
+    def names(self, relids: Sequence[int]) -> dict[int, str]:
+        """`schema.table` as they are called now, by oid; those that are gone are missing."""
+        with asking(self.where):
+            return pg_catalog.names(self._session(), relids)
+
     def prepare(self, tables: Sequence[str]) -> bool:
         """Publication and slot, made when they are not there; whether the slot is new.
 

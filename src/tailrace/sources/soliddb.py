@@ -110,6 +110,12 @@ class SolidSource:
             self._ids = names(self._session())
         return chosen(list(self._ids), patterns, exclude)
 
+    def names(self, relids: Sequence[int]) -> dict[int, str]:
+        """`schema.table` as they are called now, by relation id; those that are gone are missing."""
+        with asking(self.server.where):
+            found = names(self._session())
+        return {relid: table for table, relid in found.items() if relid in relids}
+
     def prepare(self, tables: Sequence[str]) -> bool:
         """Nothing is made at the source; the stream takes these tables from now on."""
         for table in tables:

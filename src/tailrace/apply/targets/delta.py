@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -19,6 +19,7 @@ from ...laketypes import arrow_type, schema_of, spark_type
 from .. import bag
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
+from ..shared import Place, emptied, own_rows
 from . import delta_layout, delta_spark
 from .base import Outcome
 from .delta_audit import Audit, Audited, AuditTask, merge_audited
@@ -27,7 +28,6 @@ from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-
 
 _ATTEMPTS = 3
 PRUNED_FILES = 16
@@ -40,6 +40,7 @@ class _Job:
 
     batch: TableBatch
     path: str
+    app: str
     table: DeltaTable
     made: Images
     schema: pa.Schema
@@ -49,7 +50,7 @@ class DeltaTarget:
     """Applies to Delta tables under one root folder; see `Target` for what it keeps.
 
     Args:
-        spark: the session that the batches' DataFrames belong to.
+        spark: the session of the batches' DataFrames.
         root: folder or URI of the targets.
         app_id: under which name the progress stands in the tables' commits.
         local_limit_bytes: smaller tables are merged inside one task; a table that grows beyond gets deletion
@@ -57,6 +58,7 @@ class DeltaTarget:
         merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
             Spark. None: no limit.
         rewrite_share: see `Limits`.
+        places: source table -> where its rows are, if not in a target of its own under its own name.
     """
 
     def __init__(
@@ -68,16 +70,26 @@ class DeltaTarget:
         local_limit_bytes: int = Limits.local_bytes,
         merge_memory_bytes: int | None = 1 << 30,
         rewrite_share: int = Limits.rewrite_share,
+        places: Mapping[str, Place] | None = None,
     ) -> None:
+        self._places = dict(places or {})
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
         self._limits = Limits(local_limit_bytes, rewrite_share)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._beside: dict[str, SparkSession] = {}
 
+    def place(self, table: str) -> Place:
+        """Where a table's rows are."""
+        return self._places.get(table) or Place(table)
+
     def path(self, table: str) -> str:
         """The Delta table's path."""
-        return f"{self._root}/{lake.file_name(table)}"
+        return f"{self._root}/{lake.file_name(self.place(table).target)}"
+
+    def app(self, table: str) -> str:
+        """Under which name the table's progress stands in the commits; several sources have one each."""
+        return f"{self._app}/{table}" if self.place(table).partition else self._app
 
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""
@@ -85,7 +97,7 @@ class DeltaTarget:
 
     def progress(self, table: str) -> int:
         """The change number reached; -1 when there is none."""
-        return lake.progress(self.path(table), self._app)
+        return lake.progress(self.path(table), self.app(table))
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
@@ -97,7 +109,7 @@ class DeltaTarget:
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Changes the layout; makes the table when it does not exist."""
-        with self._locks[table]:
+        with self._locks[self.path(table)]:
             delta_layout.alter(self._spark, self.path(table), before, after)
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
@@ -105,7 +117,7 @@ class DeltaTarget:
         path = self.path(table)
         if not lake.exists(path):
             return
-        with self._locks[table]:
+        with self._locks[path]:
             delta = DeltaTable(path)
             if delta_spark.has_vectors(delta):
                 delta_layout.maintain_distributed(self._spark, path, small_files, vacuum_after)
@@ -116,13 +128,13 @@ class DeltaTarget:
         """Applies one batch by the cheapest plan, in one commit."""
         began = time.monotonic()
         try:
-            with self._locks[batch.table]:
+            with self._locks[self.path(batch.table)]:
                 done = self._apply(batch)
         except TailraceError:
             raise
         except Exception as error:
-            null_key = refused(error, batch.table, batch.relation.key)
-            raise null_key or from_spark(error, where=f"apply {batch.table}") from error
+            known = refused(error, batch.table, batch.relation.key)
+            raise known or from_spark(error, where=f"apply {batch.table}") from error
         return replace(done, seconds=time.monotonic() - began)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
@@ -132,18 +144,18 @@ class DeltaTarget:
         or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
         was found is not known.
         """
-        with self._locks[batch.table]:
+        with self._locks[self.path(batch.table)]:
             path = self.path(batch.table)
             table = DeltaTable(path)
-            if not is_local(_size(table), self._limits) or not delta_layout.is_plain(table):
+            if not (is_local(_size(table), self._limits) and delta_layout.is_plain(table)):
                 return None
-            reached = table.transaction_version(self._app)
+            reached = table.transaction_version(self.app(batch.table))
             after = -1 if reached is None else int(reached)
             made = images(batch.changes, batch.relation, {}, after=after, beside=beside)
             kinds = [pa.field(n, arrow_type(made.df.schema[n].dataType.simpleString())) for n in beside]
             task = AuditTask(
                 path,
-                self._app,
+                self.app(batch.table),
                 batch.upto,
                 tuple(made.key),
                 schema_of(batch.relation.columns),
@@ -159,18 +171,22 @@ class DeltaTarget:
         if not lake.exists(path):
             delta_layout.create(path, batch.relation)
         table = DeltaTable(path)
-        reached = table.transaction_version(self._app)
+        app = self.app(batch.table)
+        reached = table.transaction_version(app)
         if reached is not None and reached >= batch.upto:
             return Outcome(version=table.version())
         if not batch.rows:
-            version = lake.commit(path, [], progress={self._app: batch.upto})
+            version = lake.commit(path, [], progress={app: batch.upto})
             return Outcome(version=table.version() if version is None else version)
+        if (own := self.place(batch.table).partition) and batch.may("T"):
+            there = delta_spark.rows_of(self._spark, path, table)
+            batch = emptied(batch, own_rows(there, own), _rows(table))
         made = images(
             batch.changes, batch.relation, batch.counts, after=-1 if reached is None else int(reached)
         )
         size = _size(table)
         plan = choose(batch, size, self._limits, truncated=made.replaces)
-        job = _Job(batch, path, table, made, schema_of(batch.relation.columns))
+        job = _Job(batch, path, app, table, made, schema_of(batch.relation.columns))
         if plan == "task_local":
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return self._task_local(job) if delta_layout.is_plain(table) else self._distributed(job, "merge")
@@ -195,7 +211,7 @@ class DeltaTarget:
         partial = folded is not None and folded.partial
         task = MergeTask(
             job.path,
-            self._app,
+            job.app,
             job.batch.upto,
             tuple(job.made.key),
             job.schema,
@@ -222,7 +238,7 @@ class DeltaTarget:
         overwrite = plan != "append"
         deleted = done.deleted + (_rows(job.table) if plan == "replace_all" else 0)
         version = lake.commit(
-            job.path, files, progress={self._app: job.batch.upto}, overwrite=overwrite,
+            job.path, files, progress={job.app: job.batch.upto}, overwrite=overwrite,
             schema=job.schema if overwrite else None, info=info(plan=plan),
         )  # fmt: skip
         if version is None:
@@ -239,14 +255,14 @@ class DeltaTarget:
             there = delta_spark.rows_of(self._spark, job.path, table)
             df = joined(there, folded, job.made.key, job.made.columns, size)
             files, counts = write_whole(df, WholeTask(job.path, job.schema))
-            progress = {self._app: job.batch.upto}
+            progress = {job.app: job.batch.upto}
             version = lake.commit(
                 job.path, files, progress=progress, overwrite=True, schema=job.schema,
                 info=info(plan="rewrite"), only_after=table.version(),
             )  # fmt: skip
             if version is not None:
                 return Outcome(**counts, version=version, plan="rewrite")
-            if lake.progress(job.path, self._app) >= job.batch.upto:
+            if lake.progress(job.path, job.app) >= job.batch.upto:
                 return Outcome(version=table.version())
         raise ApplyError(
             "other writers commit to the target faster than it is written anew",
@@ -258,17 +274,15 @@ class DeltaTarget:
         folded = folded or self._fold(job)
         relation, upto = job.batch.relation, job.batch.upto
         if plan == "replace_keys":
-            done = delta_spark.replace_keys(folded, job.path, relation, self._app, upto)
+            done = delta_spark.replace_keys(folded, job.path, relation, job.app, upto)
         else:
             if job.batch.table not in self._beside:
                 self._beside[job.batch.table] = delta_spark.beside(self._spark)
             beside = self._beside[job.batch.table]
             pruned = job.made if len(job.table.file_uris()) >= PRUNED_FILES else None
-            done = delta_spark.merge(beside, folded, pruned, job.path, relation, self._app, upto)
-        if lake.progress(job.path, self._app) < upto:  # a MERGE that changes no row may leave no commit
-            done = replace(
-                done, version=lake.commit(job.path, [], progress={self._app: upto}) or done.version
-            )
+            done = delta_spark.merge(beside, folded, pruned, job.path, relation, job.app, upto)
+        if lake.progress(job.path, job.app) < upto:  # a MERGE that changes no row may leave no commit
+            done = replace(done, version=lake.commit(job.path, [], progress={job.app: upto}) or done.version)
         return done
 
 
@@ -283,5 +297,4 @@ def _size(table: DeltaTable) -> Size:
 
 def _rows(table: DeltaTable) -> int:
     """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
-    found: list[Any] = _actions(table)["num_records"].to_pylist()
-    return sum(n or 0 for n in found)
+    return sum(n or 0 for n in _actions(table)["num_records"].to_pylist())

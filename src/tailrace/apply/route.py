@@ -1,0 +1,193 @@
+"""From a source table to its target: its layouts as DDL policies leave them, then the mapping.
+
+A layout that came with a DDL is decided on once, before the first change under it; the decision is kept in
+`ddl_decisions`, so the target's layout follows from the layouts, the decisions and the mapping alone, after
+any restart. A DDL under `suspend` or `stop` ends the stretch that is applied: see `ddl.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..change import ChangeTable, Relation
+from ..control import ddl as kept
+from ..control.ledger import Baseline
+from ..errors import ApplyError
+from . import ddl
+from .mapped import counts_of, mapped
+from .mapping import Prepared, TableMap, prepare, shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the changes of one layout come to their target.
+
+    Attributes:
+        before, relation: the target's layout before these changes, and with them.
+        steps: what changes go through, in order.
+    """
+
+    before: Relation
+    relation: Relation
+    steps: tuple[Prepared, ...] = ()
+
+    def through(
+        self, changes: ChangeTable, counts: Mapping[str, int]
+    ) -> tuple[ChangeTable, Mapping[str, int]]:
+        """The changes as the target's, and upper bounds of what occurs in them."""
+        for step in self.steps:
+            changes, counts = mapped(changes, step, counts), counts_of(counts, step)
+        return changes, counts
+
+
+@dataclass(frozen=True)
+class Halt:
+    """A DDL before which apply ends: the change number where its layout begins, its policy, what it is."""
+
+    table: str
+    number: int
+    policy: str
+    why: str
+    decisions: tuple[tuple[kept.Key, str], ...]
+
+
+class Routes:
+    """The routes of a task's tables.
+
+    Args:
+        spark: the session, which analyses mappings.
+        maps: the mapping of each source table.
+        policies: the DDL policies of each.
+        decisions: path of `ddl_decisions`.
+        tables: all source tables; targets that more than one of them feeds are told from these.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        maps: Callable[[str], TableMap],
+        policies: Callable[[str], Mapping[str, str]],
+        decisions: str,
+    ) -> None:
+        self._spark, self._maps, self._policies, self._path = spark, maps, policies, decisions
+        self._decided: dict[kept.Key, str] | None = None
+        self._prepared: dict[tuple[str, Relation], Prepared] = {}
+        self._shared: frozenset[str] = frozenset()
+
+    def map(self, table: str) -> TableMap:
+        """The mapping of a source table."""
+        return self._maps(table)
+
+    def known(self, tables: Sequence[str]) -> None:
+        """Tells which source tables there are: targets that more than one feeds are shared."""
+        self._shared = frozenset(shared([self._maps(t) for t in tables]))
+
+    def is_shared(self, table: str) -> bool:
+        """Whether other tables feed the same target."""
+        return self._maps(table).target in self._shared
+
+    def prepared(self, table: str, relation: Relation) -> Prepared | None:
+        """The mapping for a layout; None when it changes nothing.
+
+        Raises:
+            ConfigError: it does not fit the layout.
+        """
+        wanted = self._maps(table)
+        if wanted.plain:
+            return None
+        if (table, relation) not in self._prepared:
+            self._prepared[table, relation] = prepare(self._spark, wanted, relation)
+        return self._prepared[table, relation]
+
+    def route(self, table: str, source: Relation, before: Relation, after: Relation) -> Route:
+        """The route of changes in the layout `source`, when the target follows the layouts `before` and now
+        `after` (from `Layouts`)."""
+        steps = []
+        if (first := ddl.projection(source, after)) is not None:
+            steps.append(first)
+        made, was = self.prepared(table, after), self.prepared(table, before)
+        if made is None or was is None:
+            return Route(before, after, tuple(steps))
+        if self.is_shared(table) and was.relation.columns != made.relation.columns:
+            raise ApplyError(
+                f"a DDL of {table} changes the columns of {made.map.target}, which others feed, too",
+                where=table,
+                hint=f"leave the column out (`tables: {{{table}: {{drop: [...]}}}}`), or let `ddl` ignore it",
+            )
+        return Route(was.relation, made.relation, (*steps, made))
+
+    def layouts(
+        self, table: str, history: Sequence[log.Layout], baseline: Baseline | None, reached: int, upto: int
+    ) -> Layouts:
+        """The target-side layouts of a table's changes up to a change number."""
+        position = baseline.position if baseline else ""
+        first = baseline.relation if baseline else history[0].relation
+        coming = [
+            one for one in history[0 if baseline else 1 :] if one.from_position.hex().upper() >= position
+        ]
+        chain = [(-1, first)]
+        source, target = first, first
+        for one in coming:
+            number = log.number(one)
+            if number > upto:
+                break
+            if one.relation.relid != source.relid:  # made again: a new baseline begins with its layout
+                source = target = one.relation
+                chain.append((number, target))
+                continue
+            found = ddl.between(source, one.relation)
+            made = self._decide(table, one, found, applied=number <= reached)
+            if isinstance(made, Halt):
+                return Layouts(tuple(chain), made)
+            target, source = ddl.followed(target, one.relation, made), one.relation
+            chain.append((number, target))
+        return Layouts(tuple(chain), None)
+
+    def _decide(
+        self, table: str, one: log.Layout, found: Sequence[ddl.Ddl], *, applied: bool
+    ) -> list[tuple[ddl.Ddl, str]] | Halt:
+        if self._decided is None:
+            self._decided = kept.decisions(self._path)
+        keys = {d: (table, one.from_seq, d.kind, d.attnum) for d in found}
+        new = [d for d in found if keys[d] not in self._decided]
+        if applied:  # from before there were decisions
+            return [(d, self._decided.get(keys[d], ddl.APPLY)) for d in found]
+        now = ddl.decide(new, self._policies(table))
+        for policy in (ddl.STOP, ddl.SUSPEND):
+            if said := [str(d) for d, p in now if p == policy]:
+                record = tuple((keys[d], p) for d, p in now)
+                return Halt(table, log.number(one), policy, "; ".join(said), record)
+        self.keep([(keys[d], p) for d, p in now])
+        return [(d, self._decided[keys[d]]) for d in found]
+
+    def keep(self, made: Sequence[tuple[kept.Key, str]]) -> None:
+        """Keeps decisions."""
+        kept.decided(self._path, made)
+        self._decided = (self._decided or {}) | dict(made)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Target-side layouts of a table by the change number they hold from, ascending; and where it ends."""
+
+    chain: tuple[tuple[int, Relation], ...]
+    halt: Halt | None
+
+    def at(self, number: int) -> Relation:
+        """The layout in force at a change number."""
+        return next(r for n, r in reversed(self.chain) if n <= number)
+
+
+def stopped(halt: Halt) -> ApplyError:
+    """The error of a DDL under the policy `stop`."""
+    return ApplyError(
+        f"{halt.why}, and the policy for it is `stop`",
+        where=f"{halt.table}, change number {halt.number}",
+        hint="all changes before it are applied; set `ddl` for the kind to apply, ignore or suspend",
+    )

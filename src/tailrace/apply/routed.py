@@ -1,0 +1,51 @@
+"""Change tables that others made, through the mappings that a file gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..change import ChangeTable
+from ..control.table_settings import TableSettings
+from ..errors import ConfigError
+from .incoming import relation_of
+from .mapped import mapped
+from .mapping import clashes, map_of, mistakes, places, prepare, shared
+from .shared import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def routed(
+    spark: SparkSession,
+    changes: Mapping[str, ChangeTable],
+    said: Callable[[str], TableSettings] | None,
+    task: str,
+) -> tuple[dict[str, ChangeTable], dict[str, Place]]:
+    """The changes as their targets', and where the rows of tables are that have not their own name's target.
+
+    Args:
+        spark: the session.
+        changes: by name of the source table.
+        said: the settings of each; None: there are none.
+        task: what `@TASK` stands for.
+
+    Raises:
+        ConfigError: everything that is wrong with the mappings.
+    """
+    if said is None:
+        return dict(changes), {}
+    maps = {name: map_of(said(name), name, task) for name in changes}
+    layouts = {name: relation_of(table) for name, table in changes.items()}
+    wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(spark, m, layouts[n])]
+    if not wrong:
+        made = {n: prepare(spark, m, layouts[n]) for n, m in maps.items()}
+        for many in shared(list(maps.values())).values():
+            wrong += clashes([made[m.source] for m in many])
+    if wrong:
+        raise ConfigError(
+            "\n".join(wrong), where="--tables", hint="docs/mapping.md says what may stand there"
+        )
+    through = {n: t if maps[n].plain else mapped(t, made[n]) for n, t in changes.items()}
+    return through, places(list(maps.values()))

@@ -1,0 +1,76 @@
+"""Targets that several sources feed: what concerns one source leaves the others' rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..change import DELETE, TRUNCATE, ChangeTable
+from .fold import col
+from .plan import TableBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a source table's rows are: the target's name and, when others feed it too, the columns of its key
+    that tell this one's rows, and their texts."""
+
+    target: str
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
+    """The rows that come from the source with these constants in the key."""
+    for name, value in partition.items():
+        df = df.where(col(name) == value)
+    return df
+
+
+def emptied(batch: TableBatch, there: DataFrame, many: int) -> TableBatch:
+    """The batch with deletes of the source's own rows in the place of its last truncate, without what came
+    before that. A truncate of one source empties its part of the target, and no more.
+
+    Args:
+        batch: of one source of a shared target.
+        there: its own rows before it.
+        many: about how many rows the target has.
+    """
+    from pyspark.sql import functions as F
+
+    changes = batch.changes
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    last = changes.df.where(oper == TRUNCATE).agg(F.max(seq)).first()
+    if last is None or last[0] is None:
+        return replace(batch, counts=dict(batch.counts) | {"T": 0})
+    have = set(there.columns)
+    given = {changes.header("change_seq"): F.lit(last[0]), changes.header("change_oper"): F.lit(DELETE)}
+    gone = there.select(
+        *[
+            given[f.name].alias(f.name)
+            if f.name in given
+            else (col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in changes.df.schema
+        ]
+    )
+    left = changes.df.where((seq > last[0]) & (oper != TRUNCATE)).unionByName(gone)
+    counts = dict(batch.counts) | {"T": 0, "D": batch.counts.get("D", 0) + many}
+    return replace(batch, changes=changes.with_df(left), counts=counts)
+
+
+def loading(rows: DataFrame, key: list[str], name: str, number: int) -> ChangeTable:
+    """The rows of a baseline as changes: a truncate, then an insert each, with numbers up to `number`."""
+    from pyspark.sql import functions as F
+
+    from .. import sequence
+    from ..change import INSERT, PREFIX
+
+    seq, oper = PREFIX + "change_seq", PREFIX + "change_oper"
+    first, then = (F.lit(sequence.make(0, n)).alias(seq) for n in (number - 1, number))
+    inserts = rows.select(then, F.lit(INSERT).alias(oper), *map(col, rows.columns))
+    empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in rows.schema]
+    truncate = rows.sparkSession.range(1).select(first, F.lit(TRUNCATE).alias(oper), *empty)
+    return ChangeTable(truncate.unionByName(inserts), key, rows.columns, name=name)

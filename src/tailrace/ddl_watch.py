@@ -1,0 +1,158 @@
+"""DDL that no log record tells: tables that were dropped, renamed or made again, seen in the catalog.
+
+Capture looks every two seconds and at each start. What it finds is kept as an event in `ddl_events` once the
+stream has been read past the moment of the look, so all changes from before the DDL have smaller change
+sequences. Its policy is carried out once those are applied, and that is kept in `ddl_decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from . import ddl_history, lake, log, sequence
+from .apply.applier import APPLIED_APP
+from .apply.ddl import APPLY, DEFAULTS, STOP, SUSPEND
+from .control import ddl, ledger, tables
+from .control.task import Task
+from .errors import SourceError
+from .sources.base import LogSource
+
+logger = logging.getLogger("tailrace.ddl")
+WORDS = {
+    "drop_table": "the table was dropped at the source",
+    "rename_table": "the table was renamed at the source, to {new_name}; its changes go on under this name",
+    "recreate_table": "the table was dropped at the source and made again",
+}
+
+
+class Watch:
+    """Looks after a task's tables in the catalog of its source."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._versions: tuple[int, ...] = ()
+        self._baselines: dict[str, ledger.Baseline] = {}
+        self._history: dict[str, list[log.Layout]] = {}
+        self._events: list[ddl.Event] = []
+        self._coming: dict[tuple[str, int, str], tuple[ddl.Event, bytes]] = {}
+
+    def selected(self, source: LogSource, task: Task) -> list[str]:
+        """The tables that the task file selects, but those known under another name, and without a mistake
+        for a name that a known table had before it was dropped or renamed.
+
+        Raises:
+            ConfigError: a name that never was there.
+        """
+        self._task = task
+        self._refresh()
+        relids = self._relids()
+        now = source.names(list(relids.values())) if relids else {}
+        if now is None:
+            return source.tables(task.source.tables, task.source.exclude)
+        there = set(now.values())
+        gone = {t for t, relid in relids.items() if now.get(relid) != t and t not in there}
+        renamed = {now[relid] for t, relid in relids.items() if relid in now and now[relid] != t}
+        known = gone - set(source.tables(["*.*"]))
+        found = source.tables([p for p in task.source.tables if p not in known], task.source.exclude)
+        return [t for t in found if t not in renamed]
+
+    def look(self, source: LogSource, state: log.LogState) -> None:
+        """Notices what happened to known tables, and keeps what the log has been read past."""
+        self._refresh()
+        relids = self._relids()
+        now = source.names(list(relids.values())) if relids else None
+        if now is None:
+            return
+        for table, relid in relids.items():
+            event = self._event(source, table, relid, now.get(relid))
+            if event is not None and (event.table, event.relid, event.kind) not in self._coming:
+                self._coming[event.table, event.relid, event.kind] = event, source.end_position()
+        reached = source.reached()
+        ready = [key for key, (_, at) in self._coming.items() if reached is not None and reached >= at]
+        seq = sequence.make(state.time, state.number)
+        if ready:
+            new = [ddl.Event(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready]
+            ddl.happened(self._task.control_path("ddl_events"), new)
+            for one in new:
+                logger.warning("%s: %s", one.table, said(one))
+            self._refresh()
+
+    def carry_out(self) -> None:
+        """Does what the policies of events say that nothing was done about yet.
+
+        Raises:
+            SourceError: one says `stop`.
+        """
+        self._refresh()
+        if not self._events:
+            return
+        task = self._task
+        path = task.control_path("ddl_decisions")
+        done = ddl.decisions(path)
+        applied = lake.progress(task.control_path("applied"), APPLIED_APP)
+        for one in self._events:
+            key = (one.table, one.change_seq, one.kind, 0)
+            if key in done:
+                continue
+            policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
+            if policy == STOP:
+                raise SourceError(
+                    f"{said(one)}, and the policy for it is `stop`",
+                    where=one.table,
+                    hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or take the table out of the task",
+                )
+            if applied < sequence.number_of(one.change_seq):
+                continue
+            self._order(one, policy)
+            ddl.decided(path, [(key, policy)])
+
+    def _order(self, one: ddl.Event, policy: str) -> None:
+        orders, why = self._task.control_path("orders"), said(one)
+        if policy == SUSPEND:
+            tables.suspend(orders, one.table, why, who="ddl")
+        elif policy == APPLY and one.kind == "drop_table":
+            tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
+            tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
+        elif policy == APPLY and one.kind == "recreate_table":
+            tables.resync(orders, one.table, why, who="ddl")
+
+    def _event(self, source: LogSource, table: str, relid: int, name: str | None) -> ddl.Event | None:
+        """What happened to a table that is not known yet."""
+        known = [one for one in self._events if one.table == table and one.relid == relid]
+        if name is not None and name != table and table in source.tables(["*.*"]):
+            done = any(one.kind == "recreate_table" for one in known)  # another one took its name
+            return None if done else ddl.Event(table, relid, "recreate_table", "", name)
+        if name is not None:
+            last = next((one.new_name for one in reversed(known) if one.kind == "rename_table"), table)
+            return None if name == last else ddl.Event(table, relid, "rename_table", "", name)
+        if any(one.kind == "recreate_table" for one in known):
+            return None
+        if table in source.tables(["*.*"]):
+            return ddl.Event(table, relid, "recreate_table", "")
+        return None if known and known[-1].kind == "drop_table" else ddl.Event(table, relid, "drop_table", "")
+
+    def _relids(self) -> dict[str, int]:
+        """The newest relation of each table: its baseline's, where it has one."""
+        found = {table: layouts[-1].relation.relid for table, layouts in self._history.items()}
+        return found | {t: one.relation.relid for t, one in self._baselines.items() if t in found}
+
+    def _refresh(self) -> None:
+        task = self._task
+        events = task.control_path("ddl_events")
+        baselines = task.control_path("baselines")
+        versions = tuple(lake.version(p) for p in (task.relations_path, events, baselines))
+        if versions == self._versions:
+            return
+        self._history, self._events = log.history(task.relations_path), ddl.events(events)
+        self._baselines = ledger.read_baselines(baselines)
+        ddl_history.keep(task.control_path("ddl_history"), task.name, self._history, self._events)
+        self._versions = versions
+
+
+def said(one: ddl.Event) -> str:
+    """An event in words.
+
+    >>> said(ddl.Event("s.t", 7, "rename_table", "", "s.u"))
+    'the table was renamed at the source, to s.u; its changes go on under this name'
+    """
+    return WORDS[one.kind].format(new_name=one.new_name)

@@ -1,0 +1,117 @@
+"""`tailrace apply --tables`: change tables through criteria and mappings into targets, also shared ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace import incoming
+from tailrace.control.tables_file import TablesFile, load
+from tailrace.errors import ApplyError, ConfigError
+from tailrace.testing.images import RELATION, Image, change_table, image
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILE = """
+tables:
+  "*.item":
+    target: all.item
+    where: "id < 10"
+    constants: {site: "@SCHEMA"}
+    columns: {word: "upper(v)"}
+    drop: [Wide_Word, v]
+"""
+
+
+def write(spark: SparkSession, folder: Path, schema: str, images: list[Image]) -> None:
+    df = change_table(spark, replace(RELATION, schema=schema), images).df
+    df.coalesce(1).write.format("delta").mode("append").save(str(folder / f"{schema}.item__ct"))
+
+
+def rows(spark: SparkSession, lake: Path) -> list[tuple[Any, ...]]:
+    df = spark.read.format("delta").load(str(lake / "all.item"))
+    return sorted(tuple(r) for r in df.select("site", "id", "word").collect())
+
+
+def settings(folder: Path, text: str = FILE) -> TablesFile:
+    (folder / "tables.yaml").write_text(text)
+    return load(folder / "tables.yaml")
+
+
+def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, tmp_path: Path) -> None:
+    changes, lake = tmp_path / "changes", tmp_path / "lake"
+    write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "I", image(11, "no"))])
+    write(spark, changes, "us", [(1, "I", image(1, "x")), (2, "I", image(3, "y"))])
+
+    def apply(**more: Any) -> list[dict[str, Any]]:
+        done = incoming.run(
+            spark, str(changes), "tailrace", {"key": "id"}, str(lake), tables=settings(tmp_path), **more
+        )
+        return done["tables"]  # type: ignore[no-any-return]
+
+    assert [t["table"] for t in apply()] == ["eu.item", "us.item"]
+    assert rows(spark, lake) == [("eu", 1, "A"), ("eu", 2, "B"), ("us", 1, "X"), ("us", 3, "Y")]
+    assert [t["plan"] for t in apply()] == ["none", "none"]
+    # A key that leaves the criteria, one that comes in; a truncate of the other source alone.
+    moves: list[Image] = [
+        (4, "B", {"id": 1}),
+        (4, "U", image(12, "a")),
+        (5, "B", {"id": 11}),
+        (5, "U", image(4, "c")),
+    ]
+    write(spark, changes, "eu", moves)
+    write(spark, changes, "us", [(3, "I", image(5, "gone")), (4, "T", {}), (5, "I", image(3, "again"))])
+    apply()
+    assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C"), ("us", 3, "AGAIN")]
+    write(spark, changes, "us", [(6, "D", {"id": 3})])
+    apply()
+    assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C")]
+
+
+def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path) -> None:
+    changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
+    text = "tables: {eu.item: {where: \"v = 'in'\", target: all.item, columns: {word: v}, constants: {site: eu}}}"
+    images: list[Image] = [
+        (1, "I", image(1, "in")), (2, "I", image(2, "out")),
+        (3, "B", image(1, "in")), (3, "U", image(1, "out")),
+        (4, "B", image(2, "out")), (4, "U", image(2, "in")),
+        (5, "D", image(1, "out")),
+    ]  # fmt: skip
+    write(spark, changes, "eu", images)
+    ruling = incoming.ruling("strict", {}, None, str(log), "all")
+    given = (str(changes), "tailrace", {"key": "id"}, str(lake))
+    incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
+    assert rows(spark, lake) == [("eu", 2, "in")]
+    found = spark.read.format("delta").load(str(log)).orderBy("keylog_sort")
+    told = [tuple(r) for r in found.select("change_row_type", "action_taken", "result_row_count").collect()]
+    assert told == [("I", "I", 1), ("B", "D", 1), ("I", "I", 1)]
+
+
+def test_mistakes_stop_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    changes, lake = tmp_path / "changes", tmp_path / "lake"
+    write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "U", {"id": 1, "Wide_Word": 2})])
+    write(spark, changes, "us", [(1, "I", image(1, "a"))])
+
+    def run(text: str) -> None:
+        file = settings(tmp_path, text)
+        incoming.run(spark, str(changes), "tailrace", {"key": "id"}, str(lake), tables=file)
+
+    with pytest.raises(ConfigError, match=r"eu\.item: where: .*wrod") as wrong:
+        run("tables: {eu.item: {where: wrod = 1}, us.item: {drop: [w]}}")
+    assert "us.item: drop: us.item has no column 'w'" in wrong.value.what
+    with pytest.raises(ConfigError, match="its key needs a constant"):
+        run('tables: {"*.item": {target: all.item}}')
+    with pytest.raises(ConfigError, match=r"line 1: unknown setting 'tables.eu.item.wher'"):
+        run("tables: {eu.item: {wher: x}}")
+    with pytest.raises(ConfigError, match="is a rule"):
+        run("tables: {eu.item: {mode: strict}}")
+    assert not lake.exists()
+    with pytest.raises(ApplyError, match="an image leaves out") as left_out:
+        run("tables: {eu.item: {where: v = 'a'}}")
+    assert str(left_out.value.where).endswith("0000000002")
