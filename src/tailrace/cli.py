@@ -190,15 +190,38 @@ def validate(
         float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")
     ] = 120.0,
     samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Write what differs to the target as changes; the task must not run."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --repair: say what would be written.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every table, source against target, at one common position; code 2 when they differ."""
+    """Compare every table, source against target, at one common position; code 2 when they differ.
+
+    With --repair the tables that differ are repaired, and compared again; code 2 when they differ still.
+    """
     from . import screen
     from .control.task import load
-    from .setup import validate_task
+    from .setup import repair_task, validate_task
 
     wanted = load(task)
     progress = (lambda _: None) if as_json else (lambda t: err.print(f"[dim]comparing {t}[/]"))
+    if repair or dry_run:
+        before, done, after = repair_task(
+            wanted, tables or (), dry_run=dry_run, samples=samples, progress=progress
+        )
+        if as_json:
+            told = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
+            _print_json(before.as_dict() | told)
+        else:
+            out.print(screen.repaired(before, done, after))
+        unrepaired = [r for r in done if r.refused or (dry_run and r.changes)]
+        if unrepaired or (after is not None and not after.equal):
+            raise typer.Exit(2)
+        return
     report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, progress=progress)
     _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
     if not report.equal:
@@ -232,6 +255,27 @@ def export_log(
         out.print(f"{rows:>12,} rows written to {escape(name)}")
     if done.absent_columns:
         out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+
+
+@app.command("export-status")
+def export_status(
+    task: TaskFile,
+    folder: Annotated[Path, typer.Argument(help="The folder of the tables; made when it is not there.")],
+    as_json: Json = False,
+) -> None:
+    """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.
+
+    Delta tables, each replaced in one commit; the history keeps what it has. Running or not, no JVM.
+    """
+    from .control.task import load
+    from .status_views import export
+
+    done = export(load(task), str(folder))
+    if as_json:
+        _print_json(done)
+        return
+    for name, rows in done.items():
+        out.print(f"{rows:>8,} rows in {escape(str(folder / name))}")
 
 
 @app.command()

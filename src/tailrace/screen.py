@@ -17,6 +17,7 @@ from .status import status as status_of
 
 if TYPE_CHECKING:
     from .control.task import Task
+    from .repair import Repaired
     from .validate import Report
 
 
@@ -105,4 +106,21 @@ def report(found: Report) -> Group:
             for sample in t.samples:
                 rows.add_row(*("NULL" if v is None else str(v) for v in sample.values()))
             parts.append(rows)
+    return Group(*parts)
+
+
+def repaired(before: Report, done: list[Repaired], after: Report | None) -> Group:
+    """The result of a repair: what differed, what was (or would be) written, what is left."""
+    parts: list[Group | Table | Text] = [report(before)]
+    if done:
+        title = "repaired" if after is not None else "not repaired: what a repair would write"
+        shown = Table(title=title, title_justify="left")
+        for name in ("table", "inserts", "updates", "deletes", "run in the key log", "not repaired"):
+            shown.add_column(name, justify="right" if name.endswith("s") else "left")
+        for one in done:
+            counts = (f"{n:,}" for n in (one.inserts, one.updates, one.deletes))
+            shown.add_row(one.table, *counts, one.run_id or "", one.refused or "")
+        parts.append(shown)
+    if after is not None:
+        parts.append(report(after))
     return Group(*parts)

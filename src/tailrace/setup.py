@@ -3,8 +3,10 @@ database, and a validation with source, session and (when nothing runs) a catch-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -20,6 +22,7 @@ from .sources.base import Finding
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .repair import Repaired
     from .validate import Report
 
 
@@ -119,23 +122,55 @@ def validate_task(
 
     When neither half of the task runs, this process captures, stores and applies what the source has.
     """
-    from . import validate
-    from .spark import session
-
-    source = open_source(task)
-    try:
-        spark = session(f"tailrace validate {task.name}", conf=task.spark)
+    with _validation(task) as (validated, spark):
         running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
-        return validate.validate(
-            task,
-            spark,
-            source,
+        return validated(
             tables=tables,
             catch_up=None if running else lambda: _catch_up(task, spark),
             timeout_s=timeout_s,
             samples=samples,
             progress=progress,
         )
+
+
+def repair_task(
+    task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, progress: Callable[[str], None]
+) -> tuple[Report, list[Repaired], Report | None]:
+    """Compares source and target of a task that does not run, and writes what differs to the target.
+
+    Gives what was found before, what was done, and what is found after it (None: nothing was done).
+
+    Raises:
+        ConfigError: the task runs.
+    """
+    from .repair import Repair
+
+    if any(live.locked(task.run_path, half) for half in ("capture", "pipeline")):
+        raise ConfigError(
+            "the task runs: its changes and a repair would meet in the target",
+            where=task.name,
+            hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
+        )
+    with _validation(task) as (validated, spark):
+        repair = Repair(task, spark, dry_run, progress)
+        common: dict[str, Any] = {"samples": samples, "catch_up": lambda: _catch_up(task, spark)}
+        repair.finish(tables)
+        before = validated(tables=tables, progress=progress, amend=repair, **common)
+        changed = [r.table for r in repair.done if r.changes and not dry_run]
+        after = validated(tables=changed, progress=progress, **common) if changed else None
+        return before, repair.done, after
+
+
+@contextmanager
+def _validation(task: Task) -> Iterator[tuple[Callable[..., Report], SparkSession]]:
+    """`validate` with the task's source and a session, and that session."""
+    from . import validate
+    from .spark import session
+
+    source = open_source(task)
+    try:
+        spark = session(f"tailrace validate {task.name}", conf=task.spark)
+        yield partial(validate.validate, task, spark, source), spark
     finally:
         source.close()
 

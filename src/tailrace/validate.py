@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from .apply.applier import read_changes, segments
 from .apply.plan import SPECIAL
 from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
+from .compare import TableResult, compare
 from .control import ledger
 from .control.ledger import Baseline
 from .control.task import Task
@@ -32,38 +33,24 @@ from .sources.base import LogSource, Snapshot
 from .validate_postgresql import HeldTarget, hold
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_CHANGE = "_change"
 TRIES = 10
 """How often a validation begins anew because a table was truncated or rewritten while it was read."""
 
 
 @dataclass(frozen=True)
-class TableResult:
-    """What validation found for one table.
+class Difference:
+    """A table that differs: the source's layout and rows (columns: the layout's) at a position (hex)."""
 
-    Attributes:
-        equal: same columns, same rows.
-        source_rows, target_rows: counts at the common position.
-        buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
-        differing_rows: rows on one side only (a changed row counts once on each side).
-        samples: some of them: {"side": "source" | "target", column: text, ...}.
-        columns: a sentence when the columns differ.
-        overlaid: whether stored changes had to be laid over the target's version to reach the position.
-    """
+    result: TableResult
+    relation: Relation
+    source: DataFrame
+    position: str
 
-    table: str
-    equal: bool
-    source_rows: int
-    target_rows: int
-    buckets: int
-    differing_buckets: int
-    differing_rows: int = 0
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    columns: str | None = None
-    overlaid: bool = False
-    seconds: float = 0.0
+
+Amend = Callable[[Sequence[Difference]], None]
+"""What may be done about differences while the source's rows are at hand."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +81,14 @@ def validate(
     buckets: int = 256,
     samples: int = 10,
     progress: Callable[[str], None] = lambda _: None,
+    amend: Amend | None = None,
 ) -> Report:
     """Compares source and target of a task, table by table.
 
     `catch_up` is called before and after the snapshot when no process of the task is running (it must store
     and apply what the source has). Otherwise validation waits until the running task has stored up to the
     snapshot's position, at most `timeout_s` seconds (PositionError). `progress` is told each table.
+    `amend` gets the tables that differ, when any does; the report says what was found before it.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
     wanted = list(tables) or sorted(baselines)
@@ -117,7 +106,7 @@ def validate(
             with hold(task, wanted) as held, source.snapshot() as snapshot:
                 return _at(
                     task, spark, source, snapshot, held, wanted, scratch, catch_up,
-                    timeout_s, buckets, samples, progress,
+                    timeout_s, buckets, samples, progress, amend,
                 )  # fmt: skip
         except TableMovedError:
             if attempt + 1 == TRIES:
@@ -140,19 +129,20 @@ def _at(
     buckets: int,
     samples: int,
     progress: Callable[[str], None],
+    amend: Amend | None,
 ) -> Report:
     """Validation at one snapshot. The source is read first: the less can be truncated under us."""
     source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
     relations = {table: source.relation(table) for table in wanted}
-    with _readers(task.baseline.workers) as readers:
+    with readers(task.baseline.workers) as pool:
         lefts = {
-            t: _source_rows(task, spark, source, snapshot, r, scratch / lake.file_name(t), readers)
+            t: _source_rows(task, spark, source, snapshot, r, scratch / lake.file_name(t), pool)
             for t, r in relations.items()
         }
         files = {}
         if held is not None:
             folder = scratch / "target"
-            files = {t: held.files(t, str(folder / lake.file_name(t)), readers) for t in wanted}
+            files = {t: held.files(t, str(folder / lake.file_name(t)), pool) for t in wanted}
     if catch_up is not None:
         catch_up()
     _wait_stored(task, snapshot, timeout_s)
@@ -162,15 +152,25 @@ def _at(
         base = None
         if held is not None:
             there = held.tables[table]
-            base = _read(spark, there.layout, files[table]), there.upto
+            base = rows_of_files(spark, there.layout, files[table]), there.upto
         right, overlaid = _target_rows(task, spark, table, snapshot, base)
-        return _compare(table, relations[table], lefts[table], right, overlaid, buckets, samples)
+        return compare(table, relations[table], lefts[table], right, overlaid, buckets, samples)
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
-        return Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
+        report = Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
+    if amend is not None and not report.equal:
+        amend(
+            [
+                Difference(t, relations[t.table], lefts[t.table], report.position)
+                for t in report.tables
+                if not t.equal
+            ]
+        )
+    return report
 
 
-def _readers(workers: int) -> ProcessPoolExecutor:
+def readers(workers: int) -> ProcessPoolExecutor:
+    """Processes that read parts of tables; they end with this one."""
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
     )
@@ -212,10 +212,11 @@ def _source_rows(
         for part in parts
     ]
     files = [f"{path}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
-    return _read(spark, relation, files)
+    return rows_of_files(spark, relation, files)
 
 
-def _read(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
+def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
+    """The rows that `readers` left in parquet files."""
     ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
     if not files:
         return spark.createDataFrame([], ddl)
@@ -276,104 +277,3 @@ def _version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str
         version = newest
     rows = spark.read.format("delta").option("versionAsOf", version).load(path)
     return rows, number
-
-
-def _compare(
-    table: str,
-    relation: Relation,
-    left: DataFrame,
-    right: DataFrame,
-    overlaid: bool,
-    buckets: int,
-    samples: int,
-) -> TableResult:
-    began = time.monotonic()
-    shared = [c for c in left.columns if c in right.columns]
-    only_left = [c for c in left.columns if c not in shared]
-    only_right = [c for c in right.columns if c not in shared]
-    words = [f"only in the source: {', '.join(only_left)}"] if only_left else []
-    words += [f"only in the target: {', '.join(only_right)}"] if only_right else []
-    left, right = left.select(*map(_name, shared)), right.select(*map(_name, shared))
-    key = [k for k in relation.key if k in shared] or shared
-    sums = _sums(left, key, buckets).join(
-        _sums(right, key, buckets).withColumnsRenamed({"rows": "rows2", "sum": "sum2"}),
-        "bucket",
-        "full_outer",
-    )
-    # at most `buckets` rows, whatever the size of the table
-    found = sums.collect()
-    differing = [r["bucket"] for r in found if (r["rows"], r["sum"]) != (r["rows2"], r["sum2"])]
-    count, some = _rows_apart(left, right, key, buckets, differing, samples) if differing else (0, [])
-    return TableResult(
-        table,
-        not differing and not words,
-        sum(r["rows"] or 0 for r in found),
-        sum(r["rows2"] or 0 for r in found),
-        len(found),
-        len(differing),
-        count,
-        some,
-        "; ".join(words) or None,
-        overlaid,
-        round(time.monotonic() - began, 3),
-    )
-
-
-def _name(column: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col(f"`{column.replace('`', '``')}`")
-
-
-def _bucket(key: Sequence[str], buckets: int) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.pmod(F.xxhash64(*map(_name, key)), F.lit(buckets)).cast("int")
-
-
-def _row_hash(columns: Sequence[str]) -> Column:
-    """A hash of a whole row that tells NULL from every value and does not let columns trade places."""
-    from pyspark.sql import functions as F
-
-    nulls = F.concat(*[F.when(_name(c).isNull(), "1").otherwise("0") for c in columns])
-    return F.xxhash64(*map(_name, columns), nulls)
-
-
-def _sums(rows: DataFrame, key: Sequence[str], buckets: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    hashed = _row_hash(rows.columns).cast("decimal(38,0)")
-    return rows.groupBy(_bucket(key, buckets).alias("bucket")).agg(
-        F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("sum")
-    )
-
-
-def _rows_apart(
-    left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int, differing: list[int], samples: int
-) -> tuple[int, list[dict[str, Any]]]:
-    """Rows of differing buckets that are on one side more often than on the other."""
-    from pyspark.sql import functions as F
-
-    near = _bucket(key, buckets).isin(differing)
-    both = (
-        left.where(near)
-        .withColumn(_CHANGE, F.lit(1))
-        .unionByName(right.where(near).withColumn(_CHANGE, F.lit(-1)))
-    )
-    apart = (
-        both.groupBy(*map(_name, left.columns)).agg(F.sum(_CHANGE).alias(_CHANGE)).where(F.col(_CHANGE) != 0)
-    )
-    apart = apart.persist()
-    try:
-        total = apart.agg(F.sum(F.abs(F.col(_CHANGE)))).first()
-        shown = apart.orderBy(*map(_name, key)).limit(samples).collect()
-    finally:
-        apart.unpersist()
-    rows = [
-        {
-            "side": "source" if r[_CHANGE] > 0 else "target",
-            **{c: None if r[c] is None else str(r[c]) for c in left.columns},
-        }
-        for r in shown
-    ]
-    return int(total[0] or 0) if total else 0, rows

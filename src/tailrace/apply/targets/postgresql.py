@@ -23,6 +23,7 @@ from .base import Outcome
 from .delta_local import NET
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
+from .postgresql_repairs import Repairs
 from .postgresql_stage import Staged
 from .postgresql_write import Writer
 
@@ -53,12 +54,15 @@ class PostgresTarget:
             go into schemas named as the source's.
         task: under which name the progress stands.
         control: the schema of the progress table and of staging tables; made when it is not there.
+        repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
     """
 
-    def __init__(self, spark: SparkSession, url: str, *, task: str, control: str = CONTROL) -> None:
+    def __init__(
+        self, spark: SparkSession, url: str, *, task: str, control: str = CONTROL, repairs: bool = False
+    ) -> None:
         self._spark, self._task = spark, task
         self._place = Place.of(url, control)
-        self._progress = Progress(self._place, task)
+        self._progress = Repairs(self._place, task) if repairs else Progress(self._place, task)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""

@@ -57,13 +57,13 @@ class Progress:
 
     def advance(self, session: Session, table: str, upto: int) -> int:
         """Sets the number reached; gives the transaction's number."""
-        changed = f"upto = {upto}, version = {_TRANSACTION}, applied_at = now()"
+        changed = f"upto = {upto}, version = {TRANSACTION}, applied_at = now()"
         return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
 
     def begin(self, session: Session, table: str, layout: Relation) -> int:
         """Makes the row of a table that is new or made anew: nothing reached yet."""
         target = literal(self._place.target(table))
-        values = f"{literal(self._task)}, {literal(table)}, {target}, -1, {_TRANSACTION}"
+        values = f"{literal(self._task)}, {literal(table)}, {target}, -1, {TRANSACTION}"
         return self._number(
             session,
             f'INSERT INTO {self._table} (task, "table", target, upto, version, layout)'
@@ -108,7 +108,7 @@ class Progress:
         return int(row[0])
 
 
-_TRANSACTION = "pg_current_xact_id()::text::bigint"
+TRANSACTION = "pg_current_xact_id()::text::bigint"
 
 
 def one_at_a_time(session: Session) -> None:

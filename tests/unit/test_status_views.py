@@ -1,0 +1,90 @@
+"""A task's state in the shape of Qlik's control tables, from the records it keeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.change import Column, Relation
+from tailrace.cli import app
+from tailrace.control import ledger, tables
+from tailrace.control.ledger import AppliedTable, Baseline, Stored
+from tailrace.control.task import Task, load
+from tailrace.sequence import make
+from tailrace.status_views import HISTORY, STATUS, SUSPENDED
+
+pytestmark = pytest.mark.unit
+RELATION = Relation(7, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+
+
+def stored(upto: int, at: dt.datetime, rows: int) -> Stored:
+    return Stored(upto, make(0, upto), f"{upto:040X}", at, {"s.t": {"rows": rows}})
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
+    made = load(file)
+    now = dt.datetime.now(dt.timezone.utc)
+    taken = Baseline(
+        "s.t", RELATION, "0" * 40, 1000, 1, dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc), 2.0
+    )
+    ledger.write_baseline(made.control_path("baselines"), taken)
+    for upto, rows, late in ((5, 3, 4), (9, 7, 8)):
+        batch = stored(upto, now - dt.timedelta(seconds=late), rows)
+        ledger.write_stored(made.control_path("stored"), batch, {"s.t": 7})
+    for batch in ledger.read_stored(made.control_path("stored"))[:1]:
+        done = AppliedTable("s.t", 2, 1, 1, 1, 0, "task_local", 0.1)
+        ledger.write_applied(made.control_path("applied"), batch, [done], "tailrace/applied")
+    tables.suspend(made.control_path("orders"), "s.u", "v became text", who="ddl")
+    return made
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    return lake.read(str(folder / name)).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+
+    def export() -> dict[str, int]:
+        result = CliRunner().invoke(
+            app, ["export-status", str(tmp_path / "shop.yaml"), str(folder), "--json"]
+        )
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+    assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 1}
+    (now,) = rows(folder, STATUS)
+    assert [now[k] for k in ("task_name", "task_status", "pending_changes")] == [
+        "shop",
+        "CHANGE PROCESSING",
+        7,
+    ]
+    first = ledger.read_stored(task.control_path("stored"))[0]
+    assert now["source_timestamp_applied"] == first.commit_time
+    changing, loading = rows(folder, HISTORY)
+    assert [changing[k] for k in ("timeslot_type", "timeslot_records", "timeslot_latency")] == [
+        "CHANGE PROCESSING",
+        3,
+        4,
+    ]
+    assert [loading[k] for k in ("timeslot_type", "timeslot_records", "timeslot_latency")] == [
+        "FULL LOAD",
+        1000,
+        None,
+    ]
+    assert loading["timeslot"] == dt.datetime(2026, 3, 1, 12, 5, tzinfo=dt.timezone.utc)
+    (held,) = rows(folder, SUSPENDED)
+    assert [held[k] for k in ("table_owner", "table_name", "suspend_reason")] == ["s", "u", "v became text"]
+    # What an export has of the past stays, what was resumed goes.
+    lake.commit(task.control_path("baselines"), [], progress={}, overwrite=True)
+    tables.give(task.control_path("orders"), tables.RESUME, ["s.u"], why="", who="me")
+    assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
