@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__, cli_formats, cli_keylog
+from . import __version__, cli_export, cli_formats, cli_keylog
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -228,56 +228,6 @@ def validate(
         raise typer.Exit(2)
 
 
-@app.command("export-log")
-def export_log(
-    task: TaskFile,
-    target: Annotated[str, typer.Argument(help="A new folder for SYS_LOG, SYS_TABLES and SYS_COLUMNS.")],
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="NAME=VALUE of the format soliddb; may be repeated."),
-    ] = None,
-    files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
-    as_json: Json = False,
-) -> None:
-    """Write a task's LOG as solidDB's SYS_LOG."""
-    from .cli_formats import pair
-    from .control.task import load
-    from .spark import session
-    from .sys_log import export_sys_log
-
-    wanted, given = load(task), dict(pair(o) for o in option or [])
-    spark = session("tailrace export-log", conf=wanted.spark)
-    done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
-    if as_json:
-        _print_json({"rows": done.rows, "absent_columns": done.absent_columns})
-        return
-    for name, rows in done.rows.items():
-        out.print(f"{rows:>12,} rows written to {escape(name)}")
-    if done.absent_columns:
-        out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
-
-
-@app.command("export-status")
-def export_status(
-    task: TaskFile,
-    folder: Annotated[Path, typer.Argument(help="The folder of the tables; made when it is not there.")],
-    as_json: Json = False,
-) -> None:
-    """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.
-
-    Delta tables, each replaced in one commit; the history keeps what it has. Running or not, no JVM.
-    """
-    from .control.task import load
-    from .status_views import export
-
-    done = export(load(task), str(folder))
-    if as_json:
-        _print_json(done)
-        return
-    for name, rows in done.items():
-        out.print(f"{rows:>8,} rows in {escape(str(folder / name))}")
-
-
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to leave everything.")] = Path("demo-data"),
@@ -292,6 +242,8 @@ def demo(
         raise typer.Exit(2)
 
 
+app.command("export-log")(cli_export.export_log)
+app.command("export-status")(cli_export.export_status)
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)

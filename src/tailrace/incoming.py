@@ -136,13 +136,13 @@ def _running(
     runs = Runs(ruling.keylog, Group(app_id, app_id, source, target))
     rules, mode = ruling.rules.mode, ruling.keylog_mode
     held = Suspensions(target, app_id)
-    log.runs |= runs.run_ids(Subscription(t, rules, mode, reason=held.reason(t)) for t in sorted(tables))
+    log.runs |= runs.run_ids(Subscription(t, rules, mode) for t in sorted(tables))
     try:
         yield log
     except BaseException as error:
-        runs.end(str(error) or type(error).__name__)
+        runs.end({t: held.reason(t) for t in tables}, error=str(error) or type(error).__name__)
         raise
-    runs.end()
+    runs.end({t: held.reason(t) for t in tables})
 
 
 def _ruled(

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +38,8 @@ from .change import PREFIX, ChangeTable, Relation
 from .control import ledger, live
 from .control.task import Task
 from .laketypes import header_schema, schema_of
-from .operate.runs import REPAIR, Group, Runs, Subscription
+from .operate.runs import REPAIR, Runs, Subscription
+from .operate.task_runs import group_of
 from .query.state import state_at
 from .repair_changes import Mark, difference
 from .validate import Difference, readers, rows_of_files
@@ -73,22 +73,6 @@ class Repaired:
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return asdict(self)
-
-
-def group_of(task: Task) -> Group:
-    """The task as a group of the control tables."""
-    to = _plain(task.target.database) if task.target.database else task.target.path
-    return Group(task.name, task.name, _plain(task.source.url), to)
-
-
-def _plain(url: str) -> str:
-    """An address without user, password and options.
-
-    >>> _plain("postgresql://me:secret@db:5432/shop?sslmode=require")
-    'postgresql://db:5432/shop'
-    """
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @dataclass
@@ -157,7 +141,9 @@ class Repair:
                 return rows_of_files(self.spark, there.layout, files), there.upto, there.layout
         path = task.target_path(table)
         rows = delta_spark.rows_of(self.spark, path, DeltaTable(path))
-        return rows, lake.progress(path, task.apply_app), self._relation(table)
+        taken = ledger.read_baselines(task.control_path("baselines"))[table]
+        upto = max(lake.progress(path, task.apply_app), taken.after)
+        return rows, upto, self._relation(table)
 
     def _wanted(self, one: Difference, relation: Relation, upto: int) -> DataFrame | str:
         """What the target's rows should be at that change number; or why nobody can tell."""

@@ -18,6 +18,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
+
 from . import baseline, lake, log
 from .apply.applier import read_changes, segments
 from .apply.plan import SPECIAL
@@ -271,9 +273,18 @@ def _version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str
     version, number = taken.version, taken.after
     if applied:
         version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
-    # What others did to the target since counts, too: the newest version, if no later change is in it.
-    newest = lake.version(path)
-    if lake.progress(path, task.apply_app) == number and newest > version:
-        version = newest
+    version = _newest_without(path, task.apply_app, number, version)
     rows = spark.read.format("delta").option("versionAsOf", version).load(path)
     return rows, number
+
+
+def _newest_without(path: str, app: str, number: int, version: int) -> int:
+    """The newest version that has no change later than a number, and the columns of `version`: what others
+    did to the target counts, too."""
+    columns = DeltaTable(path, version=version).schema()
+    for newer in range(lake.version(path), version, -1):
+        table = DeltaTable(path, version=newer)
+        reached = table.transaction_version(app)
+        if (-1 if reached is None else reached) <= number and table.schema() == columns:
+            return newer
+    return version

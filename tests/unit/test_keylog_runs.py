@@ -64,7 +64,7 @@ def test_a_run_that_died_is_counted_by_the_next_one(tmp_path: Path) -> None:
     append(log, row(1, dead, "s.a"), row(2, dead, "s.a"))
     failed = Runs(log, SHOP)
     failed.run_ids([Subscription("s.a")])
-    failed.end("no disk")
+    failed.end({"s.a": "insert_exists at change_seq 7"}, error="no disk")
     first, second = table(log, "statistic").values()
     assert [first[n] for n in ("run_id", "state", "change_count", "insert_count")] == [
         dead,
@@ -74,6 +74,8 @@ def test_a_run_that_died_is_counted_by_the_next_one(tmp_path: Path) -> None:
     ]
     assert first["end_ts"] == row(2)["keylog_ts"]
     assert [second[n] for n in ("state", "error", "change_count")] == ["failed", "no disk", 0]
+    told = table(log, "ir_subscription")["s.a"]
+    assert (told["state"], told["state_reason"]) == ("suspended", "insert_exists at change_seq 7")
 
 
 def test_a_run_that_is_old_makes_way_for_the_next(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def _sheet(changes: ChangeTable, relation: Relation, keylog: KeyLog | None, one:
     ordinals = [names.index(c.name) if c.name in names else len(names) for c in relation.columns]
     at = keylog.standing(one.subscription) if keylog else None
     return Sheet(
-        keylog.run_id if keylog else "",
-        keylog.app_id if keylog else "",
+        keylog.run_of(one.subscription) if keylog else "",
+        keylog.group_id if keylog else "",
         one.subscription,
         one.after,
         at.flagged if at else 0,

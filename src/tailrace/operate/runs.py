@@ -45,7 +45,6 @@ class Subscription:
         rules, mode: its apply rules, and which of its rows are logged.
         destination: the table at the target.
         baseline: when its baseline was done, its rows, its seconds; None: it has none.
-        reason: why it takes no changes; None: it does.
     """
 
     id: str
@@ -53,7 +52,6 @@ class Subscription:
     mode: str = "all"
     destination: str = ""
     baseline: tuple[datetime, int, float] | None = None
-    reason: str | None = None
 
 
 class Runs:
@@ -93,14 +91,26 @@ class Runs:
                 self._begin(new, now)
             return {t.id: self._open[t.id][0] for t in wanted}
 
-    def note(self) -> None:
-        """Brings the figures of open runs up to date."""
+    def current(self, tables: Iterable[str]) -> dict[str, str] | None:
+        """All open runs by subscription; None when one of these has none, or it is time for new ones."""
         with self._lock:
+            old = self._every is not None and any(
+                time.monotonic() - began > self._every for _, began in self._open.values()
+            )
+            if old or any(t not in self._open for t in tables):
+                return None
+            return {table: run for table, (run, _) in self._open.items()}
+
+    def note(self, held: Mapping[str, str | None] | None = None) -> None:
+        """Brings the figures of open runs up to date. `held`: why tables take no changes; None: they do."""
+        with self._lock:
+            self._tell_held(held or {})
             self._write({run: {} for run, _ in self._open.values()})
 
-    def end(self, error: str | None = None) -> None:
-        """Ends all open runs; `error`: what they failed with."""
+    def end(self, held: Mapping[str, str | None] | None = None, *, error: str | None = None) -> None:
+        """Ends all open runs; `error`: what they failed with; `held` as in `note`."""
         with self._lock:
+            self._tell_held(held or {})
             self._close(list(self._open), ENDED if error is None else FAILED, error)
 
     def _begin(self, tables: Sequence[Subscription], now: float) -> None:
@@ -152,7 +162,7 @@ class Runs:
         new = [
             {
                 "subscription_id": t.id, "group_id": group.id, "apply_rules": t.rules, "keylog_mode": t.mode,
-                "state": "active" if t.reason is None else "suspended", "state_reason": t.reason,
+                "state": "active", "state_reason": None,
                 "since": known[t.id]["since"] if t.id in known else now,
             }
             for t in tables
@@ -193,6 +203,17 @@ class Runs:
             rows.append(row)
         if rows:
             control_tables.put(self._keylog, STATISTIC, rows)
+
+    def _tell_held(self, held: Mapping[str, str | None]) -> None:
+        def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for row in rows:
+                if row["group_id"] == self._group.id and row["subscription_id"] in held:
+                    why = held[row["subscription_id"]]
+                    row |= {"state": "active" if why is None else "suspended", "state_reason": why}
+            return rows
+
+        if held and self._kind == APPLY:
+            control_tables.change(self._keylog, IR_SUBSCRIPTION, told)
 
     def _tell_flagged(self, found: Mapping[str, Counted]) -> None:
         now = {t: c.flagged_count for t, (run, _) in self._open.items() if (c := found.get(run)) and c.last}

@@ -1,0 +1,77 @@
+"""A task as the control tables beside its key log know it: a group, its tables' subscriptions, their runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from urllib.parse import urlsplit
+
+from ..control import ledger, tables
+from ..control.task import Task
+from .runs import Group, Runs, Subscription
+
+RUN_S = 86_400.0
+"""A task that goes on begins a new run each day, so that old ones can be dropped."""
+NOTE_S = 60.0
+"""How often figures of runs that go on are brought up to date."""
+
+
+class TaskRuns:
+    """The runs of a task that works; for a task without key log it does nothing."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._on = task.keylog.mode != "off"
+        self._runs = Runs(task.keylog_path, group_of(task), keep=task.keylog.keep_runs, every=RUN_S)
+        self._noted = time.monotonic()
+
+    def begin(self, wanted: Collection[str]) -> Mapping[str, str]:
+        """The run of each of these tables; begun, with those of all others, when one has none."""
+        if not self._on:
+            return {}
+        now = self._runs.current(wanted)
+        return self._runs.run_ids(subscriptions(self._task, wanted)) if now is None else now
+
+    def note(self) -> None:
+        """Brings figures up to date, once a minute."""
+        if self._on and time.monotonic() - self._noted >= NOTE_S:
+            self._runs.note(self._held())
+            self._noted = time.monotonic()
+
+    def end(self, error: str | None = None) -> None:
+        """Ends all runs; `error`: what the task failed with."""
+        if self._on and self._runs.current(()):
+            self._runs.end(self._held(), error=error)
+
+    def _held(self) -> dict[str, str | None]:
+        """Why tables take no changes; None: they do."""
+        taken = ledger.read_baselines(self._task.control_path("baselines"))
+        waiting = tables.paused(self._task.orders_path, taken)
+        return {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
+
+
+def subscriptions(task: Task, wanted: Iterable[str] = ()) -> list[Subscription]:
+    """These tables of a task, and all that have a baseline, with its results."""
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    found = []
+    for table in sorted({*taken, *wanted}):
+        one = taken.get(table)
+        baseline = (one.finished_at, one.rows, one.seconds) if one else None
+        found.append(Subscription(table, task.table(table).rule_mode, task.keylog.mode, baseline=baseline))
+    return found
+
+
+def group_of(task: Task) -> Group:
+    """The task as a group."""
+    to = _plain(task.target.database) if task.target.database else task.target.path
+    return Group(task.name, task.name, _plain(task.source.url), to)
+
+
+def _plain(url: str) -> str:
+    """An address without user, password and options.
+
+    >>> _plain("postgresql://me:secret@db:5432/shop?sslmode=require")
+    'postgresql://db:5432/shop'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
