@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tailrace.operate import control_tables
 from tailrace.repair import Repair
 from tailrace.setup import repair_task
 from tailrace.sources import open_source
-from tailrace.validate import validate
+from tailrace.validate import Difference, validate
 
 from .model import bag
 from .test_model import drain, target_rows
