@@ -49,6 +49,7 @@ class _State:
     lag_bytes: int | None = None
     lag_seconds: float | None = None
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
     message: str | None = None
 
 
@@ -232,6 +233,7 @@ class Capture:
     def _tell(self, state: str, message: str | None = None) -> None:
         self._state.state = state
         self._state.message = message or self._state.message
+        self._state.tables = self._known_tables
         live.write(self._task.run_path, "capture", asdict(self._state))
 
 

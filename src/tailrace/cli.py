@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__, cli_export, cli_formats, cli_keylog
+from . import __version__, cli_export, cli_formats, cli_keylog, cli_tables
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -177,7 +177,12 @@ def status(task: TaskFile, as_json: Json = False) -> None:
     from .status import status as status_of
 
     found = status_of(load(task))
-    _print_json(found.as_dict()) if as_json else out.print(screen.table(found))
+    if as_json:
+        _print_json(found.as_dict())
+        return
+    out.print(screen.table(found))
+    if why := screen.reasons(found):
+        out.print(why)
 
 
 @app.command()
@@ -244,6 +249,8 @@ def demo(
 
 app.command("export-log")(cli_export.export_log)
 app.command("export-status")(cli_export.export_status)
+for one in cli_tables.COMMANDS:
+    app.command()(one)
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)

@@ -36,6 +36,14 @@ def table(found: Status) -> Table:
     return shown
 
 
+def reasons(found: Status) -> Text:
+    """Why tables are paused, suspended or wait for a baseline: a line each."""
+    lines = [
+        f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
+    ]
+    return Text("\n".join(lines))
+
+
 def _title(found: Status) -> Text:
     return Text(
         f"{found.task}: captured {found.captured:,}, stored {max(found.stored, 0):,}, "
@@ -61,7 +69,7 @@ def live(task: Task, over: threading.Event) -> None:
     with Live(console=Console(), refresh_per_second=4, transient=True) as shown:
         while not over.is_set():
             found = status_of(task)
-            shown.update(Group(table(found), _baselines(task)))
+            shown.update(Group(table(found), reasons(found), _baselines(task)))
             over.wait(1.0)
 
 

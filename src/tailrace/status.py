@@ -9,13 +9,17 @@ from typing import Any
 from . import lake, log
 from .control import ledger, live
 from .control.ledger import STORE_APP
+from .control.tables import of_task
 from .control.task import Task
 
 
 @dataclass
 class TableStatus:
     """One table of a task. Positions are hex; rows are since the beginning of the task; `behind` is stored
-    change-table rows that the target does not have yet."""
+    change-table rows that the target does not have yet.
+
+    `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
+    baseline, waits for a new baseline. `why`, `who` and `since` belong to it where somebody ordered it."""
 
     table: str
     state: str
@@ -28,6 +32,10 @@ class TableStatus:
     position: str | None = None
     target_version: int = -1
     last_change: str | None = None
+    why: str | None = None
+    who: str | None = None
+    since: str | None = None
+    group: str | None = None
 
 
 @dataclass
@@ -59,6 +67,7 @@ def status(task: Task) -> Status:
     for name, taken in baselines.items():
         tables[name] = TableStatus(name, "running", baseline_rows=taken.rows, target_version=taken.version)
     _count(task, tables)
+    _ordered(task, tables, baselines, capture or {})
     applied = lake.progress(task.control_path("applied"), "tailrace/applied")
     return Status(
         task.name,
@@ -70,6 +79,30 @@ def status(task: Task) -> Status:
         where.position.hex().upper() if where.position else None,
         [tables[t] for t in sorted(tables)],
     )
+
+
+def _ordered(
+    task: Task, tables: dict[str, TableStatus], baselines: dict[str, ledger.Baseline], capture: dict[str, Any]
+) -> None:
+    """What orders and open windows make of the tables; what holds a table comes before what it is doing."""
+    reading = {t for t, one in (capture.get("baselines") or {}).items() if one.get("state") == "running"}
+    for name in ledger.read_open(task.control_path("baselines")):
+        tables.setdefault(name, TableStatus(name, "")).state = "window open"
+    for name, one in of_task(task.orders_path, baselines).items():
+        mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
+        if one.member == "removed":
+            mine.state = "removed"
+        elif one.held:
+            mine.state = one.held
+        elif one.landing or (one.wanted and mine.state in ("running", "waits for its baseline")):
+            mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
+        if one.wanted and name in reading and not one.held:
+            at = capture["baselines"][name]
+            mine.state = f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
+        mine.why, mine.who = one.why or None, one.who or None
+        mine.since = one.since.isoformat(timespec="seconds") if one.since else None
+    for name, mine in tables.items():
+        mine.group = task.group(name)
 
 
 def _count(task: Task, tables: dict[str, TableStatus]) -> None:

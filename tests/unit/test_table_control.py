@@ -61,7 +61,7 @@ def test_apply_waits_from_the_landing_of_a_baseline_until_it_is_recorded() -> No
 
 def test_a_removed_table_comes_back_with_a_baseline_only() -> None:
     assert after("remove", "drop", taken=Taken(0)) == TableControl(
-        "s.t", member="removed", why="", who="", gap=True, dropped=2
+        "s.t", member="removed", why="remove!", who="me", since=AT, gap=True, dropped=2
     )
     assert after("remove", "drop", "dropped").dropped == 0
     back = after("remove", "drop", "add", taken=Taken(0))

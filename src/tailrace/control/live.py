@@ -4,8 +4,10 @@ Files in `<home>/run/`, one a process; a reader sees one whole state or the one 
 
 - `capture.json`: `state` (starting, running, reconnecting, stopped), `pid`, `position` (hex, end of the last
   LOG commit), `records`, `transactions`, `commits` (since the process started), `rate` (records a second),
-  `lag_bytes`, `lag_seconds`, `baselines` (table -> state, parts, parts_done, rows), `message`, `at`;
-- `pipeline.json`: `state` (running, drained, stopped), `pid`, what store and apply did last, `at`;
+  `lag_bytes`, `lag_seconds`, `baselines` (table -> state, parts, parts_done, rows), `tables`, `message`,
+  `at`;
+- `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest
+  order for a table that apply goes by), `at`;
 - `source.json`: which server, database and slot the task was made with.
 
 `at` is when the file was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in

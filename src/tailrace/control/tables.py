@@ -214,7 +214,7 @@ def _after(state: TableControl, one: Order, taken: Answered | None) -> TableCont
     if one.action == LAND:
         return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
     if one.action == REMOVE:
-        return replace(_free(said), member="removed", wanted=0, landing=0, gap=True)
+        return replace(said, member="removed", held="", wanted=0, landing=0, gap=True)
     if one.action in (DROP, DROPPED):
         return replace(state, dropped=one.number if one.action == DROP else 0)
     return _free(state)

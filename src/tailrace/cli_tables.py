@@ -1,0 +1,93 @@
+"""The commands for single tables of a task: pause, resume, resync, add, remove."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+out = Console()
+
+TaskFile = Annotated[Path, typer.Argument(help="The task file.", metavar="TASK")]
+Tables = Annotated[
+    list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
+]
+Why = Annotated[str, typer.Option("--why", help="The reason, for the status and the log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be ordered.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def pause(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Let the changes of tables wait; everything else goes on."""
+    _order(task, "pause", tables, why, dry_run, as_json)
+
+
+def resume(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Apply what waited of paused or suspended tables, and go on."""
+    _order(task, "resume", tables, why, dry_run, as_json)
+
+
+def resync(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Take a new baseline of tables, which replaces their targets at once; it ends a suspension."""
+    _order(task, "resync", tables, why, dry_run, as_json)
+
+
+def add(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Capture tables that the task file does not name, or that were removed."""
+    _order(task, "add", tables, why, dry_run, as_json)
+
+
+def remove(
+    task: TaskFile,
+    tables: Tables,
+    drop_target: Annotated[bool, typer.Option("--drop-target", help="Take the targets away, too.")] = False,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Capture tables no longer; their targets stay as they are."""
+    _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
+
+
+def _order(
+    task: Path,
+    action: str,
+    patterns: list[str],
+    why: str,
+    dry_run: bool,
+    as_json: bool,
+    *,
+    drop_target: bool = False,
+) -> None:
+    from .control.task import load
+    from .ordering import order
+
+    done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
+    if as_json:
+        sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
+        return
+    for table in done.tables:
+        out.print(f"{'would ' if dry_run else ''}{action} {escape(table)}")
+        if drop_target:
+            gone = "its target is gone" if table in done.dropped else "its target goes"
+            out.print(f"  {gone}" if not dry_run else "  its target would go")
+    for table, reason in done.passed.items():
+        out.print(f"passed over {escape(table)}: {escape(reason)}")
+    if done.order and not done.running:
+        out.print("the task does not run: this holds from its next start on")
+
+
+COMMANDS = (pause, resume, resync, add, remove)

@@ -1,0 +1,164 @@
+"""Baselines that are read while their table is written to: afterwards the target equals the source."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace import taking, windows
+from tailrace.capture import Capture
+from tailrace.control import ledger, tables
+from tailrace.control.task import Task, load
+from tailrace.landing import DeltaLanding
+from tailrace.pipeline import Pipeline
+
+from .model import SCHEMA, TABLES, Writer, bag
+from .test_crashes import Crash
+from .test_model import drain, target_rows, write_task
+from .test_running import check
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+PHASES = ["before it is read", "read", "landed", "recorded", "token written", "token recorded", "closed"]
+
+
+def phase_task(folder: Path, url: str) -> Task:
+    path = folder / "phases.yaml"
+    path.write_text(
+        f"name: phases\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
+        "capture: {commit_every: 100ms}\nbaseline: {workers: 1, window: open}\n"
+    )
+    return load(path)
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]) -> None:
+    """Makes capture end at a phase of the next baseline; the table is written to before and after its rows
+    are read."""
+    real: dict[str, Any] = {
+        "take": taking.baseline.take, "commit": DeltaLanding.commit, "mark": windows.Windows._mark,
+        "logged": windows.Windows.logged, "close": windows.Windows._close,
+    }  # fmt: skip
+
+    def end(at: str) -> None:
+        if phase == at:
+            raise Crash
+
+    def take(*args: Any) -> None:
+        writes()
+        end("before it is read")
+        real["take"](*args)
+
+    def commit(self: DeltaLanding, *args: Any) -> int:
+        writes()
+        end("read")
+        version: int = real["commit"](self, *args)
+        end("landed")
+        return version
+
+    def mark(self: windows.Windows, one: ledger.Baseline) -> None:
+        end("recorded")
+        real["mark"](self, one)
+
+    def logged(self: windows.Windows, messages: Any) -> None:
+        if messages:
+            end("token written")
+        real["logged"](self, messages)
+
+    def close(self: windows.Windows, one: ledger.Baseline, number: int) -> None:
+        end("token recorded")
+        real["close"](self, one, number)
+        end("closed")
+
+    monkeypatch.setattr(taking.baseline, "take", take)
+    monkeypatch.setattr(DeltaLanding, "commit", commit)
+    monkeypatch.setattr(windows.Windows, "_mark", mark)
+    monkeypatch.setattr(windows.Windows, "logged", logged)
+    monkeypatch.setattr(windows.Windows, "_close", close)
+
+
+def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: object
+) -> None:
+    task = phase_task(tmp_path, database)
+    db.execute("create schema s")
+    for n, phase in enumerate(PHASES):
+        table = f"s.t{n}"
+        db.execute(f"create table {table} (id int primary key, v text)")  # type: ignore[arg-type]
+        db.execute(f"insert into {table} select i, 'old' from generate_series(1, 9) i")  # type: ignore[arg-type]
+
+        def writes(table: str = table) -> None:
+            with psycopg.connect(database, autocommit=True) as other:
+                for text in (
+                    "delete from {} where id = 1", "insert into {} values (1, 'again')",
+                    "update {} set v = v || '+'", "update {} set id = id + 10 where id = 2",
+                    "update {} set id = id - 10 where id = 12", "delete from {} where id = 3",
+                    "update {} set id = 3 where id = 4", "insert into {} values (4, 'new')",
+                ):  # fmt: skip
+                    other.execute(text.format(table))  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            dies(patch, phase, writes)
+            with pytest.raises(Crash):
+                Capture(task, once=True).run()
+        writes()
+        Capture(task, once=True).run()
+        writes()
+    drain(task, spark)
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    for n, phase in enumerate(PHASES):
+        assert (taken[f"s.t{n}"].window, taken[f"s.t{n}"].number) == ("open", 1), phase
+        source = db.execute(f"select id, v from s.t{n}").fetchall()  # type: ignore[arg-type]
+        assert bag(target_rows(task, f"s.t{n}")) == bag([{"id": i, "v": v} for i, v in source]), phase
+    seen = windows.seen(task.control_path("tokens"))
+    # A token that came through unrecorded has a second one; the first that is seen closes.
+    assert [(s.table, s.stale) for s in seen if not s.stale] == [
+        (f"s.t{n}", False) for n in range(len(PHASES))
+    ]
+
+
+@pytest.mark.slow
+def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
+    tmp_path: Path, database: str, spark: Any
+) -> None:
+    path = write_task(tmp_path, database)
+    path.write_text(path.read_text().replace("workers: 1", "workers: 1, window: open"))
+    task = load(path)
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute(SCHEMA)
+    writer, over, chance = Writer(database, 21), threading.Event(), random.Random(4)
+    writer.transactions(40)
+
+    def write() -> None:
+        while not over.is_set():
+            writer.transactions(5)
+            time.sleep(0.005)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    keyed = [t for t in TABLES if t not in ("m.bag", "m.log")]
+    try:
+        for round_ in range(3):
+            capture = subprocess.Popen([sys.executable, "-m", "tailrace", "capture", str(path)])
+            time.sleep(2.0 + chance.random() * 3)
+            capture.kill()
+            capture.wait()
+            if round_:
+                tables.give(task.orders_path, tables.RESYNC, keyed, why="again", who="test")
+        Capture(task, once=True).run()
+    finally:
+        over.set()
+        writing.join()
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    assert {t: taken[t].window for t in TABLES} == {t: "open" if t in keyed else "exact" for t in TABLES}
+    drain(task, spark)
+    for table in TABLES:
+        assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
+    assert check(task, spark, catch_up=lambda: Pipeline(task, spark).drain() or None).equal
