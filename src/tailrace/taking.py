@@ -114,7 +114,8 @@ class Baselines:
 
     def _in_open_window(self, table: str) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
-        if wanted == "exact" or (wanted == "auto" and exact):
+        asked = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+        if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
             return False
         if self._source.relation(table).key:
             return True

@@ -254,8 +254,7 @@ def _target_rows(
         changes = read_changes(spark, task.changes_path(table), span)
         between = changes.df.where(F.col(PREFIX + "stream_position") < limit) if changes else None
         if changes is not None and between is not None and not between.isEmpty():
-            seen = changes.with_df(between)
-            base, overlaid = state_at(base, seen, span.relation, counts, tolerant=span.tolerant), True
+            base, overlaid = state_at(base, changes.with_df(between), span.relation, counts), True
     return base, overlaid
 
 

@@ -19,7 +19,6 @@ from tailrace.capture import Capture
 from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
 from tailrace.landing import DeltaLanding
-from tailrace.pipeline import Pipeline
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash
@@ -158,7 +157,9 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
         writing.join()
     taken = ledger.read_baselines(task.control_path("baselines"))
     assert {t: taken[t].window for t in TABLES} == {t: "open" if t in keyed else "exact" for t in TABLES}
-    drain(task, spark)
+    # Where keys and large values changed together in the window, apply asks for an exact baseline.
+    for _ in range(2):
+        drain(task, spark)
     for table in TABLES:
         assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
-    assert check(task, spark, catch_up=lambda: Pipeline(task, spark).drain() or None).equal
+    assert check(task, spark, catch_up=lambda: drain(task, spark)).equal

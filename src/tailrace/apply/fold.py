@@ -138,13 +138,7 @@ def _carried(changes: ChangeTable, relation: Relation) -> Column:
     return F.when(col(header).isNotNull(), F.concat(*bits))
 
 
-def fold(
-    made: Images,
-    counts: Mapping[str, int] = UNKNOWN,
-    target: DataFrame | None = None,
-    *,
-    tolerant: bool = False,
-) -> Folded:
+def fold(made: Images, counts: Mapping[str, int] = UNKNOWN, target: DataFrame | None = None) -> Folded:
     """Folds the images of a table with a key.
 
     Args:
@@ -152,7 +146,6 @@ def fold(
         counts: as in `TableBatch.counts`.
         target: the target's rows before the batch, read only when key changes meet absent columns (None: it
             has none).
-        tolerant: as `TableBatch.tolerant`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -163,8 +156,7 @@ def fold(
     if counts.get("absent"):
         from .keychange import fold_partial
 
-        there = None if made.replaces else target
-        return fold_partial(made, bool(counts.get("key_changes")), there, tolerant=tolerant)
+        return fold_partial(made, bool(counts.get("key_changes")), None if made.replaces else target)
     df = relevant(made, counts)
     newest = Window.partitionBy(*map(col, made.key)).orderBy(col(SEQ).desc(), col(OPER).desc())
     last = df.withColumn("header__n", F.row_number().over(newest)).where("header__n = 1")

@@ -42,6 +42,10 @@ class Gate(Protocol):
     def failed(self, table: str, error: TailraceError) -> None:
         """Its changes could not be applied; raises the error when that ends the task."""
 
+    def unclear(self, table: str) -> bool:
+        """Its changes moved rows that they say in part, in an open window: whether it gets a new baseline, in
+        an exact one."""
+
 
 class Always:
     """Every table, always; each error ends the task."""
@@ -66,6 +70,10 @@ class Always:
     def failed(self, table: str, error: TailraceError) -> None:
         """Raises the error."""
         raise error
+
+    def unclear(self, table: str) -> bool:
+        """No: there is nobody to take one."""
+        return False
 
 
 class Ordered:
@@ -155,6 +163,14 @@ class Ordered:
             why = f"group {name}: {count} errors in a row of {table}: {error.what}"
             tables.give(self._path, tables.SUSPEND, mine, why=why, who="apply")
             del self._errors[table]
+
+    def unclear(self, table: str) -> bool:
+        """Suspends the table and asks for a baseline in an exact window."""
+        why = "keys and large values changed together while its baseline was read in an open window"
+        self._stuck[table] = self._baselines[table].number
+        tables.suspend(self._path, table, why)
+        tables.resync(self._path, table, why, exact=True)
+        return True
 
     def _needs_baseline(
         self, table: str, error: TailraceError, name: str | None, state: TableControl

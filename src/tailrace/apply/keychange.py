@@ -10,10 +10,6 @@ changes are cut into *stretches*, one life of a row under that key each:
 Within a stretch a window carries values forward. Across moves, each X is joined to the X its stretch came
 from, by pointer doubling, so a chain of n moves takes log2(n) joins; what is unresolved then is read from the
 target under the key where the chain began. A rare path: right first, quick second.
-
-While a baseline's window is open (`tolerant`) the target may have a moved row under its new key already, read
-after the move. Then that row says what the move leaves out: nothing older is right, and whatever made it
-differ comes later in the log.
 """
 
 from __future__ import annotations
@@ -46,15 +42,11 @@ class _Names:
         return [self.held(n) for n in self.rest]
 
 
-def fold_partial(
-    made: Images, key_changes: bool, target: DataFrame | None, *, tolerant: bool = False
-) -> Folded:
+def fold_partial(made: Images, key_changes: bool, target: DataFrame | None) -> Folded:
     """Folds images of which some lack columns; see the module."""
     names = _Names(made.key, [c for c in made.columns if c not in made.key])
     df = _with_moves(made) if key_changes else made.df.where(col(OPER) != BEFORE)
     rows = _carry(df, made, names)
-    if tolerant and key_changes and target is not None:
-        rows = _arrived(rows, names, target)
     # Read twice, and the windows are the dear part.
     rows = rows.localCheckpoint(eager=False) if key_changes else rows
     final = rows.where(col(_LAST) == 1)
@@ -132,39 +124,16 @@ def _resolve(rows: DataFrame, final: DataFrame, names: _Names, target: DataFrame
     found = _step(started, moves, names, own)
     if target is None:
         return found
-    there = _there(names, target)
+    there = target.select(
+        _key_struct(names.key).alias("header__at"),
+        *[F.struct(col(n).alias("v")).alias(f"header__t{i}") for i, n in enumerate(names.rest)],
+    )
     joined = found.join(there, col(_KEY).eqNullSafe(col("header__at")) & col(_KEY).isNotNull(), "left")
     filled = [
         F.coalesce(col(names.held(n)), col(f"header__t{i}")).alias(names.held(n))
         for i, n in enumerate(names.rest)
     ]
     return joined.select(*[col(c) for c in (OPER, _STRETCH, *names.key)], *filled)
-
-
-def _arrived(rows: DataFrame, names: _Names, target: DataFrame) -> DataFrame:
-    """Fills what rows lack that moved to a key, first of all in the batch, from the target's row there."""
-    from pyspark.sql import functions as F
-
-    first = (col(_STRETCH) == 1) & col(_FROM).isNotNull()
-    there = _there(names, target)
-    at = F.when(first, _key_struct(names.key)).eqNullSafe(col("header__at"))
-    joined = rows.join(there, at & first, "left")
-    filled = [
-        F.coalesce(col(names.held(n)), col(f"header__t{i}")).alias(names.held(n))
-        for i, n in enumerate(names.rest)
-    ]
-    own = [col(c) for c in (SEQ, OPER, _STRETCH, _LAST, _FROM, *names.key)]
-    return joined.select(*own, *filled)
-
-
-def _there(names: _Names, target: DataFrame) -> DataFrame:
-    """The target's rows: their key, and each other column as a struct of one field."""
-    from pyspark.sql import functions as F
-
-    return target.select(
-        _key_struct(names.key).alias("header__at"),
-        *[F.struct(col(n).alias("v")).alias(f"header__t{i}") for i, n in enumerate(names.rest)],
-    )
 
 
 def _open(moves: DataFrame) -> bool:

@@ -32,13 +32,14 @@ from ..errors import TailraceError
 from . import live
 
 PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "resync", "add", "remove"
-DROP, DROPPED, LAND = "drop", "dropped", "land"
+RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 PAUSED, SUSPENDED = "paused", "suspended"
 ACTIONS: dict[str, str] = {
     PAUSE: "apply takes no changes of the table until `resume`; they are kept",
     SUSPEND: "the same, ordered by tailrace: the reason says what is to be repaired",
     RESUME: "apply takes the changes that waited, then goes on",
     RESYNC: "a new baseline replaces the target at once; it ends a suspension",
+    RESYNC_EXACT: "the same in an exact window, whatever `baseline.window` says, if the source can",
     ADD: "the table is captured, after a baseline, whatever `source.tables` says",
     REMOVE: "the table is captured no longer; its target stays",
     DROP: "its target goes, too",
@@ -79,6 +80,7 @@ class TableControl:
         held: `paused`, `suspended` or, when nobody told apply to leave its changes alone, empty.
         why, who, since: of what holds it, or of the order that asks for a baseline.
         wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
+        exact: that baseline is to be read in an exact window.
         landing: number of the baseline that is about to replace the target; 0: none is.
         gap: changes are missing between its target and what is captured now: it was removed for a while.
         dropped: number of the order that its target is to go; 0: it stays.
@@ -91,6 +93,7 @@ class TableControl:
     who: str = ""
     since: dt.datetime | None = None
     wanted: int = 0
+    exact: bool = False
     landing: int = 0
     gap: bool = False
     dropped: int = 0
@@ -146,9 +149,9 @@ def suspend(path: str, table: str, why: str, *, who: str = "apply") -> int:
     return give(path, SUSPEND, [table], why=why, who=who)
 
 
-def resync(path: str, table: str, why: str, *, who: str = "apply") -> int:
+def resync(path: str, table: str, why: str, *, who: str = "apply", exact: bool = False) -> int:
     """Asks for a new baseline of a table; it ends a suspension. Changes keep flowing meanwhile."""
-    return give(path, RESYNC, [table], why=why, who=who)
+    return give(path, RESYNC_EXACT if exact else RESYNC, [table], why=why, who=who)
 
 
 def heard(run: str, number: int) -> bool:
@@ -209,7 +212,7 @@ def _after(state: TableControl, one: Order, taken: Answered | None) -> TableCont
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
         return state if stays else replace(said, held=PAUSED if one.action == PAUSE else SUSPENDED)
-    if one.action in (RESYNC, ADD):
+    if one.action in (RESYNC, RESYNC_EXACT, ADD):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
     if one.action == LAND:
         return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
@@ -224,8 +227,9 @@ def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) 
     if one.action == ADD:
         state, said = (replace(s, member="added", dropped=0) for s in (state, said))
     if not answered:
-        return replace(state if state.held else said, wanted=one.number)
-    state = replace(state, wanted=0, gap=state.gap and one.action != ADD)
+        exact = state.exact or one.action == RESYNC_EXACT
+        return replace(state if state.held else said, wanted=one.number, exact=exact)
+    state = replace(state, wanted=0, exact=False, gap=state.gap and one.action != ADD)
     return state if state.held == PAUSED else _free(state)
 
 

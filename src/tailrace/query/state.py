@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def state_at(
-    target: DataFrame,
-    changes: ChangeTable,
-    relation: Relation,
-    counts: Mapping[str, int] = UNKNOWN,
-    *,
-    tolerant: bool = False,
+    target: DataFrame, changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN
 ) -> DataFrame:
     """The rows a table had once these changes were done.
 
@@ -31,7 +26,6 @@ def state_at(
         changes: the changes since, in any order, all of one layout.
         relation: that layout.
         counts: which special cases occur, as in `TableBatch.counts`; unknown when not given.
-        tolerant: as `TableBatch.tolerant`.
 
     Returns:
         The relation's columns in their types. Exactly what applying the changes to the target would give:
@@ -44,7 +38,7 @@ def state_at(
     made = images(changes, relation, counts)
     if not relation.key:
         return bag.rows(None if made.replaces else base, made)
-    folded = fold(made, counts, base, tolerant=tolerant)
+    folded = fold(made, counts, base)
     live = folded.df.where(column(OP) != "D")
     names = [c.name for c in relation.columns]
     if folded.replaces:

@@ -202,7 +202,7 @@ class DeltaTarget:
         """`fresh`: the target has no rows that could give absent columns."""
         needed = job.batch.may("key_changes") and job.batch.may("absent") and not fresh
         target = delta_spark.rows_of(self._spark, job.path, job.table) if needed else None
-        return fold(job.made, job.batch.counts, target, tolerant=job.batch.tolerant)
+        return fold(job.made, job.batch.counts, target)
 
     def _task_local(self, job: _Job) -> Outcome:
         folds = not job.batch.may("absent")

@@ -160,13 +160,11 @@ class PostgresTarget:
         return staging.stage(job.session, self._place, job.stage, df, relation, extra)
 
     def _moved(self, job: _Job) -> DataFrame | None:
-        """The target's rows under old keys: they give what images of key changes lack. While a baseline's
-        window is open, those under new keys do, too."""
+        """The target's rows under old keys: they give what images of key changes lack."""
         batch = job.batch
         if job.made.replaces or not (batch.may("key_changes") and batch.may("absent")):
             return None
-        images = job.made.df if batch.tolerant else job.made.df.where(col(OPER) == BEFORE)
-        keys = images.select(*map(col, job.made.key))
+        keys = job.made.df.where(col(OPER) == BEFORE).select(*map(col, job.made.key))
         return staging.rows_of_keys(
             self._spark, job.session, self._place, f"{job.stage}_keys", keys, batch.relation
         )
