@@ -1,0 +1,203 @@
+"""Single tables under control while the task runs: the others go on, nothing is lost, and status says why."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.capture import Capture
+from tailrace.cli import app
+from tailrace.control import ledger
+from tailrace.control.task import Task, load
+from tailrace.pipeline import Pipeline
+from tailrace.sources.pg_slot import published
+from tailrace.status import status
+
+from .model import bag
+from .test_model import drain, target_rows
+from .test_running import beside, wait_for
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+
+def task_file(folder: Path, url: str, *, tables: str = "s.a, s.b", more: str = "") -> Path:
+    path = folder / "shop.yaml"
+    path.write_text(
+        f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [{tables}]}}\n"
+        "capture: {commit_every: 100ms}\nbaseline: {workers: 1}\nstore: {every: 300ms}\n"
+        f"apply: {{every: 300ms}}\n{more}"
+    )
+    return path
+
+
+def tailrace(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+class Shop:
+    """A source with tables s.a, s.b, ... (id, v), and the task that follows them."""
+
+    def __init__(self, path: Path, db: psycopg.Connection) -> None:
+        self.path, self.db = path, db
+
+    @property
+    def task(self) -> Task:
+        return load(self.path)
+
+    def do(self, text: str) -> None:
+        self.db.execute(text)  # type: ignore[arg-type]
+
+    def equal(self, table: str) -> bool:
+        with self.db.cursor(row_factory=psycopg.rows.dict_row) as cursor:
+            rows = cursor.execute(f"select * from {table}").fetchall()  # type: ignore[arg-type]
+        return lake.exists(self.task.target_path(table)) and bag(target_rows(self.task, table)) == bag(rows)
+
+    def state(self, table: str) -> tuple[str, str | None]:
+        (mine,) = [t for t in status(self.task).tables if t.table == table]
+        return mine.state, mine.why
+
+
+def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute("create schema s")
+    for name in "abc":
+        db.execute(
+            f"create table s.{name} (id int primary key, v text); insert into s.{name} values (1, 'x')"
+        )  # type: ignore[arg-type]
+    path = task_file(tmp_path, database)
+    shop, stop = Shop(path, db), threading.Event()
+    text = str(path)
+    capture = Capture(load(path), stop=stop, reload=lambda: load(path))
+    pipeline = Pipeline(load(path), spark, stop=stop)
+    with beside(capture.run, pipeline.run, stop=stop):
+        wait_for(lambda: shop.equal("s.a") and shop.equal("s.b"))
+
+        done = tailrace("pause", text, "s.a", "--why", "night load")
+        assert (done["tables"], done["running"]) == (["s.a"], ["capture", "pipeline"])
+        wait_for(lambda: pipeline._gate.orders >= done["order"])
+        shop.do("insert into s.a values (2, 'waits'); insert into s.b values (2, 'goes on')")
+        wait_for(lambda: shop.equal("s.b"))
+        assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]
+        assert shop.state("s.a") == ("paused", "night load")
+        assert tailrace("resume", text, "s.*")["passed"] == {"s.b": "nothing holds it"}
+        wait_for(lambda: shop.equal("s.a"))
+
+        # Changes keep flowing while a new baseline is read; what others did to the target is gone.
+        lake.commit(shop.task.target_path("s.a"), [], progress={}, overwrite=True)
+        assert not shop.equal("s.a")
+        tailrace("resync", text, "s.a", "--why", "emptied by mistake")
+        for n in range(3, 60):
+            shop.do(f"insert into s.a values ({n}, 'more')")
+        wait_for(lambda: shop.equal("s.a") and shop.state("s.a") == ("running", None))
+        assert ledger.read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2
+
+        tailrace("add", text, "s.*")
+        wait_for(lambda: shop.equal("s.c"))
+        shop.do("update s.c set v = 'followed'")
+        wait_for(lambda: shop.equal("s.c"))
+
+        assert tailrace("remove", text, "s.c", "--dry-run")["order"] == 0
+        tailrace("remove", text, "s.c")
+        wait_for(lambda: published(db, "tailrace_shop") == {"s.a", "s.b"})
+        shop.do("insert into s.c values (9, 'unseen'); insert into s.a values (1000, 'seen')")
+        wait_for(lambda: shop.equal("s.a"))
+        assert [r["v"] for r in target_rows(shop.task, "s.c")] == ["followed"]
+        assert shop.state("s.c")[0] == "removed"
+        tailrace("add", text, "s.c")
+        wait_for(lambda: shop.equal("s.c"))
+
+        tailrace("remove", text, "s.c", "--drop-target")
+        wait_for(lambda: not lake.exists(shop.task.target_path("s.c")))
+    assert shop.equal("s.b")
+
+
+GROUPS = """groups:
+  careful: {tables: [s.a, s.b], retries: 2}
+  eager: {tables: [s.c], every: 100ms, automatic_baseline: true}
+"""
+
+
+def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_task_goes_on(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.execute("create schema s")
+    for name in "abcd":
+        db.execute(
+            f"create table s.{name} (id int primary key, v text); insert into s.{name} values (1, '7')"
+        )  # type: ignore[arg-type]
+    path = task_file(tmp_path, database, tables="s.*", more=GROUPS)
+    shop = Shop(path, db)
+    drain(shop.task, spark)
+
+    # s.a: a key that is NULL in the change table stands for changes that are refused again and again.
+    shop.do(
+        "insert into s.a values (2, 'x'); insert into s.b values (2, 'x'); insert into s.d values (2, 'x')"
+    )
+    Capture(shop.task, once=True).run()
+    broken = Pipeline(shop.task, spark)
+    real = broken._target.apply
+
+    def apply(batch: Any) -> Any:
+        if batch.table == "s.a":
+            raise OSError("the disk is full")
+        return real(batch)
+
+    monkeypatch.setattr(broken._target, "apply", apply)
+    broken.drain()
+    why = "group careful: 2 errors in a row of s.a: the disk is full"
+    assert [shop.state(t) for t in ("s.a", "s.b")] == [("suspended", why)] * 2
+    assert shop.equal("s.d") and not shop.equal("s.a")
+    tailrace("resume", str(path), "s.a", "s.b")
+    Pipeline(shop.task, spark).drain()
+    assert shop.equal("s.a") and shop.equal("s.b")
+
+    # s.c: text becomes a number, and it is dropped and made again: only a new baseline helps.
+    shop.do("alter table s.c alter v type int using v::int; insert into s.c values (2, 8)")
+    drain(shop.task, spark)
+    assert shop.state("s.c")[0] == "suspended"
+    drain(shop.task, spark)
+    assert shop.equal("s.c") and shop.state("s.c")[0] == "running"
+    shop.do(
+        "drop table s.c; create table s.c (id int primary key, w text); insert into s.c values (5, 'new')"
+    )
+    drain(shop.task, spark)
+    assert shop.equal("s.c")
+    shop.do("update s.c set w = 'followed'")
+    drain(shop.task, spark)
+    assert shop.equal("s.c")
+
+    # s.d has no group: the task ends, with the cure; a new baseline cures it.
+    shop.do("alter table s.d alter v type bytea using v::bytea; insert into s.d values (3, '3')")
+    with pytest.raises(Exception, match="tailrace resync"):
+        drain(shop.task, spark)
+    tailrace("resync", str(path), "s.d")
+    drain(shop.task, spark)
+    assert shop.equal("s.d")
+
+
+def test_orders_that_cannot_be_meant_are_refused(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create table s.a (id int primary key)")
+    path = str(task_file(tmp_path, database, tables="s.*", more="policies: {s.a: 1}\n"))
+    Capture(load(path), once=True).run()
+    for words, said in (
+        (("pause", path, "s.x"), "no table of the task fits 's.x'"),
+        (("resync", path, "s.a"), "no target by its policy"),
+        (("add", path, "s.nothing"), "there is no table s.nothing"),
+    ):
+        done = CliRunner().invoke(app, list(words))
+        assert done.exit_code == 1
+        assert said in str(done.exception)
+    assert tailrace("add", path, "s.a")["passed"] == {"s.a": "it is captured already"}
