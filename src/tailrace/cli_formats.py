@@ -92,7 +92,9 @@ def convert(
 
 def apply(
     changes: Annotated[str, typer.Option(help="The change tables: a file, a folder, or a folder of tables.")],
-    target: Annotated[str, typer.Option(help="The folder of the target tables.")],
+    target: Annotated[
+        str, typer.Option(help="The folder of the target tables, or postgresql://user@host:port/database.")
+    ],
     format: Annotated[str, typer.Option(help="The format of the change tables.")] = "tailrace",
     option: Option = None,
     on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
@@ -103,8 +105,8 @@ def apply(
     on: Annotated[
         list[str] | None,
         typer.Option(
-            help="CONFLICT=POLICY: insert_exists, update_missing or delete_missing; apply, ignore, log, "
-            "suspend or stop."
+            help="CONFLICT=POLICY: insert_exists, update_missing, delete_missing or data_error; apply, "
+            "ignore, log, suspend, stop, or 'log then suspend after 100'."
         ),
     ] = None,
     soft_delete: Annotated[
@@ -114,6 +116,13 @@ def apply(
         str | None, typer.Option(help="The key log: a Delta table with what became of each change.")
     ] = None,
     keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
+    transactional: Annotated[
+        bool, typer.Option("--transactional", help="One commit a transaction, in order.")
+    ] = False,
+    control: Annotated[
+        str | None,
+        typer.Option(help="Folder of exceptions, suspended tables and rejects; the target's by default."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take suspended tables up again.")] = False,
     tables: Annotated[
         Path | None,
@@ -130,12 +139,14 @@ def apply(
     from .spark import session
 
     given = dict(pair(o) for o in option or [])
-    ruling = work.ruling(mode, dict(pair(o) for o in on or []), soft_delete, keylog, keylog_mode)
+    policies = dict(pair(o) for o in on or [])
+    ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
     spark = session("tailrace apply")
     with _progress(spark):
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
             ruling=ruling, resume=resume, tables=None if tables is None else load_tables(tables),
+            control=control,
         )  # fmt: skip
     _print_json(done) if as_json else out.print(_grid(done["tables"]))
     if done["bad"] and not as_json:

@@ -1,4 +1,4 @@
-"""`tailrace apply`: a vendor's change tables to Delta targets, bad rows stopped at or kept aside."""
+"""`tailrace apply`: a vendor's change tables to targets, bad rows stopped at or kept aside."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from .apply import effects, incoming
 from .apply.exceptions import Suspensions
 from .apply.fold import refused
 from .apply.keylog import KeyLog
+from .apply.noted import recover
 from .apply.routed import routed
 from .apply.ruled import RuledApply
 from .apply.rules import SOFT_COLUMN, Rules
+from .apply.shared import Place
+from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
+from .apply.transactions import transactions
 from .change import ChangeTable
 from .control.tables_file import TablesFile
-from .errors import ConfigError
+from .errors import ConfigError, UnsupportedError
 from .operate.runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -30,15 +34,22 @@ _DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
 
 @dataclass(frozen=True)
 class Ruling:
-    """Rules and key log of a call; `keylog`: the Delta table's path, None: no key log."""
+    """Rules and key log of a call; `keylog`: the Delta table's path, None: no key log; `transactional`: each
+    transaction is a commit of the target."""
 
     rules: Rules
     keylog: str | None = None
     keylog_mode: str = "all"
+    transactional: bool = False
 
 
 def ruling(
-    mode: str | None, on: Mapping[str, str], soft_column: str | None, keylog: str | None, keylog_mode: str
+    mode: str | None,
+    on: Mapping[str, str],
+    soft_column: str | None,
+    keylog: str | None,
+    keylog_mode: str,
+    transactional: bool = False,
 ) -> Ruling | None:
     """What options ask for; None when they ask for nothing: then changes are upserted without a look.
 
@@ -47,13 +58,13 @@ def ruling(
     """
     if soft_column and mode not in (None, "soft_delete"):
         raise ConfigError(f"the mode {mode} marks no rows", hint="use `--mode soft_delete`")
-    if mode is None and not on and soft_column is None and keylog is None:
+    if mode is None and not on and soft_column is None and keylog is None and not transactional:
         return None
     chosen = mode or ("soft_delete" if soft_column else "upsert")
     rules = Rules.of(chosen, on, soft_column or SOFT_COLUMN)
     if keylog is not None:
         KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses a mode that there is not
-    return Ruling(rules, keylog, keylog_mode)
+    return Ruling(rules, keylog, keylog_mode, transactional)
 
 
 def run(
@@ -69,8 +80,11 @@ def run(
     ruling: Ruling | None = None,
     resume: bool = False,
     tables: TablesFile | None = None,
+    control: str | None = None,
 ) -> dict[str, Any]:
-    """Applies the change tables at a path to the Delta tables under `target`.
+    """Applies the change tables at a path to the Delta tables under `target`, or to a PostgreSQL database.
+
+    `control`: the folder of exceptions, suspended tables and rejects; `target` itself when it is a folder.
 
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
     by action and by conflict), `bad` (rows kept aside) and `rejects` (where). A table without key options or
@@ -87,18 +101,20 @@ def run(
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items()}
     good, places = routed(spark, good, tables.table if tables else None, app_id)
-    place = DeltaTarget(spark, target, app_id=app_id, places=places)
+    place, target, root = _place(spark, target, app_id, control, places)
     try:
-        held = Suspensions(target, app_id)
+        held = Suspensions(root, app_id)
         applied = []
         if resume and not dry_run:
             for table in good:
                 held.resume(table)
-        with _running(ruling, app_id, changes, target, good, dry_run=dry_run) as log:
-            applier = None if ruling is None else _applier(spark, place, target, app_id, ruling, log)
+        with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
+            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
             for table, ct in sorted(good.items()):
                 if applier is not None:
-                    applied.append(_ruled(applier, place, ct, dry_run=dry_run))
+                    cut = ruling is not None and ruling.transactional and not dry_run
+                    for one in _cut(place, ct) if cut else [ct]:
+                        applied.append(_ruled(applier, place, one, dry_run=dry_run))
                 elif (why := held.reason(table)) is not None:
                     applied.append({"table": table, "suspended": why})
                 else:
@@ -111,19 +127,67 @@ def run(
         report.tables[name] = convert.TableReport(got.get("rows", 0), got.get("bad", 0))
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
-        convert.keep_aside(spark, side, target, found, report)
+        convert.keep_aside(spark, side, root, found, report)
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
 
 
+def _place(
+    spark: SparkSession, target: str, app_id: str, control: str | None, places: Mapping[str, Place]
+) -> tuple[Target, str, str]:
+    """The target, what it is called, and the folder of what is kept beside it."""
+    if "://" not in target:
+        return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
+        )
+    if control is None:
+        raise ConfigError(
+            "a database has no place for exceptions, suspended tables and rejects",
+            hint="name a folder for them: `--control FOLDER`",
+        )
+    if places:
+        raise UnsupportedError(
+            "sources that share a target are for Delta targets", hint="leave `target` out of `--tables`"
+        )
+    from .apply.targets import postgresql, postgresql_place
+
+    made = postgresql.PostgresTarget(spark, target, task=app_id)
+    return made, postgresql_place.Place.of(target).label, control
+
+
+def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
+    """A change table's transactions, one after the other, as far as the target lacks them; the whole of what
+    it has first: the key log may lack it."""
+    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+    kept = changes.with_df(changes.df.persist())
+    try:
+        if reached >= 0:
+            yield incoming.newer(kept, -1, reached)
+        for one in transactions(incoming.newer(kept, reached)):
+            yield incoming.newer(kept, -1, one.last)
+    finally:
+        kept.df.unpersist()
+
+
 def _applier(
-    spark: SparkSession, place: DeltaTarget, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
+    spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
 ) -> RuledApply:
+    if log is not None:
+        recover(place, log)
     return RuledApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
 
 
 @contextmanager
 def _running(
-    ruling: Ruling | None, app_id: str, source: str, target: str, tables: Iterable[str], *, dry_run: bool
+    ruling: Ruling | None,
+    app_id: str,
+    source: str,
+    target: str,
+    root: str,
+    tables: Iterable[str],
+    *,
+    dry_run: bool,
 ) -> Iterator[KeyLog | None]:
     """The key log, with a run of each table until the block ends; None when there is none to be written."""
     if ruling is None or ruling.keylog is None:
@@ -135,7 +199,7 @@ def _running(
         return
     runs = Runs(ruling.keylog, Group(app_id, app_id, source, target))
     rules, mode = ruling.rules.mode, ruling.keylog_mode
-    held = Suspensions(target, app_id)
+    held = Suspensions(root, app_id)
     log.runs |= runs.run_ids(Subscription(t, rules, mode) for t in sorted(tables))
     try:
         yield log
@@ -145,9 +209,7 @@ def _running(
     runs.end({t: held.reason(t) for t in tables})
 
 
-def _ruled(
-    applier: RuledApply, target: DeltaTarget, changes: ChangeTable, *, dry_run: bool
-) -> dict[str, Any]:
+def _ruled(applier: RuledApply, target: Target, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
     name = changes.name
     reached = target.progress(name) if target.exists(name) else -1
     done = applier.preview(changes) if dry_run else applier.apply(changes)
@@ -158,7 +220,7 @@ def _ruled(
     return told | {"suspended": done.suspended}
 
 
-def _one(target: DeltaTarget, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
+def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
     if target.exists(name):
         effects.check_mode(target, name, Rules())
     look = incoming.look(changes)

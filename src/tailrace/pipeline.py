@@ -13,16 +13,21 @@ import datetime as dt
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import lake, log
 from .apply.applier import Applier, ApplyPaths
+from .apply.exceptions import Orders
 from .apply.gate import Ordered
+from .apply.keylog import KeyLog
+from .apply.rules import SOFT_COLUMN, Rules
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
+from .apply.task_rules import TableRules, TaskRules
 from .control import ledger, live
 from .control.ledger import AppliedTable, Stored
 from .control.policies import MEDIUM
@@ -62,6 +67,7 @@ class Pipeline:
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
             gate=self._gate,
+            rules=task_rules(task, spark, self._target),
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
@@ -238,6 +244,29 @@ def target_of(task: Task, spark: SparkSession) -> Target:
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
+    )
+
+
+def task_rules(task: Task, spark: SparkSession, target: Target) -> TaskRules:
+    """The rules of the task's tables, and its key log."""
+    now = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S")
+    run_id = f"{now}-{uuid.uuid4().hex[:8]}"
+    keylog = KeyLog(task.keylog_path, app_id=task.name, run_id=run_id, mode=task.keylog.mode, at_once=False)
+
+    def of_table(table: str) -> TableRules:
+        one = task.table(table)
+        rules = Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
+        return TableRules(rules, bool(one.transactional))
+
+    return TaskRules(
+        spark,
+        target,
+        of_table,
+        root=f"{task.home}/control",
+        task=task.name,
+        app_id=task.apply_app,
+        keylog=keylog,
+        suspensions=Orders(task.orders_path),
     )
 
 

@@ -24,11 +24,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from . import lake, log, sequence
-from .apply.applier import Segment, read_changes, segments
+from .apply.applier import read_changes, segments
 from .apply.expect import Expected
 from .apply.keylog import KeyLog, Stretch
 from .apply.plan import SPECIAL, TableBatch
 from .apply.rules import Rules
+from .apply.segment import Segment
 from .apply.targets import delta_spark
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget

@@ -67,7 +67,8 @@ def told(rules: Rules, situation: str) -> Told:
 @pytest.mark.parametrize("mode", list(PLAIN))
 def test_the_whole_table(mode: str) -> None:
     for policy in POLICIES:
-        rules = Rules.of(mode, dict.fromkeys(CONFLICTS, policy))
+        kinds = [kind for kind in CONFLICTS if (kind, policy) != ("data_error", "apply")]
+        rules = Rules.of(mode, dict.fromkeys(kinds, policy))
         want = dict(PLAIN[mode])
         for situation, letter in TRIED.items():
             tried = "M" if letter == "U" and mode == "strict" else letter
@@ -75,6 +76,10 @@ def test_the_whole_table(mode: str) -> None:
                 "apply": APPLIED[mode][situation],
                 "ignore": ("nothing", "\0", 0, False),
             }.get(policy, ("nothing", tried, 0, True))
+        for letter in "IUD":
+            tried = "M" if letter == "U" and mode == "strict" else letter
+            ignored = policy == "ignore"
+            want[f"{letter}!"] = ("nothing", "\0" if ignored else tried, 0, not ignored)
         assert {s: told(rules, s) for s in SITUATIONS} == want, policy
 
 
@@ -82,6 +87,7 @@ def test_an_archive_copies_everything_but_truncates() -> None:
     found = {s: told(Rules.of("archive"), s) for s in SITUATIONS}
     assert found.pop("T") == ("nothing", "\0", 0, False)
     assert found.pop("?") == ("nothing", "?", 0, True)
+    assert [found.pop(f"{letter}!")[0] for letter in "IUD"] == ["nothing"] * 3
     assert set(found.values()) == {("copy", "I", 1, False)}
 
 
@@ -100,12 +106,15 @@ def test_which_conflict_decides() -> None:
 
 
 def test_defaults() -> None:
-    assert {m: Rules.of(m).on for m in MODES} == {
-        "strict": {"insert_exists": "log", "update_missing": "log", "delete_missing": "log"},
-        "upsert": {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"},
-        "archive": {},
-        "soft_delete": {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"},
+    lenient = ["apply", "apply", "ignore", "stop"]
+    assert {m: list(Rules.of(m).on.values()) for m in MODES} == {
+        "strict": ["log", "log", "log", "stop"],
+        "upsert": lenient,
+        "archive": ["stop"],
+        "soft_delete": lenient,
     }
+    assert [list(Rules.of(m).on) for m in ("strict", "upsert")] == [list(CONFLICTS)] * 2
+    assert [Rules.of(m).plain for m in MODES] == [False, True, False, False]
     assert [Rules.of(m).tolerant for m in MODES] == [False, True, False, False]
 
 
@@ -116,6 +125,8 @@ def test_defaults() -> None:
         ("strict", {"delete_exists": "log"}),
         ("strict", {"insert_exists": "retry"}),
         ("archive", {"insert_exists": "log"}),
+        ("upsert", {"data_error": "apply"}),
+        ("upsert", {"insert_exists": "ignore then stop after 3"}),
     ],
 )
 def test_what_there_is_not(mode: str, on: dict[str, str]) -> None:

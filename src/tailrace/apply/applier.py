@@ -10,20 +10,23 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import lake, log
-from ..change import PREFIX, ChangeTable, Relation
+from ..change import PREFIX, ChangeTable
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
 from ..errors import from_spark
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
 from ..store.tables import kept_as
 from .gate import Always, Gate
-from .plan import SPECIAL, TableBatch
+from .keylog import OvertakenError
+from .plan import SPECIAL
+from .segment import Segment, Way
 from .targets.base import Target
+from .task_rules import TaskRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,20 +44,6 @@ class ApplyPaths:
     applied: str
     baselines: str
     changes: Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
-    `position` on; `before` is the layout the target has when the segment begins. `tolerant`: the window of
-    the baseline was open, so some of the changes may be in the target's rows already."""
-
-    after: int
-    upto: int
-    position: str
-    relation: Relation
-    before: Relation
-    tolerant: bool = False
 
 
 def slices(pending: Sequence[Stored], max_changes: int) -> list[list[Stored]]:
@@ -116,7 +105,9 @@ class Applier:
         parallel: int,
         need_baseline: bool,
         gate: Gate | None = None,
+        rules: TaskRules | None = None,
     ) -> None:
+        self._rules = rules
         self._spark, self._paths, self._target = spark, paths, target
         self._max_changes, self._parallel, self._need_baseline = max_changes, parallel, need_baseline
         self._gate = gate or Always()
@@ -127,6 +118,7 @@ class Applier:
         self._versions = (-1, -1)
         self._history: dict[str, list[log.Layout]] = {}
         self._baselines: dict[str, Baseline] = {}
+        self._followed: dict[str, Baseline | None] = {}
         self._recorded = lake.progress(paths.applied, APPLIED_APP)
 
     def add(self, batch: Stored) -> None:
@@ -165,7 +157,10 @@ class Applier:
 
     def _reached(self, table: str) -> int:
         if table not in self._progress:
-            self._progress[table] = self._target.progress(table)
+            reached = self._target.progress(table)
+            # What a crash kept from the key log comes again, for it alone.
+            logged = self._rules.logged(table) if self._rules else None
+            self._progress[table] = reached if logged is None else min(reached, logged)
         return self._progress[table]
 
     def _ready(self, table: str) -> bool:
@@ -188,8 +183,12 @@ class Applier:
                     total = counts.setdefault(table, dict.fromkeys(SPECIAL, 0))
                     for k in SPECIAL:
                         total[k] += mine.get(k, 0)
-        with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
-            done = list(pool.map(lambda t: self._try(t, last.upto, counts[t]), sorted(counts)))
+        try:
+            if self._rules:
+                self._rules.begin({t: self._reached(t) for t in counts})
+            done = self._side_by_side(sorted(counts), lambda t: self._try(t, last.upto, counts[t]))
+        except OvertakenError:  # targets have it, the key log not: it comes again
+            return []
         flat = [one for many in done for one in many]
         # A table whose baseline came later is behind the record; the record itself never goes back.
         if last.upto > self._recorded:
@@ -198,6 +197,23 @@ class Applier:
         elif flat:
             ledger.write_applied(self._paths.applied, last, flat)
         return flat
+
+    def _side_by_side(
+        self, tables: Sequence[str], work: Callable[[str], list[AppliedTable]]
+    ) -> list[list[AppliedTable]]:
+        """Applies tables of a slice. Whatever one of them meets, the others end, and what was done is
+        logged, before its error is raised."""
+        with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
+            waiting = [pool.submit(work, t) for t in tables]
+            wait(waiting)
+        if self._rules:
+            try:
+                self._rules.flush()
+            except BaseException:
+                self._progress.clear()  # the key log is behind its targets
+                self._rules.again()
+                raise
+        return [one.result() for one in waiting]
 
     def _try(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
         try:
@@ -212,31 +228,28 @@ class Applier:
 
     def _table(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
         done: list[AppliedTable] = []
-        for one in segments(self._history[table], self._baselines.get(table), self._reached(table), upto):
-            if one.relation != one.before or not self._target.exists(table):
-                self._target.alter(table, one.before, one.relation)
+        baseline = self._baselines.get(table)
+        spans = segments(self._history[table], baseline, self._reached(table), upto)
+        # The store has counted whole batches: rows that a baseline has already, or that are applied, too.
+        exact = len(spans) == 1 and table in self._followed and self._followed[table] == baseline
+        self._followed.pop(table, None)
+        for one in spans:
+            way = Way(self._target, self._rules, table, one, exact, baseline.number if baseline else 0)
+            way.alter()
             changes = read_changes(self._spark, self._paths.changes(table), one)
             if changes is None:
                 continue
-            batch = TableBatch(table, one.relation, changes, one.upto, dict(counts), one.tolerant)
             # A moved row's absent columns are those of its old key's row, unless the target has it moved
             # already: which of the two holds cannot be told.
-            if one.tolerant and batch.may("absent") and batch.may("key_changes") and self._unclear(table):
+            if one.tolerant and counts["absent"] and counts["key_changes"] and self._unclear(table):
+                self._progress.pop(table, None)
                 return done
-            out = self._target.apply(batch)
-            done.append(
-                AppliedTable(
-                    table,
-                    out.version,
-                    out.inserted,
-                    out.updated,
-                    out.deleted,
-                    out.missing,
-                    out.plan,
-                    out.seconds,
-                )
-            )
+            done += way.apply(changes, counts)
+            if way.suspended is not None:
+                self._progress.pop(table, None)
+                return done
         self._progress[table] = upto
+        self._followed[table] = baseline
         return done
 
     def _unclear(self, table: str) -> bool:
@@ -252,6 +265,7 @@ class Applier:
             changed = [one for one in fresh.values() if self._baselines.get(one.table) != one]
             for one in changed:
                 self._progress.pop(one.table, None)
+                self._followed.pop(one.table, None)
             if self._baselines and changed:
                 # A target that was replaced is behind again: at what LOG held when its baseline began.
                 again = ledger.read_stored(self._paths.stored, min(one.after for one in changed))

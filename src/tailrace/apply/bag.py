@@ -38,3 +38,15 @@ def rows(target: DataFrame | None, made: Images) -> DataFrame:
     return many.select(*map(col, made.columns), F.explode(F.array_repeat(F.lit(0), left)).alias(NET)).drop(
         NET
     )
+
+
+def net(made: Images, *, plain: bool) -> DataFrame:
+    """The rows of a table without key as a database gets them: with `plain` (only inserts came) as they come,
+    else one a distinct row, with the copies to add or to take away."""
+    from pyspark.sql import functions as F
+
+    rows = weights(made)
+    if plain:
+        return rows
+    summed = rows.groupBy(*map(col, made.columns)).agg(F.sum(NET).alias(NET))
+    return summed.where(col(NET) != 0)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from .. import mask
 from ..change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
-from ..errors import ConfigError
+from ..errors import ConfigError, TailraceError, UnsupportedError, from_spark
+from ..sequence import WIDTH
 from .expect import Expected
-from .fold import OPER, SEQ, col
+from .fold import OPER, SEQ, col, refused
 from .outcomes import EFFECTIVE, SITUATION, small
 from .plan import SPECIAL
 from .rules import Rules
-from .targets.delta import DeltaTarget
+from .targets.base import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -172,7 +173,7 @@ def archived(
     return archive, dict.fromkeys(SPECIAL, 0) | {"I": rows}
 
 
-def check_mode(target: DeltaTarget, name: str, rules: Rules) -> None:
+def check_mode(target: Target, name: str, rules: Rules) -> None:
     """Refuses a target that holds what another mode made of it.
 
     Raises:
@@ -183,12 +184,26 @@ def check_mode(target: DeltaTarget, name: str, rules: Rules) -> None:
     if archive != (rules.mode == "archive"):
         raise ConfigError(
             f"the target is {'an' if archive else 'no'} archive",
-            where=target.path(name),
+            where=name,
             hint="use `--mode archive`" if archive else "archive into a folder of its own",
         )
     if rules.mode != "soft_delete" and have.get(rules.soft_column) == "string":
         raise ConfigError(
             f"the target marks deleted rows in {rules.soft_column!r}",
-            where=target.path(name),
+            where=name,
             hint="use `--mode soft_delete`",
         )
+
+
+def explained(error: Exception, changes: ChangeTable) -> Exception:
+    """What a failed batch is reported as: our own errors as they are, others with what they mean."""
+    text = str(error)
+    if PARTIAL_MOVE in text:
+        return UnsupportedError(
+            "a change of key that leaves columns out cannot be applied under soft delete",
+            where=f"{changes.name}, change_seq {text.partition(PARTIAL_MOVE)[2][:WIDTH]}",
+            hint="capture full images, or use the mode `upsert`",
+        )
+    if isinstance(error, TailraceError):
+        return error
+    return refused(error, changes.name, changes.key) or from_spark(error, where=f"apply {changes.name}")

@@ -5,14 +5,16 @@ Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from .. import lake
+from ..control import tables as orders
 from ..formats.qlik.control import TABLES
 from ..laketypes import arrow_type
 from ..sequence import NUMBER_DIGITS, WIDTH, make_many
@@ -43,10 +45,41 @@ class Exceptions:
         """The change number up to which a table's exceptions are there."""
         return lake.progress(self.path, self._name(table))
 
-    def keep(self, rows: DataFrame, table: str, upto: int) -> None:
+    def counted(self, table: str, reached: int, kinds: Iterable[str]) -> dict[str, int]:
+        """How many conflicts of each kind were kept when a target had reached a change number."""
+        if not lake.exists(self.path):
+            return {}
+        log, name = DeltaTable(self.path), self._name(table)
+        again = log.transaction_version(f"{name}/after") == reached + 1
+        found = {k: log.transaction_version(f"{name}/{k}/before" if again else f"{name}/{k}") for k in kinds}
+        return {k: int(n or 0) for k, n in found.items()}
+
+    def begin(self, table: str, kinds: Iterable[str], *, baseline: int | None = None) -> None:
+        """Counts a table's conflicts anew; with a `baseline`, once for each that has a larger number."""
+        kinds, name = list(kinds), self._name(table)
+        if not kinds:
+            return
+        lake.create(self.path, _schema(EXCEPTIONS))
+        mark = f"{name}/baseline" if baseline is not None else f"{name}/anew"
+        before = lake.progress(self.path, mark)
+        number = before + 1 if baseline is None else baseline
+        if number > before:
+            zeros = {f"{name}/{k}{which}": 0 for k in kinds for which in ("", "/before")}
+            lake.commit(self.path, [], progress={**zeros, mark: number})
+
+    def keep(
+        self,
+        rows: DataFrame,
+        table: str,
+        upto: int,
+        *,
+        after: int = -1,
+        counts: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
         """Adds key log rows (`keylog.rendered`) as exceptions.
 
-        `STATEMENT` is the change: its operation and its image, or its key; `ERROR` the conflict.
+        `STATEMENT` is the change: its operation and its image, or its key; `ERROR` the conflict. `counts`:
+        kind -> conflicts before the batch, which begins after the change `after`, and with it.
         """
         from pyspark.sql import functions as F
 
@@ -68,7 +101,13 @@ class Exceptions:
         )
         lake.create(self.path, schema)
         files, _ = write_parts(made, PartTask(self.path, schema))
-        lake.commit(self.path, files, progress={self._name(table): upto})
+        mine = self._name(table)
+        progress = {mine: upto}
+        if counts:
+            progress[f"{mine}/after"] = after + 1
+        for kind, (before, now) in (counts or {}).items():
+            progress |= {f"{mine}/{kind}/before": before, f"{mine}/{kind}": now}
+        lake.commit(self.path, files, progress=progress)
 
     def keep_rows(self, rows: pa.Table, table: str, upto: int) -> None:
         """The same with rows in Arrow, of the columns in `rows_schema`; runs in tasks too."""
@@ -106,6 +145,19 @@ class Exceptions:
         return f"{self._task}/exceptions/{table}"
 
 
+class Holds(Protocol):
+    """Which tables take no changes."""
+
+    def reason(self, table: str) -> str | None:
+        """Why a table is suspended; None when it is not."""
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Suspends a table."""
+
+    def resume(self, table: str) -> bool:
+        """Takes a table's suspension away; gives whether it had one."""
+
+
 class Suspensions:
     """`attrep_suspended_tables` below a folder: the tables that take no changes, and why."""
 
@@ -141,4 +193,24 @@ class Suspensions:
         places = ("task_name", "table_owner", "table_name")
         wanted = " AND ".join(f"{p} = '{t}'" for p, t in zip(places, texts, strict=True))
         DeltaTable(self.path).delete(wanted)
+        return True
+
+
+class Orders:
+    """The same for a task: an order to suspend the table, which waits as `tailrace pause` lets it wait."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def reason(self, table: str) -> str | None:
+        """None: whoever applies a task's tables has looked."""
+        return None
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Orders a table's suspension."""
+        orders.suspend(self._path, table, reason)
+
+    def resume(self, table: str) -> bool:
+        """Orders the table's changes to be applied again."""
+        orders.give(self._path, orders.RESUME, [table], why="", who="apply")
         return True

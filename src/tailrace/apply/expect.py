@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from .fold import OPER, SEQ, col, images
-from .outcomes import EXISTED, OLD, SITUATION, small, with_outcome
+from .outcomes import EXISTED, OLD, SITUATION, bare, small, with_outcome
 from .rules import ENDING, PLAIN, Rules
 
 if TYPE_CHECKING:
@@ -68,9 +68,14 @@ class Expected:
 
     def before(self, seq: str, rules: Rules) -> Expected:
         """Of the changes before a `change_seq` alone."""
-        odd = None if self.odd is None else self.odd.where(col(SEQ) < seq).select(SEQ, OPER, SITUATION)
+        odd = None if self.odd is None else bare(self.odd.where(col(SEQ) < seq))
         moves = None if self.moves is None else self.moves.where(col(SEQ) < seq)
         return replace(self, odd=odd, moves=moves, tally={}).counted(rules)
+
+    def also(self, bad: DataFrame, rules: Rules) -> Expected:
+        """With changes besides whose values the target cannot hold (see `data_errors.Bad`)."""
+        odd = bad if self.odd is None else bare(self.odd).unionByName(bad, allowMissingColumns=True)
+        return replace(self, odd=odd, tally={}).counted(rules)
 
     def counted(self, rules: Rules) -> Expected:
         """The same with its odd rows counted, and their outcomes beside them."""

@@ -7,11 +7,12 @@ batch that comes again adds nothing, and the next goes on where this one ended.
 
 `keylog_sort` is the change number, moved behind everything logged before: it needs no sort, grows with every
 append, and one subscription's rows have the same however its changes are cut into batches. One process at a
-time writes a key log.
+time writes a key log; its tables may be written side by side, and become visible together.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from deltalake import DeltaTable
 
 from .. import lake
 from ..change import DELETE, NATIVE, UPDATE, ChangeTable
-from ..errors import ConfigError
+from ..errors import ApplyError, ConfigError
 from ..formats.shape import quoted
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_write
@@ -51,11 +52,12 @@ _OPTIONS = SqdrOptions.model_validate({})
 @dataclass(frozen=True)
 class Standing:
     """Where a subscription stands in a key log: change number reached (None: it never began), its flagged
-    count, the greatest `keylog_sort` of all."""
+    count, the greatest `keylog_sort` of all, the number of the baseline that its count began with."""
 
     reached: int | None
     flagged: int
     sort: int
+    baseline: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Stretch:
     flagged: int
 
 
+class OvertakenError(ApplyError):
+    """Another process wrote to a key log: what was to be made visible is written anew by the next call."""
+
+
 class KeyLog:
     """A key log that is written to.
 
@@ -78,60 +84,142 @@ class KeyLog:
         run_id: `run_id` of the rows of subscriptions that are not in `runs`.
         mode: a name in `LOG_MODES`.
         group_id: `group_id` of the rows, under which flagged rows are counted; `app_id` when not given.
+        at_once: False: what is committed becomes visible at the next `flush`, all tables of a batch in one
+            commit; `standing` counts it already.
 
     Attributes:
         runs: subscription -> `run_id` of its rows from now on.
+
+    Any thread may call it.
     """
 
     def __init__(
-        self, path: str, *, app_id: str, run_id: str, mode: str = "all", group_id: str | None = None
+        self,
+        path: str,
+        *,
+        app_id: str,
+        run_id: str,
+        mode: str = "all",
+        group_id: str | None = None,
+        at_once: bool = True,
     ) -> None:
         if mode not in LOG_MODES:
             raise ConfigError(f"no key log mode {mode!r}", hint=f"use one of {', '.join(LOG_MODES)}")
         self.path, self.app_id, self.run_id, self.mode = path.rstrip("/"), app_id, run_id, mode
         self.group_id = app_id if group_id is None else group_id
         self.runs: dict[str, str] = {}
+        self._at_once, self._lock = at_once, threading.RLock()
+        self._known: dict[str, Standing] = {}
+        self._moved: dict[str, int] = {}
+        self._files: list[Any] = []
+        self._begun = self._sort = 0
 
     def run_of(self, subscription: str) -> str:
         """`run_id` of a subscription's rows."""
         return self.runs.get(subscription, self.run_id)
 
     def standing(self, subscription: str) -> Standing:
-        """Where a subscription stands."""
-        if not lake.exists(self.path):
-            return Standing(None, 0, 0)
-        table, name = DeltaTable(self.path), self._name(subscription)
-        found = [table.transaction_version(n) for n in (name, self._flagged(subscription), _SORT)]
-        return Standing(found[0], int(found[1] or 0), int(found[2] or 0))
+        """Where a subscription stands, parts that wait for `flush` included."""
+        with self._lock:
+            return self._standing(subscription)
 
-    def begin(self, subscription: str, reached: int) -> None:
+    def begin(self, subscription: str, reached: int, *, baseline: int = 0) -> None:
         """Notes that a subscription is logged from the change after `reached` on; nothing happens when it
-        began before."""
-        lake.create(self.path, SCHEMA)
-        if self.standing(subscription).reached is None:
-            lake.commit(self.path, [], progress={self._name(subscription): reached})
+        began before, but that its flagged count begins anew with a `baseline` of a larger number."""
+        with self._lock:
+            at = self._standing(subscription)
+            if at.reached is None:
+                self._known[subscription] = at = replace(at, reached=reached)
+                self._moved[self._name(subscription)] = reached
+            if baseline > at.baseline:
+                self._known[subscription] = replace(at, flagged=0, baseline=baseline)
+                flagged = self._flagged(subscription)
+                self._moved |= {flagged: 0, f"{self._name(subscription)}/baseline": baseline}
+        if self._at_once:
+            self.flush()
 
     def write(self, changes: ChangeTable, expected: Expected, rules: Rules, one: Stretch) -> list[Any]:
         """Writes a stretch's rows as parts that belong to nothing until `commit`."""
+        at = self.reserve(one)
         if self.mode == "errors" and not one.flagged:
             return []
-        df = rendered(changes, outcomes(changes, expected, rules), self, one, self.standing(one.subscription))
+        df = rendered(changes, outcomes(changes, expected, rules), self, one, at)
         if self.mode == "errors":
             df = df.where("result_error IS NOT NULL")
         files, _ = write_parts(df, PartTask(self.path, SCHEMA))
         return files
 
+    def reserve(self, one: Stretch) -> Standing:
+        """Takes the numbers of a stretch's rows: `sort` is the last one before them. Two tables never have
+        the same; numbers of rows that never come to be are left out."""
+        with self._lock:
+            at = self._standing(one.subscription)
+            self._sort = at.sort + one.upto - one.after
+            return at
+
     def commit(self, files: list[Any], one: Stretch) -> None:
-        """Makes written parts visible, once."""
-        at = self.standing(one.subscription)
-        name = self._name(one.subscription)
-        progress = {
-            name: one.upto,
-            self._flagged(one.subscription): at.flagged + one.flagged,
-            _SORT: at.sort + one.upto - one.after,
-        }
-        if at.reached is None or at.reached < one.upto:
-            lake.commit(self.path, files, progress=progress)
+        """Makes written parts visible, once; with `at_once` false at the next `flush`."""
+        with self._lock:
+            at = self._standing(one.subscription)
+            if at.reached is None or at.reached < one.upto:
+                name, flagged = self._name(one.subscription), at.flagged + one.flagged
+                self._known[one.subscription] = replace(at, reached=one.upto, flagged=flagged)
+                self._moved |= {name: one.upto, self._flagged(one.subscription): flagged}
+                self._files += files
+        if self._at_once:
+            self.flush()
+
+    def adopt(self, files: list[Any], one: Stretch, sort: int) -> None:
+        """Commits parts that another process wrote, whose `keylog_sort` goes up to `sort`."""
+        with self._lock:
+            self._standing(one.subscription)
+            self._sort = max(self._sort, sort)
+            self.commit(files, one)
+
+    @property
+    def sort(self) -> int:
+        """The greatest `keylog_sort` given to a row."""
+        return self._sort
+
+    def flush(self) -> None:
+        """Makes everything committed visible, in one commit.
+
+        Raises:
+            OvertakenError: another process has written to the key log since this one began.
+        """
+        with self._lock:
+            if not self._moved:
+                return
+            try:
+                lake.create(self.path, SCHEMA)
+                there = max(lake.progress(self.path, _SORT), 0)
+                if there != self._begun:
+                    raise OvertakenError(
+                        "another process has written to the key log meanwhile",
+                        where=self.path,
+                        hint="let one process at a time write it; call again: what is missing is logged then",
+                    )
+                lake.commit(self.path, self._files, progress={**self._moved, _SORT: self._sort})
+            except BaseException:
+                self._forget()  # what stands in the table counts
+                raise
+            self._begun, self._files, self._moved = self._sort, [], {}
+
+    def _standing(self, subscription: str) -> Standing:
+        if not self._known:
+            self._begun = self._sort = max(lake.progress(self.path, _SORT), 0)
+        if subscription not in self._known:
+            table = DeltaTable(self.path) if lake.exists(self.path) else None
+            name = self._name(subscription)
+            names = [name, self._flagged(subscription), f"{name}/baseline"]
+            found = [None if table is None else table.transaction_version(n) for n in names]
+            made = Standing(found[0], int(found[1] or 0), 0, int(found[2] or 0))
+            self._known[subscription] = made
+        return replace(self._known[subscription], sort=self._sort)
+
+    def _forget(self) -> None:
+        self._known, self._moved, self._files = {}, {}, []
+        self._begun = self._sort = 0
 
     def _name(self, subscription: str) -> str:
         return f"{self.app_id}/keylog/{subscription}"

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .. import lake
 from ..change import NATIVE, ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_writing
 from ..wire.keylog_render import BY_SPARK
 from .exceptions import Exceptions
+from .expect import Expected
 from .fold import col
 from .keylog import SCHEMA, KeyLog, Stretch
 from .keylog_rows import AT, DETAIL, MASK, TEXT, Sheet
+from .limits import Ends
+from .plan import TableBatch
+from .ruled_batch import Batch
 from .rules import Rules
+from .targets.base import Target
+from .targets.delta import DeltaTarget
 from .targets.delta_audit import Audit, LogPart
+from .told import Done, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -22,9 +31,41 @@ if TYPE_CHECKING:
 MODES = ("strict", "upsert")
 
 
+def attempt(
+    target: Target,
+    batch: Batch,
+    layout: Relation,
+    rules: Rules,
+    exceptions: Exceptions,
+    log: KeyLog | None,
+) -> tuple[Done, Ends | None] | str | None:
+    """Target, exceptions and the key log's rows by one task: what was done, and the change before which the
+    batch ended. `LOST`: it was done, and what was found is not known; None: it is not for one task."""
+    found = batch.found
+    if not isinstance(target, DeltaTarget) or batch.tolerant:
+        return None
+    if not fits(batch.changes, found.relation, rules, found.counts):
+        return None
+    one = replace(batch, expected=Expected()).stretch(rules)
+    if log is not None:
+        lake.create(log.path, SCHEMA)
+    order = audit(batch.changes, found.relation, rules, exceptions, log, one)
+    whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
+    done = target.audited(whole, order, beside(batch.changes, found.relation))
+    if done is None or isinstance(done, str):
+        return done
+    expected, counts = Expected(tally=done.tally), {**found.counts, **done.counts}
+    if done.upto >= 0 and log is not None:
+        one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
+        log.commit([done.part] if done.part else [], one)
+    return told(done.upto, counts, expected, rules, done.outcome), done.ends
+
+
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
     """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
     its own, and truncates take the long way."""
+    if rules.limits or rules.on["data_error"] != "stop":
+        return False
     if rules.mode not in MODES or not relation.key or counts.get("T"):
         return False
     return not any(h.startswith(NATIVE) for h in changes.headers)
@@ -65,7 +106,7 @@ def _sheet(changes: ChangeTable, relation: Relation, keylog: KeyLog | None, one:
     names = changes.df.columns
     # A column that the change table does not have is in no mask.
     ordinals = [names.index(c.name) if c.name in names else len(names) for c in relation.columns]
-    at = keylog.standing(one.subscription) if keylog else None
+    at = keylog.reserve(one) if keylog else None
     return Sheet(
         keylog.run_of(one.subscription) if keylog else "",
         keylog.group_id if keylog else "",

@@ -22,7 +22,7 @@ FLAGGED, CONFLICT, EFFECTIVE, ERROR = (
     "header__error",
 )
 """What `outcomes` adds to change rows: boolean, string, bigint; boolean, string, boolean, string."""
-SITUATION, OLD = "header__situation", "header__old"
+SITUATION, OLD, WHY = "header__situation", "header__old", "header__why"
 BROADCAST = 500_000
 """Up to so many small rows are sent to every task instead of shuffling the other side."""
 
@@ -50,9 +50,19 @@ def with_outcome(df: DataFrame, rules: Rules, plain: str | None = None) -> DataF
             FLAGGED: at.isin(*[s for s, o in made.items() if o.flagged]),
             CONFLICT: _pick(at, {s: o.conflict for s, o in made.items()}, "string"),
             EFFECTIVE: at.isin(*[s for s, o in made.items() if o.effective]),
-            ERROR: _pick(at, text, "string"),
+            ERROR: _reason(known, _pick(at, text, "string")),
         }
     )
+
+
+def _reason(df: DataFrame, general: Column) -> Column:
+    """`ERROR`: of a data error what the values are, after its name."""
+    from pyspark.sql import functions as F
+
+    if WHY not in df.columns:
+        return general
+    said = F.concat(F.lit("data_error: "), col(WHY))
+    return F.when(general.isNotNull() & col(WHY).isNotNull(), said).otherwise(general)
 
 
 def _pick(at: Column, values: Mapping[str, str | int | None], kind: str) -> Column:
@@ -81,7 +91,7 @@ def outcomes(changes: ChangeTable, expected: Expected, rules: Rules) -> DataFram
         f"CASE {name} WHEN 'I' THEN 'I0' WHEN 'U' THEN 'U1' WHEN 'D' THEN 'D1' WHEN 'T' THEN 'T' ELSE '?' END"
     )
     if expected.odd is not None:
-        odd = expected.odd.select(col(SEQ), col(OPER), col(SITUATION))
+        odd = bare(expected.odd)
         same = (seq == col(SEQ)) & (oper == col(OPER))
         df = df.join(small(odd, expected.many), same, "left").drop(SEQ, OPER)
     else:
@@ -89,6 +99,11 @@ def outcomes(changes: ChangeTable, expected: Expected, rules: Rules) -> DataFram
     if expected.moves is not None:
         df = df.join(small(expected.moves, expected.moved), seq == col(SEQ), "left").drop(SEQ)
     return with_outcome(df, rules, plain)
+
+
+def bare(odd: DataFrame) -> DataFrame:
+    """Odd changes without what becomes of them."""
+    return odd.select(*[col(n) for n in (SEQ, OPER, SITUATION, WHY) if n in odd.columns])
 
 
 def small(df: DataFrame, rows: int) -> DataFrame:

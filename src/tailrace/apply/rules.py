@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pydantic import ValidationError
+
+from ..control.table_settings import OnConflict, on_conflict
 from ..errors import ConfigError
 from ..formats.sqdr.tables import IGNORED
 
@@ -25,6 +28,7 @@ CONFLICTS: Final = {
     "insert_exists": "the row to be inserted, or the new key of an update, is there already",
     "update_missing": "the row to be updated is not there",
     "delete_missing": "the row to be deleted is not there",
+    "data_error": "the target cannot hold the values",
 }
 POLICIES: Final = {
     "apply": "the change is made to fit: written over the row that is there, or inserted",
@@ -34,11 +38,16 @@ POLICIES: Final = {
     "stop": "the batch ends before the change, and apply stops with an error that names it",
 }
 ENDING: Final = ("suspend", "stop")
-_LENIENT = {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"}
+_LENIENT = {
+    "insert_exists": "apply",
+    "update_missing": "apply",
+    "delete_missing": "ignore",
+    "data_error": "stop",
+}
 DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
-    "strict": dict.fromkeys(CONFLICTS, "log"),
+    "strict": dict.fromkeys(CONFLICTS, "log") | {"data_error": "stop"},
     "upsert": _LENIENT,
-    "archive": {},
+    "archive": {"data_error": "stop"},
     "soft_delete": _LENIENT,
 }
 """Mode -> conflict -> policy, where nothing else is said."""
@@ -54,6 +63,9 @@ SITUATIONS: Final = {
     "K11": "update of the key, the new key exists",
     "K00": "update of the key, the old key is missing",
     "K01": "update of the key, the old key is missing and the new one exists",
+    "I!": "insert of values that the target cannot hold",
+    "U!": "update to values that the target cannot hold",
+    "D!": "delete whose key is NULL",
     "T": "truncate",
     "?": "an operation that is not known",
 }
@@ -96,32 +108,37 @@ class Rules:
         on: conflict -> policy, complete.
         soft_column: under `soft_delete` the column that marks rows: string, the `change_seq` of the delete;
             NULL while the row lives.
+        limits: conflict -> how many `log` lets pass, and the policy from the next one on.
     """
 
     mode: str = "upsert"
     on: Mapping[str, str] = field(default_factory=lambda: _LENIENT)
     soft_column: str = SOFT_COLUMN
+    limits: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     @staticmethod
-    def of(mode: str, on: Mapping[str, str] | None = None, soft_column: str = SOFT_COLUMN) -> Rules:
+    def of(
+        mode: str, on: Mapping[str, str | OnConflict] | None = None, soft_column: str = SOFT_COLUMN
+    ) -> Rules:
         """Rules of a mode, with policies that differ from its defaults.
 
         Raises:
             ConfigError: a mode, conflict or policy that there is not.
 
-        >>> Rules.of("strict", {"delete_missing": "ignore"}).on["delete_missing"]
-        'ignore'
+        >>> rules = Rules.of("strict", {"update_missing": "log then stop after 9"})
+        >>> rules.on["update_missing"], rules.limits
+        ('log', {'update_missing': (9, 'stop')})
         """
         if mode not in MODES:
             raise ConfigError(f"no apply mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
-        for kind, policy in (on or {}).items():
-            if kind not in CONFLICTS:
-                raise ConfigError(f"no conflict {kind!r}", hint=f"there are {', '.join(CONFLICTS)}")
-            if policy not in POLICIES:
-                raise ConfigError(f"no policy {policy!r}", hint=f"use one of {', '.join(POLICIES)}")
-        if mode == "archive" and on:
-            raise ConfigError("an archive has no conflicts", hint="leave the policies out")
-        return Rules(mode, {**DEFAULTS[mode], **(on or {})}, soft_column)
+        said = {kind: _policy(kind, policy) for kind, policy in (on or {}).items()}
+        if mode == "archive" and set(said) - {"data_error"}:
+            raise ConfigError(
+                "an archive has no conflicts", hint="leave the policies out, but that of data_error"
+            )
+        limits = {k: (one.after, str(one.then)) for k, one in said.items() if one.after is not None}
+        policies = {k: str(one.policy) for k, one in said.items()}
+        return Rules(mode, {**DEFAULTS[mode], **policies}, soft_column, limits)
 
     @property
     def update(self) -> str:
@@ -138,12 +155,24 @@ class Rules:
         """Whether folding all changes gives the right rows without a look at what they meet."""
         return self.mode == "upsert" and self.overwrites and self.on["delete_missing"] in ("apply", "ignore")
 
+    @property
+    def plain(self) -> bool:
+        """Whether they are what a target does without any."""
+        return self == Rules()
+
+    @property
+    def lenient(self) -> Rules:
+        """Rules under which every change is made to fit, for the same columns of the target."""
+        return Rules("upsert" if self.mode == "strict" else self.mode, _LENIENT, self.soft_column)
+
     def conflict(self, situation: str) -> str | None:
         """The conflict that decides a situation; None when there is none.
 
         >>> Rules.of("upsert").conflict("K01"), Rules.of("strict").conflict("K01")
         ('insert_exists', 'update_missing')
         """
+        if situation.endswith("!"):
+            return "data_error"
         if self.mode == "archive" or situation in PLAIN or situation == "?":
             return None
         if situation[0] == "D":
@@ -162,9 +191,9 @@ class Rules:
         """
         if situation == "?":
             return Outcome("nothing", "?", 0, True)
-        if self.mode == "archive":
-            return Outcome("nothing", IGNORED, 0) if situation == "T" else Outcome("copy", "I", 1)
         kind = self.conflict(situation)
+        if self.mode == "archive" and kind is None:
+            return Outcome("nothing", IGNORED, 0) if situation == "T" else Outcome("copy", "I", 1)
         if kind is None:
             return self._plain(situation)
         policy = self.on[kind]
@@ -197,6 +226,24 @@ class Rules:
         return Outcome("write", self.update, 1, flagged, kind)
 
 
+def _policy(kind: str, given: str | OnConflict) -> OnConflict:
+    if kind not in CONFLICTS:
+        raise ConfigError(f"no conflict {kind!r}", hint=f"there are {', '.join(CONFLICTS)}")
+    try:
+        made = OnConflict.model_validate(on_conflict(given))
+    except ValidationError:
+        raise ConfigError(
+            f"no policy {given!r}",
+            hint=f"use one of {', '.join(POLICIES)}, or `log then suspend after 100`",
+        ) from None
+    if kind == "data_error" and made.policy == "apply":
+        raise ConfigError(
+            "values that the target cannot hold cannot be applied",
+            hint="use ignore, log, suspend or stop for data_error",
+        )
+    return made
+
+
 def reason(kind: str | None) -> str | None:
     """`result_error` of a flagged change.
 
@@ -209,8 +256,8 @@ def reason(kind: str | None) -> str | None:
 def markdown() -> str:
     """Modes, policies and the whole decision table, for docs/apply.md."""
     lines = [
-        "| mode | what it does | insert_exists | update_missing | delete_missing |",
-        "|---|---|---|---|---|",
+        "| mode | what it does | insert_exists | update_missing | delete_missing | data_error |",
+        "|---|---|---|---|---|---|",
     ]
     for mode, text in MODES.items():
         defaults = [f"`{p}`" if (p := DEFAULTS[mode].get(kind)) else "" for kind in CONFLICTS]
@@ -229,7 +276,10 @@ def _lines(mode: str, situation: str, text: str) -> list[str]:
     """One row of the table a policy; one for all policies that come to the same."""
     rows: dict[tuple[str, Outcome], list[str]] = {}
     for policy in POLICIES:
-        rules = Rules.of(mode) if mode == "archive" else Rules.of(mode, dict.fromkeys(CONFLICTS, policy))
+        kinds = ["data_error"] if mode == "archive" else CONFLICTS
+        rules = Rules(mode, dict.fromkeys(kinds, policy))
+        if policy == "apply" and rules.conflict(situation) == "data_error":
+            continue
         made = rules.outcome(situation)
         ending = f"{policy} before it" if policy in ENDING and made.conflict else made.effect
         rows.setdefault((ending, made), []).append(policy)

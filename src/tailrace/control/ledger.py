@@ -65,7 +65,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """What one apply batch did to one target (rows), and the target's version after it."""
+    """What one apply batch did to one target (rows), and the target's version after it.
+
+    Not recorded: `flagged` changes, and why the table is `suspended` now (empty: it is not).
+    """
 
     table: str
     version: int
@@ -75,6 +78,8 @@ class AppliedTable:
     missing: int
     plan: str
     seconds: float
+    flagged: int = 0
+    suspended: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,21 @@ KEYLESS = Relation(16385, "shop", "note", "f", (replace(ID, key=False), V))
 
 def change_table(spark: SparkSession, relation: Relation, rows: Sequence[Image]) -> ChangeTable:
     """A change table with these images, in tailrace's own layout."""
+    df = spark.createDataFrame(change_rows(relation, rows))
+    return ChangeTable(df, relation.key, [c.name for c in relation.columns])
+
+
+def change_rows(relation: Relation, rows: Sequence[Image], per_transaction: int = 0) -> pa.Table:
+    """The rows of that change table; `per_transaction`: how many change numbers a transaction has (0: no
+    image has one)."""
     names = [c.name for c in relation.columns]
     headers = {name: [_header(name, names, row) for row in rows] for name in HEADERS}
+    if per_transaction:
+        headers["transaction_id"] = [f"{number // per_transaction:032x}" for number, _, _ in rows]
     schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
     arrays = [pa.array(headers[n], schema.field(PREFIX + n).type) for n in HEADERS]
     arrays += [_values(c, rows, schema) for c in relation.columns]
-    table = pa.Table.from_arrays(arrays, schema=schema)
-    return ChangeTable(spark.createDataFrame(table), relation.key, names)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _values(column: Column, rows: Sequence[Image], schema: pa.Schema) -> pa.Array:

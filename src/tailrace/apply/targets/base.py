@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...change import Relation
+from ..data_errors import Demands
 from ..plan import Size, TableBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,19 @@ class Target(Protocol):
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns the table has now, in order."""
+
+    def keys_there(
+        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
+    ) -> DataFrame:
+        """The keys that have a row in the target, all or at least those among `keys` (columns: the key's, in
+        the relation's types).
+
+        `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
+        version that was no further than this change number.
+        """
+
+    def demands(self, table: str) -> Demands:
+        """What the table asks of rows that a target cannot be given at all otherwise."""
 
     def size(self, table: str) -> Size:
         """Bytes and files in force."""

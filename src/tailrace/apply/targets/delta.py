@@ -17,6 +17,7 @@ from ...change import Relation
 from ...errors import ApplyError, TailraceError, from_spark
 from ...laketypes import arrow_type, schema_of, spark_type
 from .. import bag
+from ..data_errors import Demands
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
 from ..shared import Place, emptied, own_rows
@@ -27,7 +28,7 @@ from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info
 from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ATTEMPTS = 3
 PRUNED_FILES = 16
@@ -106,6 +107,27 @@ class DeltaTarget:
     def size(self, table: str) -> Size:
         """Bytes and files in force, and whether there are deletion vectors."""
         return _size(DeltaTable(self.path(table)))
+
+    def keys_there(
+        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
+    ) -> DataFrame:
+        """The keys that have a row in the target, all or at least those among `keys`, in the relation's
+        types.
+
+        `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
+        version that was no further than this change number.
+        """
+        path = self.path(relation.table)
+        table = (
+            DeltaTable(path)
+            if reached is None
+            else delta_spark.as_of(path, self.app(relation.table), reached)
+        )
+        return delta_spark.keys_there(self._spark, path, table, relation, living)
+
+    def demands(self, table: str) -> Demands:
+        """NOT NULL and CHECKs that somebody gave to the table."""
+        return delta_layout.demands(DeltaTable(self.path(table)))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Changes the layout; makes the table when it does not exist."""
@@ -187,7 +209,8 @@ class DeltaTarget:
         size = _size(table)
         plan = choose(batch, size, self._limits, truncated=made.replaces)
         job = _Job(batch, path, app, table, made, schema_of(batch.relation.columns))
-        if plan == "task_local":
+        refusing = plan == "append" and made.key and delta_layout.demands(table)
+        if plan == "task_local" or refusing:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return self._task_local(job) if delta_layout.is_plain(table) else self._distributed(job, "merge")
         if plan in ("append", "replace_all", "bag"):

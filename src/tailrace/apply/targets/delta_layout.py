@@ -21,6 +21,7 @@ from ...errors import ApplyError, BaselineNeededError
 from ...laketypes import arrow_type, schema_of
 from ...store.tables import widens
 from ...wire.pgvalues import convert
+from ..data_errors import Demands
 from ..fold import col, quote
 from . import delta_spark
 from .delta_local import PartTask, write_parts
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _MARK = "tailrace.layout"
 _LOOK_BACK = 50
+_CHECK = "delta.constraints."
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 
 _TEXTS = frozenset({"text", "varchar"})
@@ -174,11 +176,20 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
 
 
+def demands(table: DeltaTable) -> Demands:
+    """NOT NULL and CHECKs that a table has."""
+    words = table.metadata().configuration
+    checks = {k.removeprefix(_CHECK): v for k, v in words.items() if k.startswith(_CHECK) and v is not None}
+    return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
+
+
 def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
     """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
     feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
     then vectors do not matter."""
     protocol, partitions = table.protocol(), table.metadata().partition_columns
+    if not all(f.nullable for f in table.schema().fields):
+        return False
     if protocol.min_writer_version < 7:
         return protocol.min_writer_version <= 2 and not partitions
     allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN

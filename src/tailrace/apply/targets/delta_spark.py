@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ...change import Relation
+from ...errors import ApplyError
 from ..fold import KEPT, OP, Folded, Images, col, quote
 from .base import Outcome
 
@@ -140,6 +141,27 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     shape = StructType.fromJson(_json(table.schema().to_json()))
     files = table.file_uris()
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
+
+
+def keys_there(
+    spark: SparkSession, path: str, table: DeltaTable, relation: Relation, living: str | None
+) -> DataFrame:
+    """The keys of a version's rows, in the relation's types; only of those where the column `living` is NULL,
+    if the table has it."""
+    rows = rows_of(spark, path, table)
+    if living is not None and living in rows.columns:
+        rows = rows.where(col(living).isNull())
+    return rows.select(*[col(k).cast(relation.column(k).type).alias(k) for k in relation.key])
+
+
+def as_of(path: str, app_id: str, reached: int) -> DeltaTable:
+    """A target's newest version that was no further than a change number."""
+    for version in range(DeltaTable(path).version(), -1, -1):
+        found = DeltaTable(path, version=version)
+        at = found.transaction_version(app_id)
+        if at is None or at <= reached:
+            return found
+    raise ApplyError(f"no version of the target before change {reached + 1} is left", where=path)
 
 
 def has_vectors(table: DeltaTable) -> bool:

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ...change import BEFORE, Relation
-from ...errors import ApplyError, TailraceError, from_spark
-from ...sources.pg_connect import Session
-from ..fold import KEPT, OP, OPER, Images, col, fold, images, refused, weights
+from ...errors import ApplyError, TailraceError, UnsupportedError, from_spark
+from ...sources.pg_connect import Session, quoted
+from .. import bag
+from ..data_errors import WHY_COLUMN, Demands
+from ..fold import KEPT, OP, OPER, Images, col, fold, images, refused
 from ..plan import Size, TableBatch
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
 from .base import Outcome
 from .delta_local import NET
+from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
+from .postgresql_refused import Sieve, refuses
 from .postgresql_repairs import Repairs
 from .postgresql_stage import Staged
 from .postgresql_write import Writer
@@ -63,6 +67,7 @@ class PostgresTarget:
         self._spark, self._task = spark, task
         self._place = Place.of(url, control)
         self._progress = Repairs(self._place, task) if repairs else Progress(self._place, task)
+        self._notes = Notes(self._place, task)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
@@ -109,12 +114,78 @@ class PostgresTarget:
             if mine is not None:
                 staging.clean(mine, self._place, self._task, table)
 
+    def keys_there(
+        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
+    ) -> DataFrame:
+        """The keys among `keys` that have a row: they are staged, and joined in the database.
+
+        Raises:
+            UnsupportedError: with `reached`: a database has no versions.
+        """
+        if reached is not None:
+            raise UnsupportedError(
+                "a database has no earlier versions to look at", where=self._where(relation.table)
+            )
+        wanted = relation.with_columns([c for c in relation.columns if c.key])
+        name = f"{staging.prefix(self._task, relation.table)}there"
+        with locked(self._place, self._task, relation.table) as mine:
+            known = self._progress.read(mine, relation.table)
+            has = known is not None and living in [c.name for c in known.layout.columns]
+            only = f"t.{quoted(living)} IS NULL" if living is not None and has else "true"
+            try:
+                found = staging.rows_of_keys(self._spark, mine, self._place, name, keys, wanted, only)
+                return found.localCheckpoint(eager=True)
+            finally:
+                staging.drop(mine, self._place.own(name))
+
+    def demands(self, table: str) -> Demands:
+        """Whether the database may refuse rows: others changed the table that tailrace made."""
+        with session(self._place, self._where(table)) as mine:
+            known = self._progress.read(mine, table)
+            tested = known is not None and refuses(mine, self.path(table), known.layout)
+        return Demands(tested=tested)
+
+    def refused(self, batch: TableBatch) -> DataFrame | None:
+        """Keys whose rows the database refuses, as they are after the batch, and `WHY`; None: none.
+
+        The rows are staged and tried; nothing stays.
+        """
+        with locked(self._place, self._task, batch.table) as mine:
+            reached = self._known(mine, batch.table)
+            made = images(batch.changes, batch.relation, batch.counts, after=reached.upto)
+            job = _Job(mine, batch, reached, made, f"{staging.prefix(self._task, batch.table)}try")
+            bad = self._place.own(f"{job.stage}_bad")
+            try:
+                sieve = Sieve(mine, self._stage(job), batch.relation, lambda s: self._write(job, s), bad)
+                if not sieve.run():
+                    return None
+                key = [c for c in batch.relation.columns if c.key]
+                layout = batch.relation.with_columns([*key, WHY_COLUMN])
+                found = staging.rows_of_query(self._spark, self._place, f"SELECT * FROM {bad}", layout)
+                return found.localCheckpoint(eager=True)
+            finally:
+                self._drop(job)
+
     def apply(self, batch: TableBatch) -> Outcome:
         """Applies one batch in one transaction."""
+        return self._applied(batch, None)
+
+    def apply_noted(self, batch: TableBatch, note: str, done: int) -> Outcome:
+        """The same, leaving a note in that transaction; see `apply.noted`."""
+        return self._applied(batch, (note, done))
+
+    def notes(self) -> list[tuple[str, int, str]]:
+        """All notes: table, change number, note; those of a table in order."""
+        with session(self._place, self._place.label) as mine:
+            return self._notes.read(mine)
+
+    def _applied(self, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
         began = time.monotonic()
         try:
             with locked(self._place, self._task, batch.table) as mine:
-                done = self._apply(mine, batch)
+                if note is not None:
+                    self._notes.prepare(mine)
+                done = self._apply(mine, batch, note)
         except TailraceError:
             raise
         except Exception as error:
@@ -122,7 +193,7 @@ class PostgresTarget:
             raise null_key or from_spark(error, where=self._where(batch.table)) from error
         return replace(done, seconds=time.monotonic() - began)
 
-    def _apply(self, mine: Session, batch: TableBatch) -> Outcome:
+    def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
         reached = self._progress.read(mine, batch.table)
         if reached is None:
             layout.create(mine, self._place, self._progress, batch.relation)
@@ -141,7 +212,7 @@ class PostgresTarget:
         stage = f"{staging.prefix(self._task, batch.table)}{batch.upto}"
         job = _Job(mine, batch, reached, made, stage)
         try:
-            return self._commit(job, self._stage(job))
+            return self._commit(job, self._stage(job), note)
         finally:
             self._drop(job)
 
@@ -150,7 +221,8 @@ class PostgresTarget:
         made, relation = job.made, job.batch.relation
         extra: tuple[str, ...]
         if not made.key:
-            df, extra = _copies(job), () if self._plan(job) == "append" else (NET,)
+            plain = self._plan(job) == "append"
+            df, extra = bag.net(made, plain=plain), () if plain else (NET,)
         else:
             folded = fold(made, job.batch.counts, self._moved(job))
             df, extra = folded.df, (OP, KEPT) if KEPT in folded.df.columns else (OP,)
@@ -169,7 +241,7 @@ class PostgresTarget:
             self._spark, job.session, self._place, f"{job.stage}_keys", keys, batch.relation
         )
 
-    def _commit(self, job: _Job, staged: Staged) -> Outcome:
+    def _commit(self, job: _Job, staged: Staged, note: tuple[str, int] | None) -> Outcome:
         """The one transaction. It looks at the progress again: behind some connection poolers the lock on
         the table does not hold from one transaction to the next."""
         mine, batch = job.session, job.batch
@@ -183,6 +255,8 @@ class PostgresTarget:
                 )
             mine.execute(f"SET LOCAL work_mem = '{_WORK_MEM}'".encode())
             done = self._write(job, staged)
+            if note is not None:
+                self._notes.leave(mine, batch.table, batch.upto, *note)
             return replace(done, version=self._progress.advance(mine, batch.table, batch.upto))
 
     def _write(self, job: _Job, staged: Staged) -> Outcome:
@@ -213,7 +287,7 @@ class PostgresTarget:
         return "bag" if job.batch.may("U", "D") else "append"
 
     def _drop(self, job: _Job) -> None:
-        for name in (job.stage, f"{job.stage}_keys"):
+        for name in (job.stage, f"{job.stage}_keys", f"{job.stage}_bad"):
             try:
                 staging.drop(job.session, self._place.own(name))
             except psycopg.OperationalError:
@@ -231,15 +305,3 @@ class PostgresTarget:
 
     def _where(self, table: str) -> str:
         return f"{self._place.label}, {table}"
-
-
-def _copies(job: _Job) -> DataFrame:
-    """Rows of a table without key: as they come when they are inserts only, else one a distinct row, with
-    the copies to add or to take away."""
-    from pyspark.sql import functions as F
-
-    rows = weights(job.made)
-    if not job.made.replaces and not job.batch.may("U", "D"):
-        return rows
-    summed = rows.groupBy(*map(col, job.made.columns)).agg(F.sum(NET).alias(NET))
-    return summed.where(col(NET) != 0)

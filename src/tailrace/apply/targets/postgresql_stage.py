@@ -23,7 +23,7 @@ from ...errors import ApplyError, ValueRangeError
 from ...laketypes import schema_of
 from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary, pgcopy
-from ..fold import KEPT, OP
+from ..fold import KEPT, OP, col
 from .delta_local import NET
 from .postgresql_layout import sql_type
 from .postgresql_place import Place, asking, number_of, session
@@ -49,18 +49,25 @@ class Staged:
         marks: numbers of the rows that count.
         rows: how many they are.
         extra: which extra columns they have.
+        only: SQL of a condition on those that are meant.
     """
 
     table: str
     marks: tuple[int, ...]
     rows: int
     extra: tuple[str, ...] = ()
+    only: str = "true"
 
     @property
     def source(self) -> str:
         """FROM item of the rows that count, alias s."""
+        return f"(SELECT * FROM {self.table} WHERE {self.which}) s"
+
+    @property
+    def which(self) -> str:
+        """SQL of the condition that they fulfil."""
         marks = ", ".join(map(str, self.marks)) or "NULL"
-        return f"(SELECT * FROM {self.table} WHERE mark IN ({marks})) s"
+        return f"mark IN ({marks}) AND {self.only}"
 
 
 def prefix(task: str, table: str) -> str:
@@ -193,18 +200,32 @@ class _ReadTask:
         yield rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
 
+def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relation) -> DataFrame:
+    """What a query gives, in a layout's columns, read by a task when somebody asks."""
+    ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
+    one = spark.range(0, 1, 1, 1)
+    return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
+
+
 def rows_of_keys(
-    spark: SparkSession, on: Session, place: Place, name: str, keys: DataFrame, relation: Relation
+    spark: SparkSession,
+    on: Session,
+    place: Place,
+    name: str,
+    keys: DataFrame,
+    relation: Relation,
+    only: str = "true",
 ) -> DataFrame:
-    """The target's rows under some keys (a DataFrame of the key's columns), read when somebody asks.
+    """The target's rows under some keys (a DataFrame of the key's columns), read when somebody asks; `only`:
+    SQL of a condition on them, alias t.
 
     The keys are staged under `name`; that table must stay until the rows were read.
     """
     layout = relation.with_columns([c for c in relation.columns if c.key])
-    staged = stage(on, place, name, keys.distinct(), layout, ())
+    typed = keys.select(*[col(k).cast(layout.column(k).type).alias(k) for k in layout.key])
+    staged = stage(on, place, name, typed.distinct(), layout, ())
     same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(layout.key))
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
-    query = f"SELECT {columns} FROM {place.target(relation.table)} t JOIN {staged.source} ON {same}"
-    ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
-    one = spark.range(0, 1, 1, 1)
-    return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
+    query = f"SELECT {columns} FROM {place.target(relation.table)} t JOIN {staged.source}"
+    query += f" ON {same} WHERE {only}"
+    return rows_of_query(spark, place, query, relation)

@@ -1,0 +1,42 @@
+"""Key logs of targets that are databases: what a batch's transaction says of its rows of the key log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol, runtime_checkable
+
+from ..lake import AddedFile
+from .keylog import KeyLog, Stretch
+from .plan import TableBatch
+from .targets.base import Outcome
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A target that keeps a note with each batch, in the same commit."""
+
+    def apply_noted(self, batch: TableBatch, note: str, done: int) -> Outcome:
+        """As `apply`, leaving a note; earlier ones up to the change number `done` are needed no more."""
+
+    def notes(self) -> list[tuple[str, int, str]]:
+        """All notes: table, change number, note; those of a table in order."""
+
+
+def note_of(files: list[Any], one: Stretch, log: KeyLog) -> str:
+    """A note that names a stretch's parts of a key log."""
+    words = {"path": log.path, "sort": log.sort, "files": [f.to_json() for f in files], **vars(one)}
+    return json.dumps(words)
+
+
+def recover(target: object, log: KeyLog) -> None:
+    """Makes visible what a crash kept from a key log after the target had it, by the target's notes."""
+    if not isinstance(target, Noting):
+        return
+    for _, _, text in target.notes():
+        words = json.loads(text)
+        one = Stretch(words["subscription"], words["after"], words["upto"], words["flagged"])
+        standing = log.standing(one.subscription)
+        if words["path"] != log.path or standing.reached is None or standing.reached >= one.upto:
+            continue
+        log.adopt([AddedFile.from_json(f) for f in words["files"]], one, words["sort"])
+    log.flush()

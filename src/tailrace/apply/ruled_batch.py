@@ -1,0 +1,101 @@
+"""Where changes that are applied under rules come from: somebody's change table, or a stretch of a task's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..change import ChangeTable
+from ..errors import UnsupportedError
+from ..sequence import number_of
+from . import incoming
+from .data_errors import Bad
+from .expect import Expected
+from .fold import col
+from .keylog import Stretch
+from .limits import Ends
+from .plan import TableBatch
+from .rules import Rules
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Changes with numbers above `after`, what they hold, and what they met.
+
+    `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`: as
+    `TableBatch.tolerant`. `bad`: changes that the target cannot hold.
+    """
+
+    changes: ChangeTable
+    found: incoming.Incoming
+    after: int
+    spans: bool = False
+    expected: Expected = field(default_factory=Expected)
+    tolerant: bool = False
+    bad: Bad | None = None
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.found.relation.table
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.found.upto <= self.after
+
+    def free(self, rules: Rules) -> bool:
+        """Whether what is written hangs on nothing that is looked at."""
+        return rules.tolerant and self.bad is None
+
+    def stretch(self, rules: Rules) -> Stretch:
+        """What the key log calls it."""
+        after = self.after if self.after >= 0 else self.found.least - 1
+        return Stretch(self.table, after, self.found.upto, self.expected.flagged(rules))
+
+    def before(self, ends: Ends, rules: Rules) -> Batch:
+        """The changes before the one at which it ends."""
+        seq = col(self.changes.header("change_seq"))
+        rest = self.changes.with_df(self.changes.df.where(seq < ends[0]))
+        found = incoming.look(rest)
+        if self.spans:
+            upto = max(number_of(ends[0]) - 1, self.after)
+            found = replace(self.found, upto=upto, counts=found.counts)
+        return replace(self, changes=rest, found=found, expected=self.expected.before(ends[0], rules))
+
+
+Cut = Callable[[int, int | None], Batch]
+"""Gives the changes with numbers above one, up to another (None: all there are)."""
+
+
+def of_table(changes: ChangeTable, rules: Rules) -> Cut:
+    """Changes of a change table that nobody has looked at."""
+
+    def cut(after: int, upto: int | None) -> Batch:
+        fresh = incoming.newer(changes, after, upto)
+        found = incoming.look(fresh)
+        if found.upto >= 0 and not found.relation.key and rules.mode != "archive":
+            raise UnsupportedError(
+                "rules and key logs need to know rows by a key, and the table has none",
+                where=changes.name,
+                hint="name its key (`-o key=...`), use `--mode archive`, or apply it without rules",
+            )
+        return Batch(fresh, found, after)
+
+    return cut
+
+
+def of_task(batch: TableBatch, after: int, *, exact: bool) -> Cut:
+    """A stretch of a task's changes, with numbers in (`after`, `batch.upto`]; the store has counted them,
+    `exact`: and nothing else."""
+    changes = replace(batch.changes, name=batch.table)
+
+    def cut(begin: int, upto: int | None) -> Batch:
+        begin, end = max(begin, after), batch.upto if upto is None else upto
+        whole = (begin, end) == (after, batch.upto)
+        mine = changes if whole else incoming.newer(changes, begin, end)
+        counts = dict(batch.counts) if whole and exact else incoming.look(mine).counts
+        found = incoming.Incoming(batch.relation, end, counts, begin + 1)
+        return Batch(mine, found, begin, spans=True, tolerant=batch.tolerant)
+
+    return cut

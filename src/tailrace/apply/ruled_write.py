@@ -1,0 +1,100 @@
+"""Writes what a batch under rules comes to: exceptions, target, key log, visible in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..change import Relation
+from . import data_errors, effects, incoming, limits
+from .exceptions import Exceptions
+from .expect import Expected
+from .keylog import KeyLog, kept_aside, rendered
+from .noted import Noting, note_of
+from .outcomes import outcomes
+from .plan import TableBatch
+from .ruled_batch import Batch
+from .rules import Rules
+from .targets.base import Outcome, Target
+from .told import Done, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes batches to a target; `beside` renders exceptions, `met` looks what changes meet."""
+
+    target: Target
+    rules: Rules
+    exceptions: Exceptions
+    log: KeyLog | None
+    beside: KeyLog
+    met: Callable[[Batch, DataFrame | None], Expected]
+
+    def both(self, batch: Batch, layout: Relation, there: DataFrame | None) -> Done:
+        """The batch to the target and, beside it, its rows of the key log; visible in that order."""
+        rules = self.rules
+        if not batch.free(rules):
+            self._keep(batch)
+        if isinstance(self.target, Noting):
+            return self._noted(batch, layout)
+        with ThreadPoolExecutor(1, thread_name_prefix="target") as pool:
+            writing = pool.submit(self._write, batch, layout)
+            if batch.free(rules):
+                batch = replace(batch, expected=self.met(batch, there))
+            one, files = batch.stretch(rules), []
+            if self.log is not None:
+                files = self.log.write(batch.changes, batch.expected, rules, one)
+            outcome = writing.result()
+        if self.log is not None:
+            self.log.commit(files, one)
+        return _told(batch, rules, outcome)
+
+    def _noted(self, batch: Batch, layout: Relation) -> Done:
+        """The same with a database: the key log's parts first, whose names go into its transaction."""
+        one, log, rules = batch.stretch(self.rules), self.log, self.rules
+        if log is None:
+            return _told(batch, rules, self._write(batch, layout))
+        files = log.write(batch.changes, batch.expected, rules, one)
+        done = log.standing(batch.table).reached
+        outcome = self._write(batch, layout, (note_of(files, one, log), -1 if done is None else done))
+        log.commit(files, one)
+        return _told(batch, rules, outcome)
+
+    def _write(self, batch: Batch, layout: Relation, note: tuple[str, int] | None = None) -> Outcome:
+        rules, found = self.rules, batch.found
+        if rules.mode == "archive":
+            order = list(self.target.columns(batch.table))
+            good = data_errors.without(batch.changes, batch.bad)
+            changes, counts = effects.archived(good, found.counts, order)
+        elif batch.free(rules):
+            changes, counts = batch.changes, found.counts
+        else:
+            changes, counts = effects.effective(batch.changes, batch.expected, rules, found.counts)
+        made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant)
+        if note is not None and isinstance(self.target, Noting):
+            return self.target.apply_noted(made, *note)
+        return self.target.apply(made)
+
+    def _keep(self, batch: Batch) -> None:
+        rules, expected = self.rules, batch.expected
+        if not any((o := rules.outcome(s)).flagged and not o.effective for s in expected.tally):
+            return
+        reached = self.exceptions.reached(batch.table)
+        changes = incoming.newer(batch.changes, reached)
+        known = kept_aside(outcomes(changes, expected, rules))
+        one, at = replace(batch.stretch(rules), flagged=0), self.beside.standing("")
+        rows = rendered(changes, known, self.beside, one, at)
+        before = self.exceptions.counted(batch.table, batch.after, rules.limits)
+        counts = {
+            k: (before.get(k, 0), before.get(k, 0) + n) for k, n in limits.tallied(expected, rules).items()
+        }
+        self.exceptions.keep(rows, batch.table, batch.found.upto, after=batch.after, counts=counts)
+
+
+def _told(batch: Batch, rules: Rules, outcome: Outcome) -> Done:
+    return told(batch.found.upto, batch.found.counts, batch.expected, rules, outcome)

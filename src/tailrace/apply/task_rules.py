@@ -1,0 +1,139 @@
+"""A task's tables under rules: which they are, what applies each, and the one key log of all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..change import Relation
+from .effects import check_mode
+from .exceptions import Holds
+from .keylog import KeyLog, Stretch
+from .noted import recover
+from .ruled import RuledApply
+from .rules import Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .targets.base import Target
+
+logger = logging.getLogger("tailrace.apply")
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """How one table of a task is applied; `transactional`: a commit of the target for each transaction."""
+
+    rules: Rules = field(default_factory=Rules)
+    transactional: bool = False
+
+
+class TaskRules:
+    """The rules of a task's tables; any thread may call it.
+
+    Args:
+        spark: the session.
+        target: the task's target.
+        of_table: the rules of `schema.table`.
+        root: folder of the exceptions.
+        task: the task's name: `TASK_NAME` in exceptions, `group_id` in the key log.
+        app_id: under which name targets keep their progress.
+        keylog: the key log, made with `at_once=False`.
+        suspensions: where tables are suspended.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        of_table: Callable[[str], TableRules],
+        *,
+        root: str,
+        task: str,
+        app_id: str,
+        keylog: KeyLog,
+        suspensions: Holds,
+    ) -> None:
+        self._spark, self._target, self._of_table = spark, target, of_table
+        self._root, self._task, self._app = root, task, app_id
+        self._log, self._suspensions = keylog, suspensions
+        self._lock = threading.Lock()
+        self._looked: set[str] = set()
+        self._recovered = False
+
+    def of(self, table: str, relation: Relation, *, window: bool = False) -> RuledApply | None:
+        """What applies a table; None: the target alone, as it does without rules.
+
+        `window`: rows of a baseline may have the changes already: they are made to fit, whatever they meet.
+        """
+        rules = self._of_table(table).rules
+        rules = rules.lenient if window else rules
+        plain = rules.plain and self._log.mode == "off"
+        if not plain and not relation.key and rules.mode != "archive":
+            self._once(table, relation, f"{table} has no key: applied without rules and key log")
+            return None
+        if plain:
+            self._once(table, relation)
+            return None
+        return RuledApply(
+            self._spark,
+            self._target,
+            rules,
+            root=self._root,
+            task=self._task,
+            app_id=self._app,
+            keylog=self._log,
+            suspensions=self._suspensions,
+        )
+
+    def transactional(self, table: str) -> bool:
+        """Whether each transaction of the source is a commit of the table's target."""
+        return self._of_table(table).transactional
+
+    def logged(self, table: str) -> int | None:
+        """The change number that a table's key log has reached; None: it has none."""
+        if self._log.mode == "off":
+            return None
+        with self._lock:
+            if not self._recovered:
+                recover(self._target, self._log)
+                self._recovered = True
+        return self._log.standing(table).reached
+
+    def begin(self, reached: Mapping[str, int]) -> None:
+        """Notes where tables stand that are logged from now on; before any change of them is applied, so
+        that a crash finds what is to be logged."""
+        if self._log.mode != "off":
+            for table, number in reached.items():
+                self._log.begin(table, number)
+            self._log.flush()
+
+    def passed(self, table: str, upto: int) -> None:
+        """Notes changes that were applied without being logged (the key log is off, the table has no key), so
+        that nobody waits for them."""
+        if self._log.standing(table).reached is not None:
+            self._log.commit([], Stretch(table, upto, upto, 0))
+
+    def again(self) -> None:
+        """Looks at targets anew for what the key log lacks."""
+        self._recovered = False
+
+    def flush(self) -> None:
+        """Makes visible what was logged."""
+        self._log.flush()
+
+    def _once(self, table: str, relation: Relation, said: str = "") -> None:
+        """Refuses a target that another mode made; says what there is to say of a table, once a process."""
+        with self._lock:
+            if table in self._looked:
+                return
+            self._looked.add(table)
+        if said:
+            logger.warning(said)
+        own = {c.name for c in relation.columns}
+        if self._target.exists(table) and Rules().soft_column not in own:
+            check_mode(self._target, table, Rules())

@@ -1,0 +1,201 @@
+"""A task's tables under rules, with one key log: side by side, interrupted anywhere, suspended, by transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, Schema
+
+from tailrace import lake, sequence
+from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.task_rules import TableRules
+from tailrace.control import ledger, tables
+
+from .ruled_model import Change, history
+from .ruled_task import TIME, Staged, interleaved
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def change(number: int, oper: str, key: str, **values: Any) -> Change:
+    row = {"lane": 0, "id": key} | ({} if oper == "D" else {"a": number, "b": key} | values)
+    return Change(number, oper, None, row)
+
+
+def test_every_table_by_its_rules_and_one_key_log(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    modes = {"s.strict": "strict", "s.plain": "upsert", "s.soft": "soft_delete", "s.kept": "archive"}
+    task = Staged(spark, tmp_path, {t: TableRules(Rules.of(m)) for t, m in modes.items()})
+    made = {t: history(seed + k, 6, 6, whole_moves=m == "soft_delete", truncate=k == 1)
+            for k, (t, m) in enumerate(modes.items())}  # fmt: skip
+    changes = interleaved(made)
+    first = {t: many[: len(many) // 2] for t, many in changes.items()}
+    cut = max(c.number for many in first.values() for c in many)
+    first = {t: [c for c in many if c.number <= cut] for t, many in changes.items()}
+    task.store(first)
+    task.catch_up()
+    task.same(f"seed {seed}")
+    task.lose("s.strict", "id = 'p'")
+    task.models["s.strict"].rows = {k: r for k, r in task.models["s.strict"].rows.items() if k[1] != "p"}
+    task.store({t: [c for c in many if c.number > cut] for t, many in changes.items()})
+    done = task.catch_up(run="2")
+    task.same(f"seed {seed}")
+    assert {one.table for one in done} == set(modes)
+    assert task.catch_up() == []
+    applied = ledger.read_applied(f"{task.control}/applied")
+    assert {r["table"] for r in applied} == {None, *modes}
+
+
+class CrashError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Makes the n-th durable write of this process fail, before it happens; -1: none."""
+    armed = {"left": -1}
+
+    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            armed["left"] -= 1
+            if armed["left"] == -1:
+                raise CrashError
+            return real(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(lake, "commit", guarded(lake.commit))
+    monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
+    monkeypatch.setattr(DeltaTarget, "audited", guarded(DeltaTarget.audited))
+
+    def arm(at: int) -> None:
+        armed["left"] = at if at >= 0 else -(10**9)
+
+    arm(-1)
+    yield arm
+
+
+SEVERAL = {"delete_missing": "log then stop after 1000"}
+"""What one task does not do: then exceptions, target and key log are jobs of their own."""
+
+
+@pytest.mark.parametrize(
+    ("on", "points"), [({}, [0, 1, 1, 2]), (SEVERAL, [1, 2, 3, 2, 3])], ids=["in one task", "in several jobs"]
+)
+def test_a_crash_between_any_two_writes_is_made_good(
+    spark: SparkSession,
+    tmp_path: Path,
+    crash_at: Callable[[int], None],
+    on: dict[str, str],
+    points: list[int],
+) -> None:
+    """Exceptions, target, key log, applied: each slice dies before another one of them."""
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", on))})
+    crashes = 0
+    for place, point in enumerate(points):
+        number, kept = 10 * (place + 1), f"k{place}"
+        task.store({"s.t": [change(number, "I", kept), change(number + 1, "D", "gone"),
+                            change(number + 2, "U", kept, b="new"), change(number + 3, "I", kept)]})  # fmt: skip
+        crash_at(point)
+        with suppress(Exception):
+            task.catch_up(run=str(place))
+            crashes -= 1
+        crashes += 1
+        crash_at(-1)
+        if place % 2:  # more changes come before it is started again
+            task.store({"s.t": [change(number + 5, "D", kept)]})
+    task.catch_up(run="last")
+    task.same()
+    assert crashes == len(points)
+    kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
+    assert sorted(kept) == sorted(
+        f"{what}, change_seq {sequence.make(TIME, n + 10 * (p + 1))}"
+        for p in range(len(points))
+        for n, what in (
+            (1, "delete_missing: the row to be deleted is not there"),
+            (3, "insert_exists: the row to be inserted, or the new key of an update, is there already"),
+        )
+    )
+
+
+def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tmp_path: Path) -> None:
+    limited = Rules.of("strict", {"delete_missing": "log then suspend after 2"})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(limited), "s.u": TableRules(Rules.of("strict"))})
+    lost = [change(n, "D", "x") for n in (3, 6, 9)]
+    task.store({"s.t": [change(1, "I", "a"), lost[0]], "s.u": [change(2, "I", "u")]})
+    task.catch_up()
+    task.store(
+        {"s.t": [lost[1], change(7, "I", "b"), lost[2], change(11, "I", "c")], "s.u": [change(12, "I", "v")]}
+    )
+    done = task.catch_up()
+    seq = sequence.make(TIME, 9)
+    assert {one.table: one.suspended for one in done} == {
+        "s.t": f"delete_missing at change_seq {seq}",
+        "s.u": "",
+    }
+    held = tables.paused(task.orders, {})["s.t"]
+    assert (held.held, held.why) == ("suspended", f"delete_missing at change_seq {seq}")
+    assert [r[1] for r in task.rows("s.t")] == ["a", "b"]
+    assert [r[1] for r in task.rows("s.u")] == ["u", "v"]
+    task.store({"s.u": [change(14, "D", "u")]})
+    assert [one.table for one in task.catch_up()] == ["s.u"]
+    tables.give(task.orders, tables.RESUME, ["s.t"], why="", who="me")
+    assert [one.table for one in task.catch_up()] == ["s.t"]
+    task.same()
+
+
+@pytest.mark.parametrize("mode", ["strict", "upsert"])
+def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    seed = random.randrange(10**6)
+    changes, rules = history(seed, 2, 9), Rules.of(mode)
+    done = {}
+    for way in (True, False):
+        task = Staged(spark, tmp_path / str(way), {"s.t": TableRules(rules, way)}, per_transaction=6)
+        task.store({"s.t": changes[:6]})
+        task.catch_up()
+        task.lose("s.t", "id = 'q'")
+        task.models["s.t"].rows = {k: r for k, r in task.models["s.t"].rows.items() if k[1] != "q"}
+        task.store({"s.t": changes[6:]})
+        done[way] = task.catch_up()
+        task.same(f"seed {seed}")
+    assert len(done[True]) == 3 and len(done[False]) == 1
+
+
+@pytest.mark.parametrize("mode", ["strict", "upsert"])
+def test_changes_that_the_target_cannot_hold_are_set_aside_alone(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of(mode, {"data_error": "log"}))})
+    fields = [
+        ("lane", "integer", True),
+        ("id", "string", True),
+        ("a", "integer", True),
+        ("b", "string", False),
+    ]
+    schema = Schema([Field(name, PrimitiveType(kind), nullable) for name, kind, nullable in fields])
+    table = DeltaTable.create(task.target.path("s.t"), schema)
+    table.alter.add_constraint({"positive": "a > 0"})
+    task.put({"s.t": [change(1, "I", "a"), change(2, "I", "c", b=None), change(3, "U", "a", a=-5),
+                     change(4, "U", "a", b="new"), change(5, "D", "c"), change(6, "I", "e")]})  # fmt: skip
+    task.catch_up()
+    assert task.rows("s.t") == [(0, "a", 4, "new"), (0, "e", 6, "e")]
+    update, lost = ("M", ("D", 0, 3, True)) if mode == "strict" else ("U", ("\0", 0, 2, False))
+    assert task.logged("s.t") == [
+        (1, "I", "I", 1, 0, False), (2, "I", "I", 0, 1, True), (3, "U", update, 0, 2, True),
+        (4, "U", update, 1, 2, False), (5, "D", *lost), (6, "I", "I", 1, lost[2], False),
+    ]  # fmt: skip
+    kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
+    assert sorted(e.split(",")[0] for e in kept if e.startswith("data_error")) == [
+        "data_error: CHECK positive refuses it", "data_error: NULL in b",
+    ]  # fmt: skip
