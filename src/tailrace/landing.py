@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from . import lake
 from .change import Relation
+from .errors import TableMovedError
 from .laketypes import schema_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ class DeltaLanding:
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """One commit that replaces all the table had."""
         schema = schema_of(relation.columns)
+        fs, folder = lake.filesystem(self.path)
+        if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
+            raise TableMovedError(
+                f"somebody's VACUUM took {len(lost)} files of the baseline of {relation.table} before it was done",
+                where=self.path,
+                hint="it is read again; keep unused files longer than a baseline takes",
+            )
         progress = {self.app: max(after, 0)} if self.app else {}
         done = lake.commit(
             self.path, list(files), progress=progress, schema=schema, overwrite=True, begin=True

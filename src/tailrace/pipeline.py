@@ -31,6 +31,7 @@ from .apply.task_rules import TableRules, TaskRules
 from .control import ledger, live
 from .control.ledger import AppliedTable, Stored
 from .control.policies import MEDIUM
+from .control.tables import of_task
 from .control.task import Task
 from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
@@ -225,7 +226,9 @@ class _Seen:
 def refuse_lowered(task: Task) -> None:
     """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
     taken = ledger.read_baselines(task.control_path("baselines"))
-    if lowered := [t for t in sorted(taken) if task.policy(t).level < MEDIUM]:
+    states = of_task(task.orders_path, taken)
+    kept = [t for t in sorted(taken) if t not in states or states[t].member != "removed"]
+    if lowered := [t for t in kept if task.policy(t).level < MEDIUM]:
         level = task.policy(lowered[0]).level
         raise ConfigError(
             f"{', '.join(lowered)} has a target, which level {level} would not keep up",

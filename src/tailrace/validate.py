@@ -28,6 +28,7 @@ from .change import PREFIX, Relation
 from .compare import TableResult, compare
 from .control import ledger
 from .control.ledger import Baseline
+from .control.tables import of_task
 from .control.task import Task
 from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
@@ -93,7 +94,9 @@ def validate(
     `amend` gets the tables that differ, when any does; the report says what was found before it.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    wanted = list(tables) or sorted(baselines)
+    states = of_task(task.orders_path, baselines)
+    removed = {t for t, one in states.items() if one.member == "removed"}
+    wanted = list(tables) or sorted(baselines.keys() - removed)
     if missing := [t for t in wanted if t not in baselines]:
         raise ConfigError(
             f"no baseline of {', '.join(missing)} yet",

@@ -32,7 +32,7 @@ def task_file(folder: Path, url: str, *, tables: str = "s.a, s.b", more: str = "
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [{tables}]}}\n"
         "capture: {commit_every: 100ms}\nbaseline: {workers: 1}\nstore: {every: 300ms}\n"
-        f"apply: {{every: 300ms}}\n{more}"
+        f"apply: {{every: 300ms}}\nmaintenance: {{every: 2s, small_files: 4, keep_log: 0s}}\n{more}"
     )
     return path
 
@@ -90,6 +90,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         wait_for(lambda: shop.equal("s.b"))
         assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]
         assert shop.state("s.a") == ("paused", "night load")
+        assert "s.a: paused since" in CliRunner().invoke(app, ["status", text]).output
         assert tailrace("resume", text, "s.*")["passed"] == {"s.b": "nothing holds it"}
         wait_for(lambda: shop.equal("s.a"))
 
@@ -140,7 +141,7 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     shop = Shop(path, db)
     drain(shop.task, spark)
 
-    # s.a: a key that is NULL in the change table stands for changes that are refused again and again.
+    # The target of s.a refuses again and again; s.b is in the same group, s.d in none.
     shop.do(
         "insert into s.a values (2, 'x'); insert into s.b values (2, 'x'); insert into s.d values (2, 'x')"
     )
@@ -184,6 +185,33 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     tailrace("resync", str(path), "s.d")
     drain(shop.task, spark)
     assert shop.equal("s.d")
+
+
+def test_a_postgresql_target_is_replaced_and_dropped(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute(
+        "create schema s; create table s.a (id int primary key, v text); insert into s.a values (1, 'x')"
+    )
+    path = task_file(tmp_path, database)
+    words = path.read_text().replace("target: {path: lake}", f"target: '{database}&schema=copy'")
+    path.write_text(words.replace("tables: [s.a, s.b]", "tables: [s.a]"))
+    task = load(path)
+
+    def copied() -> list[tuple[Any, ...]]:
+        return db.execute("select id, v from copy.a order by id").fetchall()
+
+    drain(task, spark)
+    db.execute("insert into s.a values (2, 'y')")
+    drain(task, spark)
+    assert copied() == [(1, "x"), (2, "y")]
+    db.execute("delete from copy.a")
+    tailrace("resync", str(path), "s.a")
+    db.execute("insert into s.a values (3, 'z')")
+    drain(task, spark)
+    assert copied() == [(1, "x"), (2, "y"), (3, "z")]
+    assert tailrace("remove", str(path), "s.a", "--drop-target")["dropped"] == ["s.a"]
+    assert db.execute("select to_regclass('copy.a')").fetchall() == [(None,)]
 
 
 def test_orders_that_cannot_be_meant_are_refused(

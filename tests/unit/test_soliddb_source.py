@@ -14,7 +14,7 @@ import pytest
 
 from tailrace import lake
 from tailrace.capture import Capture
-from tailrace.control import ledger, task
+from tailrace.control import ledger, tables, task
 from tailrace.errors import ConfigError, ConnectionLostError, FormatError, PositionError, UnsupportedError
 from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.laketypes import header_schema, schema_of
@@ -318,6 +318,24 @@ def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.
         Capture(made, once=True).run()
         kinds = lake.read(made.log_path).sort_by("CHANGE_SEQ")["RECID"].to_pylist()
         assert kinds == [7, 1, 12, 7, 4, 12, 7, 1, 12]
+
+
+def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log takes no messages: its end after the rows were read stands for the token."""
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    with serving(data, 2) as (first, second):
+        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
+        (tmp_path / "task.yml").write_text(text)
+        made = task.load(tmp_path / "task.yml")
+        Capture(made, once=True).run()
+        data.commit((1, ITEM, item(3, "c")))
+        tables.resync(made.orders_path, "SHOP.ITEM", "by hand", who="me")
+        Capture(made, once=True).run()
+        taken = ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
+        assert (taken.number, taken.window, taken.after, taken.closes) == (2, "open", 0, 3)
+        assert ledger.read_open(made.control_path("baselines")) == {}
 
 
 def log_records(made: task.Task) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.control import tables
+from tailrace.control import live, tables
 from tailrace.control.tables import Order, TableControl, states
 
 pytestmark = pytest.mark.unit
@@ -67,6 +67,16 @@ def test_a_removed_table_comes_back_with_a_baseline_only() -> None:
     back = after("remove", "drop", "add", taken=Taken(0))
     assert (back.member, back.wanted, back.waits, back.dropped) == ("added", 3, True, 0)
     assert after("remove", "drop", "add", taken=Taken(3)).waits is False
+
+
+def test_apply_has_heard_of_an_order_when_it_says_so_or_does_not_run(tmp_path: Path) -> None:
+    assert tables.heard(str(tmp_path), 3)
+    with live.lock(tmp_path, "pipeline"):
+        assert not tables.heard(str(tmp_path), 3)
+        live.write(tmp_path, "pipeline", {"orders": 2})
+        assert not tables.heard(str(tmp_path), 3)
+        live.write(tmp_path, "pipeline", {"orders": 3})
+        assert tables.heard(str(tmp_path), 3)
 
 
 def test_orders_given_at_once_from_everywhere_are_all_there_with_numbers_of_their_own(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Ordered:
         self._version: tuple[int, int] = (-1, -1)
         self._states: dict[str, TableControl] = {}
         self._baselines: Mapping[str, Baseline] = {}
-        self._stuck: dict[str, int] = {}  # table -> baseline that its changes cannot follow
+        self._stuck: dict[str, int] = {}  # waits for a baseline on its way: table -> the one it cannot follow
         self._errors: dict[str, int] = {}
         self._last: dict[str, float] = {}
         self._due: set[str] = set()
@@ -125,7 +125,8 @@ class Ordered:
             elif before and not one.held:
                 logger.warning("%s is no longer %s", table, before)
         self._states, self._baselines, self._version = fresh, baselines, version
-        self._stuck = {t: n for t, n in self._stuck.items() if t in baselines and baselines[t].number == n}
+        numbers = {t: baselines[t].number if t in baselines else 0 for t in self._stuck}
+        self._stuck = {t: n for t, n in self._stuck.items() if numbers[t] == n}
         self._errors = {t: n for t, n in self._errors.items() if not self._waits(t)}
         self.orders = max((o.number for o in orders), default=0)
 
@@ -167,7 +168,6 @@ class Ordered:
     def unclear(self, table: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""
         why = "keys and large values changed together while its baseline was read in an open window"
-        self._stuck[table] = self._baselines[table].number
         tables.suspend(self._path, table, why)
         tables.resync(self._path, table, why, exact=True)
         return True
@@ -175,9 +175,8 @@ class Ordered:
     def _needs_baseline(
         self, table: str, error: TailraceError, name: str | None, state: TableControl
     ) -> None:
-        if table in self._baselines:
-            self._stuck[table] = self._baselines[table].number
         if state.wanted:  # it is on its way
+            self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             return
         tables.suspend(self._path, table, error.what)
         if name is not None and self._groups[name].automatic_baseline:

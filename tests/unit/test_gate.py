@@ -1,0 +1,107 @@
+"""Which tables apply may touch, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from tailrace.apply.gate import Ordered
+from tailrace.change import Relation
+from tailrace.control import tables
+from tailrace.control.groups import GroupSettings
+from tailrace.control.ledger import Baseline
+from tailrace.errors import ApplyError, BaselineNeededError
+
+pytestmark = pytest.mark.unit
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+NEW = BaselineNeededError("v is a number now")
+
+
+def taken(*names: str, number: int = 1, order: int = 0) -> dict[str, Baseline]:
+    relation = Relation(1, "s", "t", "d", ())
+    return {n: Baseline(n, relation, "", 0, 1, NOW, 0, number, order) for n in names}
+
+
+def gate(folder: Path, baselines: dict[str, Baseline], **groups: GroupSettings) -> Ordered:
+    made = Ordered(str(folder / "orders"), groups)
+    made.begin()
+    made.refresh(baselines)
+    return made
+
+
+def test_the_interval_of_a_group_holds_while_the_task_runs_on(tmp_path: Path) -> None:
+    slow = GroupSettings(tables=["s.*"], every=3600)
+    made = gate(tmp_path, {}, slow=slow)
+    assert (made.open("s.a"), made.open("m.b")) == (True, True)
+    made.begin()
+    assert (made.open("s.a"), made.open("m.b")) == (False, True)
+    made.patient = False
+    made.begin()
+    assert made.open("s.a")
+
+
+def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path) -> None:
+    baselines = taken("s.a", "s.b", "m.c")
+    made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=2))
+    made.failed("s.a", ApplyError("disk full"))
+    made.went("s.a")
+    made.failed("s.a", ApplyError("disk full"))
+    made.refresh(baselines)
+    assert made.open("s.a") and made.failing
+    made.failed("s.a", ApplyError("disk full"))
+    made.refresh(baselines)
+    assert [made.open(t) for t in ("s.a", "s.b", "m.c")] == [False, False, True]
+    assert not made.failing
+    assert {o.why for o in tables.read(str(tmp_path / "orders"))} == {
+        "group g: 2 errors in a row of s.a: disk full"
+    }
+
+
+def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path: Path) -> None:
+    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"]))
+    for _ in range(5):
+        made.failed("s.a", ApplyError("disk full"))
+    assert made.open("s.a")
+    made.patient = False
+    with pytest.raises(ApplyError, match="disk full"):
+        made.failed("s.a", ApplyError("disk full"))
+
+
+def test_an_error_of_a_table_without_group_ends_the_task(tmp_path: Path) -> None:
+    made = gate(tmp_path, taken("s.a"))
+    for error in (ApplyError("disk full"), NEW):
+        with pytest.raises(ApplyError):
+            made.failed("s.a", error)
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_what_only_a_new_baseline_helps_is_suspended_until_it_has_one(
+    tmp_path: Path, automatic: bool
+) -> None:
+    made = gate(
+        tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=9, automatic_baseline=automatic)
+    )
+    made.failed("s.a", NEW)
+    made.refresh(taken("s.a"))
+    assert not made.open("s.a")
+    actions = [o.action for o in tables.read(str(tmp_path / "orders"))]
+    assert actions == (["suspend", "resync"] if automatic else ["suspend"])
+    if not automatic:
+        tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+    made.refresh(taken("s.a"))
+    assert not made.open("s.a")
+    made.refresh(taken("s.a", number=2, order=2))
+    assert made.open("s.a")
+
+
+def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_path: Path) -> None:
+    tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+    made = gate(tmp_path, taken("s.a"))
+    assert made.open("s.a")
+    made.failed("s.a", NEW)
+    assert not made.open("s.a")
+    made.refresh(taken("s.a", number=2, order=1))
+    assert made.open("s.a")
