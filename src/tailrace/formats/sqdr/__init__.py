@@ -12,6 +12,7 @@ from ... import mask
 from ...change import BEFORE, NATIVE, ChangeTable
 from ..base import Format, Gap
 from ..shape import quoted
+from . import control
 from .reading import is_keylog, read
 from .tables import (
     CHANGES,
@@ -109,7 +110,7 @@ FORMAT = Format(
     name="sqdr",
     title="StarQuest SQDR key log",
     source="spec/sqdr.md §2-§5; SQV00DR031 (SQDR 4.64 or later)",
-    tables=(KEYLOG_TABLE, COLUMNS_TABLE),
+    tables=(KEYLOG_TABLE, COLUMNS_TABLE, *control.TABLES.values()),
     operations={**CHANGES, **SIGNALS},
     order=("resync_state", "change_row_counter"),
     row_key="the columns in `before_key`: those of the WHERE clause at the destination",
