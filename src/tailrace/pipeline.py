@@ -13,12 +13,11 @@ import datetime as dt
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from . import lake, log
+from . import lake, log, windows
 from .apply.applier import Applier, ApplyPaths
 from .apply.exceptions import Orders
 from .apply.gate import Ordered
@@ -36,6 +35,7 @@ from .control.task import Task
 from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
 from .openedge_tables import OpenEdgeTables
+from .operate.task_runs import TaskRuns
 from .store import tracking
 from .store.writer import Store, StorePaths
 
@@ -59,6 +59,7 @@ class Pipeline:
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         self._target = target_of(task, spark)
+        self._runs = TaskRuns(task)
         self._gate = Ordered(task.orders_path, task.groups)
         self._applier = Applier(
             spark,
@@ -68,7 +69,7 @@ class Pipeline:
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
             gate=self._gate,
-            rules=task_rules(task, spark, self._target),
+            rules=task_rules(task, spark, self._target, self._runs),
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
@@ -78,7 +79,7 @@ class Pipeline:
     def drain(self) -> None:
         """Stores and applies everything that is in LOG now, then returns."""
         self._gate.patient = False
-        with live.lock(self._task.run_path, "pipeline"):
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
             for make in (self._store_query, self._apply_query):
                 self._finish(make(once=True))
             # A baseline may have ended after the last tracking row was written: nothing would trigger it.
@@ -91,7 +92,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Stores and applies until `stop` is set; the first failure of a query ends both and is raised."""
-        with live.lock(self._task.run_path, "pipeline"):
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
             queries = [self._store_query(once=False), self._apply_query(once=False)]
             try:
                 while not self.stop.wait(STATE_EVERY_S):
@@ -100,6 +101,7 @@ class Pipeline:
                             self._finish(query)
                     self._tell("running")
                     self._catch_up()
+                    self._runs.note()
                     if self._maintenance.due():
                         self._maintenance.run(self._applier.recorded)
             finally:
@@ -250,11 +252,9 @@ def target_of(task: Task, spark: SparkSession) -> Target:
     )
 
 
-def task_rules(task: Task, spark: SparkSession, target: Target) -> TaskRules:
-    """The rules of the task's tables, and its key log."""
-    now = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S")
-    run_id = f"{now}-{uuid.uuid4().hex[:8]}"
-    keylog = KeyLog(task.keylog_path, app_id=task.name, run_id=run_id, mode=task.keylog.mode, at_once=False)
+def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) -> TaskRules:
+    """The rules of the task's tables, and its key log with their runs."""
+    keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="", mode=task.keylog.mode, at_once=False)
 
     def of_table(table: str) -> TableRules:
         one = task.table(table)
@@ -270,6 +270,8 @@ def task_rules(task: Task, spark: SparkSession, target: Target) -> TaskRules:
         app_id=task.apply_app,
         keylog=keylog,
         suspensions=Orders(task.orders_path),
+        runs=runs.begin,
+        tokens=lambda: windows.seen(task.control_path("tokens")),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from ..change import Relation
 from .effects import check_mode
 from .exceptions import Holds
 from .keylog import KeyLog, Stretch
+from .keylog_tokens import Token, log_tokens
 from .noted import recover
 from .ruled import RuledApply
 from .rules import Rules
@@ -44,6 +45,8 @@ class TaskRules:
         app_id: under which name targets keep their progress.
         keylog: the key log, made with `at_once=False`.
         suspensions: where tables are suspended.
+        runs: gives the runs of tables (subscription -> `run_id`), begun when they have none.
+        tokens: gives the tokens of baseline windows that came through the log.
     """
 
     def __init__(
@@ -57,7 +60,10 @@ class TaskRules:
         app_id: str,
         keylog: KeyLog,
         suspensions: Holds,
+        runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
+        tokens: Callable[[], Sequence[Token]] | None = None,
     ) -> None:
+        self._runs, self._tokens = runs, tokens
         self._spark, self._target, self._of_table = spark, target, of_table
         self._root, self._task, self._app = root, task, app_id
         self._log, self._suspensions = keylog, suspensions
@@ -106,11 +112,16 @@ class TaskRules:
 
     def begin(self, reached: Mapping[str, int]) -> None:
         """Notes where tables stand that are logged from now on; before any change of them is applied, so
-        that a crash finds what is to be logged."""
-        if self._log.mode != "off":
-            for table, number in reached.items():
-                self._log.begin(table, number)
-            self._log.flush()
+        that a crash finds what is to be logged. Gives them their runs, and logs tokens that have come."""
+        if self._log.mode == "off":
+            return
+        tokens = self._tokens() if self._tokens else []
+        if self._runs:
+            self._log.runs |= self._runs({*reached, *(t.table for t in tokens)})
+        for table, number in reached.items():
+            self._log.begin(table, number)
+        log_tokens(self._log, tokens)
+        self._log.flush()
 
     def passed(self, table: str, upto: int) -> None:
         """Notes changes that were applied without being logged (the key log is off, the table has no key), so

@@ -101,6 +101,11 @@ class Runs:
                 return None
             return {table: run for table, (run, _) in self._open.items()}
 
+    @property
+    def some(self) -> bool:
+        """Whether any run is open."""
+        return bool(self._open)
+
     def note(self, held: Mapping[str, str | None] | None = None) -> None:
         """Brings the figures of open runs up to date. `held`: why tables take no changes; None: they do."""
         with self._lock:

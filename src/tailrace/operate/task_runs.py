@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from ..control import ledger, tables
@@ -38,9 +39,18 @@ class TaskRuns:
             self._runs.note(self._held())
             self._noted = time.monotonic()
 
-    def end(self, error: str | None = None) -> None:
-        """Ends all runs; `error`: what the task failed with."""
-        if self._on and self._runs.current(()):
+    @contextmanager
+    def until_end(self) -> Iterator[None]:
+        """Ends all runs when the block ends, with its error when it fails."""
+        try:
+            yield
+        except BaseException as error:
+            self._end(str(error) or type(error).__name__)
+            raise
+        self._end(None)
+
+    def _end(self, error: str | None) -> None:
+        if self._on and self._runs.some:
             self._runs.end(self._held(), error=error)
 
     def _held(self) -> dict[str, str | None]:

@@ -1,0 +1,85 @@
+"""The README's example: a row deleted on the target, what the key log says of it, and its repair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.cli import app
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+TASK = """
+name: shop
+home: home
+source: {{url: '{url}', tables: [shop.*]}}
+target: {{path: lake}}
+baseline: {{workers: 1}}
+apply: {{mode: strict}}
+keylog: {{mode: all}}
+"""
+
+
+def test_a_conflict_is_found_in_the_key_log_and_repaired(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(TASK.format(url=database))
+
+    def tailrace(*words: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == code, (words, result.output, result.exception)
+        return json.loads(result.stdout)
+
+    def bring() -> None:
+        tailrace("capture", str(file), "--once")
+        tailrace("pipeline", str(file), "--once")
+
+    db.execute(
+        "create schema shop; create table shop.item (id int primary key, name text, price numeric(8,2))"
+    )
+    db.execute("insert into shop.item select i, 'item ' || i, i from generate_series(1, 100) i")
+    bring()
+    db.execute("update shop.item set price = 1.5 where id in (3, 7)")
+    bring()
+    DeltaTable(str(tmp_path / "lake" / "shop.item")).delete("id = 7")
+    db.execute("update shop.item set price = 9.99 where id = 7")
+    db.execute("insert into shop.item values (101, 'new', 2)")
+    bring()
+
+    (table,) = tailrace("keylog", str(file), "tables")
+    assert [table[k] for k in ("table", "rules", "changes", "flagged_count")] == ["shop.item", "strict", 4, 1]
+    (flagged,) = tailrace("keylog", str(file), "flagged")
+    assert (flagged["before_key"], flagged["result_row_count"]) == ('id="7"', 0)
+    assert flagged["result_error"] == "update_missing: the row to be updated is not there"
+    story = tailrace("keylog", str(file), "story", "--key", "id=7")
+    assert [(r["change_row_type"], r["action_taken"], r["result_row_count"]) for r in story] == [
+        ("U", "M", 1),
+        ("U", "M", 0),
+    ]
+
+    planned = tailrace("validate", str(file), "--repair", "--dry-run", code=2)
+    assert [(r["table"], r["inserts"], r["updates"], r["deletes"]) for r in planned["repaired"]] == [
+        ("shop.item", 1, 0, 0)
+    ]
+    done = tailrace("validate", str(file), "--repair")
+    assert (done["equal"], done["after"]["equal"]) == (False, True)
+    story = tailrace("keylog", str(file), "story", "--key", "id=7")
+    assert [(r["change_row_type"], r["result_row_count"]) for r in story] == [("U", 1), ("U", 0), ("I", 1)]
+    runs = tailrace("keylog", str(file), "runs")
+    assert [(r["kind"], r["state"], r["change_count"], r["flagged_count"]) for r in runs] == [
+        ("apply", "ended", 2, 0), ("apply", "ended", 2, 1), ("repair", "ended", 1, 0),
+    ]  # fmt: skip
+    assert runs[-1]["run_id"] == story[-1]["run_id"] == done["repaired"][0]["run_id"]
+    db.execute("update shop.item set price = 5 where id = 7")
+    bring()
+    rows = lake.read(str(tmp_path / "lake" / "shop.item")).to_pylist()
+    assert [str(r["price"]) for r in rows if r["id"] == 7] == ["5.00"]
+    assert len(tailrace("keylog", str(file), "flagged")) == 1
