@@ -59,7 +59,7 @@ def status_row(task: Task) -> Row:
     Qlik alone has (its swap, its memory, its tail's time) is NULL."""
     now, seen = dt.datetime.now(dt.timezone.utc), status(task)
     capture = seen.capture or {}
-    loading = any(t.baseline_rows is None for t in seen.tables)
+    loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)
     behind = dt.timedelta(seconds=capture.get("lag_seconds") or 0)
     stored = ledger.read_stored(task.control_path("stored"))
     applied = [b.commit_time for b in stored if b.upto <= seen.applied]
