@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Row
 
 from tailrace import lake, mask, sequence
-from tailrace.apply.exceptions import Exceptions
+from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.fold import OPER, SEQ
 from tailrace.apply.keylog import SCHEMA
 from tailrace.apply.keylog_rows import AT, MASK, Sheet
 from tailrace.apply.rules import Rules
-from tailrace.apply.targets.base import Outcome
-from tailrace.apply.targets.delta_audit import Audit, Audited, AuditTask, LogPart
+from tailrace.apply.targets.delta_audit import Audit, Audited, AuditTask, LogPart, outcome_of
+from tailrace.apply.targets.delta_many import FAILED, POSITION, ManyTask, One, Stretch
 from tailrace.laketypes import schema_of
 from tailrace.wire.keylog_values import Field
 
@@ -26,7 +28,7 @@ from ..spark.ruled_model import RELATION, Change, Model, history, logged
 pytestmark = pytest.mark.unit
 EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 COLUMNS = schema_of(RELATION.columns)
-HEADERS = 8
+HEADERS, KEY = 8, ("lane", "id")
 TIME = 2026010100000000
 
 
@@ -41,29 +43,28 @@ class Place:
         lake.create(self.path, COLUMNS)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change], *, shuffled: bool = True) -> Audited:
+    def apply(self, changes: Sequence[Change]) -> Audited:
         rows = [row for c in changes for row in images(c)]
-        if shuffled:
-            random.Random(1).shuffle(rows)
-        schema = pa.schema([(SEQ, pa.string()), (OPER, pa.string()), *EXTRA, *COLUMNS])
+        random.Random(1).shuffle(rows)
+        task = self.task(changes[-1].number)
+        (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
+        done = outcome_of(Row(**told.to_pylist()[0]))
+        assert isinstance(done, Audited)
+        if done.part:
+            lake.commit(self.log, [done.part], progress={})
+        self.flagged = self.model.flagged
+        return done
+
+    def task(self, upto: int) -> AuditTask:
         sheet = Sheet(
             "1", "g", "s.t", 0, self.flagged, 0, tuple(Field(c.name, c.type) for c in RELATION.columns),
-            tuple(range(HEADERS, HEADERS + 4)), ("lane", "id"), "<Dest>x</Dest>",
+            tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
         audit = Audit(
             "s.t", self.rules, Exceptions(str(self.root), "task"), sheet,
             LogPart(self.log, SCHEMA, sheet, self.mode),
         )  # fmt: skip
-        upto = max((c.number for c in changes), default=0)
-        task = AuditTask(self.path, "t", upto, ("lane", "id"), COLUMNS, EXTRA, None, audit)
-        (told,) = list(task(iter([pa.RecordBatch.from_pylist(rows, schema)])))
-        row = told.to_pylist()[0]
-        outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"])
-        done = Audited.from_json(row["told"], outcome)
-        if done.part:
-            lake.commit(self.log, [done.part], progress={})
-        self.flagged = self.model.flagged
-        return done
+        return AuditTask(self.path, "t", upto, KEY, COLUMNS, EXTRA, None, audit)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted((tuple(r.values()) for r in lake.read(self.path).to_pylist()), key=repr)
@@ -113,3 +114,49 @@ def test_any_history_ends_as_row_by_row(tmp_path: Path, mode: str, on: Mapping[s
             place.expect(some)
             place.apply(some)
             place.same(f"seed {seed}, cut {cut}")
+
+
+def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
+    """A stretch is numbers (1, 3] at positions from "B" on; a table whose key is NULL fails alone."""
+    folder = tmp_path / "changes"
+    folder.mkdir()
+    rows = [(1, "A", 1), (2, "A", 2), (2, "B", 3), (3, "B", 4), (4, "B", 5)]
+    columns = {
+        "header__change_seq": [sequence.make(TIME, n) for n, _, _ in rows],
+        "header__change_oper": ["I"] * len(rows),
+        "header__stream_position": [p for _, p, _ in rows],
+        "lane": [0] * len(rows), "id": [str(k) for _, _, k in rows], "b": ["x"] * len(rows),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), folder / "one.parquet")
+    names = {SEQ: "header__change_seq", OPER: "header__change_oper", POSITION: "header__stream_position"}
+    names |= {c.name: c.name for c in RELATION.columns}
+    todo = []
+    for name, columns_ in (("good", names), ("bad", names | {"id": "a"})):
+        place = Place(tmp_path / name, "strict", {})
+        stretch = Stretch(str(folder), ("one.parquet",), tuple(columns_.items()), 1, 3, "B")
+        todo.append(One(stretch, place.task(3)))
+    (good, bad) = [b.to_pylist()[0] for b in ManyTask(tuple(todo))([pa.record_batch({"id": [0, 1]})])]
+    assert (good["table"], good["inserted"]) == ("0", 2)
+    assert sorted(lake.read(str(tmp_path / "good" / "target"))["id"].to_pylist()) == ["3", "4"]
+    assert (bad["table"], bad["file"]) == ("1", FAILED)
+    assert "ApplyError: a change has NULL in the row key (lane, id)" in bad["told"]
+    assert lake.read(str(tmp_path / "bad" / "target")).num_rows == 0
+
+
+def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
+    place = Place(tmp_path, "strict", {"delete_missing": "stop"})
+    start = [change(1, "I", "p"), change(2, "U", "q"), change(3, "I", "r"), change(4, "D", "s")]
+    done = place.apply([*start, change(5, "I", "t")])
+    assert done.ends == (sequence.make(TIME, 4), "delete_missing", "stop")
+    assert (done.upto, dict(done.counts)) == (3, {"I": 2, "U": 1, "D": 0, "T": 0})
+    assert dict(done.tally) == {"U0": (1, sequence.make(TIME, 2))}
+    assert [r[1] for r in place.rows()] == ["p", "r"]
+    (kept,) = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
+    assert kept["STATEMENT"] == 'U <Dest>x</Dest><row>lane="0" id="q" a="2" b="q"</row>'
+    assert kept["ERROR"].endswith(f", change_seq {sequence.make(TIME, 2)}")
+    assert [r["action_taken"] for r in place.logged()] == ["I", "M", "I"]
+
+
+def change(number: int, oper: str, key: str) -> Change:
+    rest = {} if oper == "D" else {"a": number, "b": key}
+    return Change(number, oper, None, {"lane": 0, "id": key} | rest)

@@ -191,10 +191,13 @@ def refused(error: BaseException, table: str, key: Sequence[str]) -> ApplyError 
         if found:
             return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
     _, found, rest = str(error).partition(NULL_KEY)
-    if not found:
-        return None
+    return null_key(table, key, rest[:35]) if found else None
+
+
+def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:
+    """The error for a change whose key is NULL."""
     return ApplyError(
         f"a change has NULL in the row key ({', '.join(key)})",
-        where=f"{table}, change_seq {rest[:35]}",
+        where=f"{table}, change_seq {seq}",
         hint="correct or take out that change, or choose a key of columns that are NOT NULL",
     )

@@ -26,7 +26,7 @@ from ...sequence import number_of
 from ..carry import carry
 from ..decide import NAMES, Events, decide, tally
 from ..exceptions import Exceptions
-from ..fold import OPER, SEQ
+from ..fold import OPER, SEQ, null_key
 from ..keylog_rows import Batch, Sheet, carried, logged
 from ..rules import Rules
 from .base import Outcome
@@ -35,7 +35,7 @@ from .delta_local import TOO_LARGE, info, result, run, typed
 from .delta_rewrite import merge
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 LOST = "lost"
@@ -121,10 +121,7 @@ class AuditTask:
     audit: Audit
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema(
-            [pa.field(SEQ, pa.string()), pa.field(OPER, pa.string()), *self.extra, *self.schema]
-        )
-        held, size = [], 0
+        held, size, wanted = [], 0, self.wanted
         for batch in batches:
             held.append(typed(batch, wanted))
             size += batch.nbytes
@@ -132,6 +129,7 @@ class AuditTask:
                 yield result(file=TOO_LARGE)
                 return
         rows = pa.Table.from_batches(held, wanted).combine_chunks()
+        self._refuse_null_keys(rows)
         if (places := order(rows)) is not None:
             rows = rows.take(pa.array(places)).combine_chunks()
         source = Source.of(rows, self.key, self.schema, partial=False)
@@ -144,6 +142,18 @@ class AuditTask:
             inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
             told=told.to_json() if told else None,
         )  # fmt: skip
+
+    @property
+    def wanted(self) -> pa.Schema:
+        """The columns of the batches it gets."""
+        order_by = [pa.field(n, pa.string()) for n in (SEQ, OPER)]
+        return pa.schema([*order_by, *self.extra, *self.schema])
+
+    def _refuse_null_keys(self, rows: pa.Table) -> None:
+        for name in self.key:
+            if rows[name].null_count:
+                (seq,) = rows.filter(pc.is_null(rows[name]))[SEQ].slice(0, 1).to_pylist()
+                raise null_key(self.audit.table, self.key, seq)
 
 
 class _Auditor:
@@ -239,7 +249,11 @@ def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:
         version = lake.commit(task.path, [], progress={task.app_id: task.upto})
         outcome = Outcome(version=lake.version(task.path) if version is None else version)
         return Audited(outcome, task.upto, dict.fromkeys("IUDT", 0), {}, None, None)
-    row = found[0]
+    return outcome_of(found[0])
+
+
+def outcome_of(row: Row) -> Audited | str:
+    """What one row of results says; see `merge_audited`."""
     if row["file"] == TOO_LARGE:
         return TOO_LARGE
     outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
