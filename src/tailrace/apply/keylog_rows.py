@@ -13,16 +13,15 @@ import pyarrow.compute as pc
 
 from ..change import BEFORE, DELETE, INSERT, UPDATE
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS
-from ..wire.keylog_render import BY_SPARK, Item, image, items
+from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import Field
 from .decide import NAMES, Decided, Events
 from .fold import SEQ
 from .rules import Rules, reason
 
 Places = npt.NDArray[np.int64]
-MASK, AT, DETAIL, TEXT = "header__mask", "header__at", "header__detail", "header__text_"
-"""Columns beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string), and the
-text of columns that Spark has to write (`TEXT` and their place)."""
+MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
+"""Columns beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,7 @@ def _key(sheet: Sheet) -> list[int]:
 
 def _item(rows: pa.Table, sheet: Sheet, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
     field = sheet.fields[place]
-    name = f"{TEXT}{place}" if field.type in BY_SPARK else field.name
-    return Item(field, rows[name].combine_chunks(), there)
+    return Item(field, rows[field.name].combine_chunks(), there)
 
 
 def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.StringArray:

@@ -10,12 +10,11 @@ from .. import lake
 from ..change import NATIVE, ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_writing
-from ..wire.keylog_render import BY_SPARK
 from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
 from .keylog import SCHEMA, KeyLog, Stretch
-from .keylog_rows import AT, DETAIL, MASK, TEXT, Sheet
+from .keylog_rows import AT, DETAIL, MASK, Sheet
 from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
@@ -51,7 +50,7 @@ def attempt(
         lake.create(log.path, SCHEMA)
     order = audit(batch.changes, found.relation, rules, exceptions, log, one)
     whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
-    done = target.audited(whole, order, beside(batch.changes, found.relation))
+    done = target.audited(whole, order, beside(batch.changes))
     if done is None or isinstance(done, str):
         return done
     expected, counts = Expected(tally=done.tally), {**found.counts, **done.counts}
@@ -87,7 +86,7 @@ def audit(
     return Audit(relation.table, rules, exceptions, sheet, part)
 
 
-def beside(changes: ChangeTable, relation: Relation) -> dict[str, Column]:
+def beside(changes: ChangeTable) -> dict[str, Column]:
     """The columns that the task gets beside the images, see `keylog_rows`."""
     made = {}
     if sqdr_writing.has(changes, "column_mask"):
@@ -96,9 +95,6 @@ def beside(changes: ChangeTable, relation: Relation) -> dict[str, Column]:
         made[AT] = col(changes.header("timestamp")).cast("timestamp")
     if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
         made[DETAIL] = sqdr_writing.detail(changes)
-    for place, c in enumerate(relation.columns):
-        if c.type in BY_SPARK and c.name in changes.df.columns:
-            made[f"{TEXT}{place}"] = col(c.name).cast(c.type).cast("string")
     return made
 
 

@@ -1,7 +1,7 @@
 """Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, whole columns at once.
 
-The same text that `formats.sqdr.text` writes with Spark's expressions, for tasks that have the rows in Arrow
-already. Source: spec/sqdr.md §4.
+The text that `formats.sqdr.text` writes with Spark's expressions (but for the digits of floats), for tasks
+that have the rows in Arrow already. Source: spec/sqdr.md §4.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, esca
 Bools = npt.NDArray[np.bool_]
 NIL = '=&xsi:nil="true"'
 SPECIAL = "[\\x00-\\x1f&'\"<>]"
-BY_SPARK = ("float", "double")
-"""Types whose shortest text differs between Arrow and Java: the text has to come with the rows."""
 _YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
 @dataclass(frozen=True)
 class Item:
-    """A column of an image: what it is, its values, and in which rows it is there (None: in all).
-
-    `values` of a type in `BY_SPARK` are strings.
-    """
+    """A column of an image: what it is, its values, and in which rows it is there (None: in all)."""
 
     field: Field
     values: pa.Array
@@ -98,7 +93,9 @@ def value_text(values: pa.Array, field: Field) -> pa.StringArray:
         return values.cast(pa.int8()).cast(pa.string())
     if kind.startswith("timestamp"):
         return _times(values)
-    return values if kind in BY_SPARK else values.cast(pa.string())
+    if kind in ("float", "double"):
+        return _floats(values)
+    return values.cast(pa.string())
 
 
 def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
@@ -127,6 +124,16 @@ def _hex(values: pa.BinaryArray) -> pa.StringArray:
     return _concat([HEX, digits])
 
 
+def _floats(values: pa.Array) -> pa.StringArray:
+    """The shortest digits that read back as the same value; Java has more of them at times."""
+    text = values.cast(pa.string())
+    if pc.all(pc.is_finite(values)).as_py() is not False:
+        return text
+    for ours, word in (("nan", "NaN"), ("inf", "Infinity")):
+        text = pc.replace_substring(text, ours, word)
+    return text
+
+
 def _times(values: pa.Array) -> pa.StringArray:
     """Microseconds as `2026-01-02T03:04:05.000006`; years above 9999 with a sign, as Java has them."""
     plain = values.view(pa.timestamp("us"))
@@ -136,5 +143,5 @@ def _times(values: pa.Array) -> pa.StringArray:
     if not pc.any(far).as_py():
         return text
     found = np.datetime_as_string(number.filter(far).to_numpy().astype("datetime64[us]"))
-    signed = [t if t.startswith("-") else f"+{t}" for t in found.tolist()]
+    signed = [t if t.startswith(("-", "0")) else f"+{t}" for t in found.tolist()]
     return pc.replace_with_mask(text, far, pa.array(signed, pa.string()))
