@@ -1,98 +1,138 @@
-"""What the full key log costs: the time of an apply with it against the same apply without.
+"""The key log: what the full one costs of an apply, and what a tiny batch costs with it.
 
-    python bench/keylog.py [CHANGES] [ROWS]
-
-A batch is a change table in Parquet, as in the bench `apply`: 45 % inserts of new keys, 10 % deletes, the rest
-updates. All sides get every batch, in turns; medians count, the first batch does not. Strict rules look at
-every change in any case; that is shown as a pair of its own.
+Run by `rows` as a process of its own: `keylog.py FOLDER [--quick]` prints JSON. Batches are those of the bench
+`apply`, with times and masks. All sides get every batch, in turns; medians count, the first batch does not.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apply import TABLE, Case, batch, fill
-from tailrace.apply import incoming
+import measure
+from apply import RELATION, TABLE, Case, batch, by_hand, fill
+from measure import HERE, Row, say
 from tailrace.apply.keylog import KeyLog
+from tailrace.apply.plan import TableBatch
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import ChangeTable
-from tailrace.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHANGES, ROWS, BATCHES, GOAL = 200_000, 2_000_000, 4, 1.35
+COST = 0.35
+"""At most so much of an apply's time does the key log add."""
+Side = Callable[[ChangeTable, int, dict[str, int]], object]
 
 
-def plain(spark: SparkSession, root: str) -> Callable[[ChangeTable], object]:
-    """Without rules and key log."""
+def rows(folder: Path, *, quick: bool) -> list[Row]:
+    """The bench `keylog`."""
+    say("key log: its cost, and a tiny batch")
+    command = [sys.executable, HERE / "keylog.py", folder / "keylog", *(["--quick"] if quick else [])]
+    done = measure.run(command, log=None)
+    found = json.loads(done.output.strip().splitlines()[-1])
+    return [
+        Row(f["name"], f["ours"], "s", f["peer"], f["theirs"], done.peak_mb, goal=f["goal"]) for f in found
+    ]
+
+
+def plain(spark: SparkSession, root: str) -> Side:
+    """Without rules and key log, as a task applies."""
     target = DeltaTarget(spark, root, app_id="bench")
-    return lambda changes: incoming.apply_one(target, changes, incoming.look(changes))
+    return lambda changes, upto, counts: target.apply(TableBatch(TABLE, RELATION, changes, upto, counts))
 
 
-def ruled(spark: SparkSession, root: str, mode: str, log: str) -> Callable[[ChangeTable], object]:
-    """With rules; `log`: a key log mode."""
+def ruled(spark: SparkSession, root: str, mode: str, log: str) -> Side:
+    """With rules, as a task applies; `log`: a key log mode."""
+    target = DeltaTarget(spark, root, app_id="bench")
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    target = DeltaTarget(spark, root, app_id="bench")
-    rules = Rules.of(mode)
-    return RuledApply(spark, target, rules, root=root, task="t", app_id="bench", keylog=keylog).apply
+    applier = RuledApply(
+        spark, target, Rules.of(mode), root=root, task="t", app_id="bench", keylog=keylog
+    )
+    reached = -1
+
+    def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
+        nonlocal reached
+        after, reached = max(reached, upto - sum(counts[k] for k in "IUDT")), upto
+        return applier.follow(TableBatch(TABLE, RELATION, changes, upto, counts), after, exact=True)
+
+    return apply
 
 
-def changes_of(made: ChangeTable) -> ChangeTable:
-    """The batch as incoming change tables are: with masks, times and a name."""
+def headed(made: ChangeTable) -> ChangeTable:
+    """The batch as change tables are: with masks, times and a name."""
     from pyspark.sql import functions as F
 
-    df = made.df.withColumns(
+    more = {"column_mask": F.lit(None).cast("binary"), "timestamp": F.expr("timestamp'2026-01-02 03:04:05.678'")}
+    return replace(made, df=made.df.withColumns({f"header__{n}": v for n, v in more.items()}), name=TABLE)
+
+
+def measured(spark: SparkSession, case: Case, folder: Path, sides: dict[str, Side]) -> dict[str, float]:
+    """Seconds of each side, whose targets are `folder`/name."""
+    took: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(case.batches + 1):
+        made, upto, counts = batch(spark, case, number, str(folder / f"batch-{number}"))
+        for name in list(sides)[:: 1 if number % 2 else -1]:
+            began = time.perf_counter()
+            sides[name](headed(made), upto, counts)
+            took[name].append(time.perf_counter() - began)
+    found = {name: statistics.median(seconds[1:]) for name, seconds in took.items()}
+    say(f"{case.name}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.items()))
+    return found
+
+
+def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
+    """The full key log against none, under two modes."""
+    sides: dict[str, Side] = {
+        "upsert": plain(spark, str(folder / "upsert")),
+        "upsert, logged": ruled(spark, str(folder / "upsert, logged"), "upsert", "all"),
+        "strict": ruled(spark, str(folder / "strict"), "strict", "off"),
+        "strict, logged": ruled(spark, str(folder / "strict, logged"), "strict", "all"),
+    }
+    fill(spark, case, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
+    took = measured(spark, case, folder, sides)
+    return [
         {
-            "header__column_mask": F.lit(None).cast("binary"),
-            "header__timestamp": F.expr("timestamp'2026-01-02 03:04:05.678'"),
+            "name": f"{case.name}, {mode}, full key log", "ours": took[f"{mode}, logged"],
+            "peer": "the same without a key log", "theirs": took[mode], "goal": 1 / (1 + COST),
         }
-    )
-    return ChangeTable(df, made.key, made.columns, name=TABLE)
+        for mode in ("upsert", "strict")
+    ]  # fmt: skip
 
 
-def main(changes: int = CHANGES, rows: int = ROWS) -> None:
-    """Prints seconds and ratios."""
+def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
+    """A few changes of a small table, with the full key log, against a hand-written MERGE without any."""
+    theirs = by_hand(spark, str(folder / "by-hand"))
+    ours = ruled(spark, str(folder / "ours"), "strict", "all")
+    fill(spark, case, [theirs.path, DeltaTarget(spark, str(folder / "ours"), app_id="bench").path(TABLE)])
+    took = measured(spark, case, folder, {"ours": ours, "by hand": theirs.take})
+    return [
+        {
+            "name": f"{case.name}, strict, full key log", "ours": took["ours"],
+            "peer": "hand-written MERGE, no log", "theirs": took["by hand"], "goal": case.goal,
+        }
+    ]  # fmt: skip
+
+
+def main(folder: str, *flags: str) -> None:
+    """Both, in one session."""
+    from tailrace.spark import session
+
     spark = session("bench keylog")
-    with tempfile.TemporaryDirectory() as place:
-        roots = {
-            name: f"{place}/{name.replace(' ', '-')}"
-            for name in ("upsert", "upsert log", "strict", "strict log")
-        }
-        sides = {
-            "upsert": plain(spark, roots["upsert"]),
-            "upsert log": ruled(spark, roots["upsert log"], "upsert", "all"),
-            "strict": ruled(spark, roots["strict"], "strict", "off"),
-            "strict log": ruled(spark, roots["strict log"], "strict", "all"),
-        }
-        case = Case("keylog", changes, rows, BATCHES, GOAL)
-        fill(spark, case, [DeltaTarget(spark, root, app_id="bench").path(TABLE) for root in roots.values()])
-        took: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(BATCHES + 1):
-            made = changes_of(batch(spark, case, number, str(Path(place) / f"batch-{number}"))[0])
-            for name in list(sides)[:: 1 if number % 2 else -1]:
-                began = time.perf_counter()
-                sides[name](made)
-                took[name].append(time.perf_counter() - began)
-        for root in (roots["upsert log"], roots["strict log"]):
-            assert spark.read.format("delta").load(f"{root}-log").count() == changes * (BATCHES + 1)
-        best = {name: statistics.median(seconds[1:]) for name, seconds in took.items()}
-        for name, seconds in best.items():
-            print(f"{name:12} {seconds:6.2f} s   {', '.join(f'{s:.2f}' for s in took[name])}")
-        for mode in ("upsert", "strict"):
-            print(
-                f"{mode}: with the full key log / without: {best[f'{mode} log'] / best[mode]:.2f} (goal: {GOAL})"
-            )
+    large, many = (2_000_000, 200_000) if "--quick" not in flags else (100_000, 10_000)
+    found = cost(spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost"))
+    found += tiny(spark, Case("20 changes into 10,000 rows", 20, 10_000, 11, 4), Path(folder, "tiny"))
+    print(json.dumps(found))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*sys.argv[1:])

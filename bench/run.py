@@ -20,6 +20,7 @@ import apply
 import capture
 import decode
 import formats
+import keylog
 import load
 import report
 import whole_way
@@ -61,6 +62,10 @@ class Benches:
         """Apply alone."""
         return apply.rows(self.folder, quick=self.quick)
 
+    def keylog(self) -> list[Row]:
+        """The key log's cost."""
+        return keylog.rows(self.folder, quick=self.quick)
+
     def formats(self) -> list[Row]:
         """Vendor formats."""
         return formats.rows(self.folder, quick=self.quick)
@@ -70,7 +75,7 @@ class Benches:
         return capture.one_transaction(self.running, self.folder, self.sizes)
 
 
-NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "formats")
+NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "formats")
 
 
 def main() -> int:

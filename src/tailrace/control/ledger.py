@@ -62,6 +62,11 @@ class Stored:
         """Change-table rows of the batch."""
         return sum(c.get("rows", 0) for c in self.tables.values())
 
+    @property
+    def size(self) -> int:
+        """Bytes of these rows, as they are stored."""
+        return sum(c.get("bytes", 0) for c in self.tables.values())
+
 
 @dataclass(frozen=True)
 class AppliedTable:

@@ -132,9 +132,15 @@ class ApplySettings(RuleSettings):
     """From change tables to targets."""
 
     every: Seconds = 2.0
-    """How often a batch begins; at once when the one before took longer."""
+    """The shortest time between two batches. After a batch as much time goes by as it took, so that batches
+    grow with what there is to do."""
+    within: Seconds = 30.0
+    """The longest time between two batches, however long they take."""
     max_changes: int = Field(default=1_000_000, ge=1)
-    """How many changes one batch takes at most (a transaction is never split)."""
+    """How many changes one batch takes at most (a transaction is never split); so many waiting begin one at
+    once."""
+    max_bytes: Bytes = 500 << 20
+    """The same in bytes, as the changes are stored."""
     parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
     """Tables of a batch that are written side by side."""
     merge_memory: Bytes = 512 << 20

@@ -81,10 +81,12 @@ class Store:
         parts: dict[tuple[str, int], list[lake.AddedFile]] = {}
         counts: dict[int, dict[str, int]] = {}
         for kind, relid, file, info in found:
-            if file is not None:
-                parts.setdefault((kind, relid or 0), []).append(lake.AddedFile.from_json(file))
+            added = None if file is None else lake.AddedFile.from_json(file)
+            if added is not None:
+                parts.setdefault((kind, relid or 0), []).append(added)
             if kind == "changes":
-                _add(counts.setdefault(relid, {}), info)
+                size = {} if added is None else {"bytes": added.size}
+                _add(counts.setdefault(relid, {}), {**info, **size})
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
             lake.commit(self._paths.quarantine, bad, progress=progress)
