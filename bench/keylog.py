@@ -54,9 +54,7 @@ def ruled(spark: SparkSession, root: str, mode: str, log: str) -> Side:
     """With rules, as a task applies; `log`: a key log mode."""
     target = DeltaTarget(spark, root, app_id="bench")
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    applier = RuledApply(
-        spark, target, Rules.of(mode), root=root, task="t", app_id="bench", keylog=keylog
-    )
+    applier = RuledApply(spark, target, Rules.of(mode), root=root, task="t", app_id="bench", keylog=keylog)
     reached = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
@@ -71,7 +69,10 @@ def headed(made: ChangeTable) -> ChangeTable:
     """The batch as change tables are: with masks, times and a name."""
     from pyspark.sql import functions as F
 
-    more = {"column_mask": F.lit(None).cast("binary"), "timestamp": F.expr("timestamp'2026-01-02 03:04:05.678'")}
+    more = {
+        "column_mask": F.lit(None).cast("binary"),
+        "timestamp": F.expr("timestamp'2026-01-02 03:04:05.678'"),
+    }
     return replace(made, df=made.df.withColumns({f"header__{n}": v for n, v in more.items()}), name=TABLE)
 
 
@@ -128,7 +129,9 @@ def main(folder: str, *flags: str) -> None:
 
     spark = session("bench keylog")
     large, many = (2_000_000, 200_000) if "--quick" not in flags else (100_000, 10_000)
-    found = cost(spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost"))
+    found = cost(
+        spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost")
+    )
     found += tiny(spark, Case("20 changes into 10,000 rows", 20, 10_000, 11, 4), Path(folder, "tiny"))
     print(json.dumps(found))
     spark.stop()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import lake, log, windows
 from .apply.applier import Applier, ApplyPaths
+from .apply.cadence import Cadence
 from .apply.exceptions import Orders
 from .apply.gate import Ordered
 from .apply.keylog import KeyLog
@@ -66,11 +67,13 @@ class Pipeline:
             apply_paths(task),
             self._target,
             max_changes=task.apply.max_changes,
+            max_bytes=task.apply.max_bytes,
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
             gate=self._gate,
             rules=task_rules(task, spark, self._target, self._runs),
         )
+        self._cadence: Cadence | None = None
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
         self._seen = _Seen()
@@ -92,6 +95,8 @@ class Pipeline:
 
     def run(self) -> None:
         """Stores and applies until `stop` is set; the first failure of a query ends both and is raised."""
+        apply = self._task.apply
+        self._cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
             queries = [self._store_query(once=False), self._apply_query(once=False)]
             try:
@@ -171,7 +176,7 @@ class Pipeline:
             raise
 
     def _catch_up(self) -> None:
-        for one in self._applier.catch_up(self.stop):
+        for one in self._applier.catch_up(self.stop, self._cadence):
             self._seen.applied(one)
 
     def _tell(self, state: str) -> None:

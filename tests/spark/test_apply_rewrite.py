@@ -14,8 +14,8 @@ from tailrace import lake
 from tailrace.apply.fold import KEPT, OP, OPER, SEQ
 from tailrace.apply.targets import delta_local, delta_rewrite
 from tailrace.apply.targets.delta_changes import Source
-from tailrace.apply.targets.delta_layout import is_plain
 from tailrace.apply.targets.delta_rewrite import Rewrite, merge
+from tailrace.apply.targets.delta_size import is_plain
 
 pytestmark = pytest.mark.unit
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -18,21 +19,28 @@ from .. import lake, log
 from ..change import PREFIX, ChangeTable
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
-from ..errors import from_spark
+from ..errors import TailraceError, from_spark
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
 from ..store.tables import kept_as
+from .cadence import Cadence
 from .gate import Always, Gate
 from .keylog import OvertakenError
 from .plan import SPECIAL
-from .segment import Segment, Way
+from .segment import Segment, Way, applied
+from .shared import Place
 from .targets.base import Target
+from .targets.delta import DeltaTarget
+from .targets.delta_many import ROWS, Small
 from .task_rules import TaskRules
+from .told import Done
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
 APPLIED_APP = "tailrace/applied"
+TOGETHER = 4
+"""From so many tables on, small batches share a job."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +54,16 @@ class ApplyPaths:
     changes: Callable[[str], str]
 
 
-def slices(pending: Sequence[Stored], max_changes: int) -> list[list[Stored]]:
-    """Cuts stored batches, in order, into slices of at most `max_changes` rows; a batch is never split."""
+def slices(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62) -> list[list[Stored]]:
+    """Cuts stored batches, in order, into slices of at most so many rows and bytes; none is split."""
     found: list[list[Stored]] = []
-    rows = 0
+    rows = size = 0
     for batch in pending:
-        if not found or rows + batch.rows > max_changes:
+        if not found or rows + batch.rows > max_changes or size + batch.size > max_bytes:
             found.append([])
-            rows = 0
+            rows = size = 0
         found[-1].append(batch)
-        rows += batch.rows
+        rows, size = rows + batch.rows, size + batch.size
     return found
 
 
@@ -102,6 +110,7 @@ class Applier:
         target: Target,
         *,
         max_changes: int,
+        max_bytes: int = 1 << 62,
         parallel: int,
         need_baseline: bool,
         gate: Gate | None = None,
@@ -109,7 +118,8 @@ class Applier:
     ) -> None:
         self._rules = rules
         self._spark, self._paths, self._target = spark, paths, target
-        self._max_changes, self._parallel, self._need_baseline = max_changes, parallel, need_baseline
+        self._most = (max_changes, max_bytes)
+        self._parallel, self._need_baseline = parallel, need_baseline
         self._gate = gate or Always()
         self._failing = threading.Lock()
         self._lock = threading.Lock()
@@ -132,13 +142,20 @@ class Applier:
         """The change number of the last recorded apply batch."""
         return self._recorded
 
-    def catch_up(self, stop: threading.Event | None = None) -> list[AppliedTable]:
-        """Applies every pending slice; gives what was done, per table and slice."""
+    def catch_up(
+        self, stop: threading.Event | None = None, cadence: Cadence | None = None
+    ) -> list[AppliedTable]:
+        """Applies every pending slice, if the cadence says that it is time; gives what was done, per table
+        and slice."""
         done: list[AppliedTable] = []
         with self._lock:
             self._gate.begin()
             self._refresh()
-            for n, one in enumerate(slices(self._pending(), self._max_changes)):
+            pending = self._pending()
+            if cadence and not cadence.due(sum(b.rows or 1 for b in pending), sum(b.size for b in pending)):
+                return done
+            began = time.monotonic()
+            for n, one in enumerate(slices(pending, *self._most)):
                 if stop is not None and stop.is_set():
                     break
                 if n:
@@ -150,6 +167,8 @@ class Applier:
                 if b.upto > self._recorded
                 or any(self._lags(t, b) and not self._gate.gone(t) for t in b.tables)
             ]
+            if cadence:
+                cadence.went(time.monotonic() - began)
         return done
 
     def _lags(self, table: str, batch: Stored) -> bool:
@@ -186,7 +205,10 @@ class Applier:
         try:
             if self._rules:
                 self._rules.begin({t: self._reached(t) for t in counts})
-            done = self._side_by_side(sorted(counts), lambda t: self._try(t, last.upto, counts[t]))
+            together = self._together(last.upto, counts)
+            rest = sorted(set(counts) - set(together))
+            alone = self._side_by_side(rest, lambda t: self._try(t, last.upto, counts[t]))
+            done = [*together.values(), *alone]
         except OvertakenError:  # targets have it, the key log not: it comes again
             return []
         flat = [one for many in done for one in many]
@@ -197,6 +219,46 @@ class Applier:
         elif flat:
             ledger.write_applied(self._paths.applied, last, flat)
         return flat
+
+    def _together(self, upto: int, counts: Mapping[str, Mapping[str, int]]) -> dict[str, list[AppliedTable]]:
+        """Applies small batches of tables without rules in one job, when there are several of them."""
+        if not isinstance(self._target, DeltaTarget):
+            return {}
+        todo = [s for t in sorted(counts) if (s := self._small(t, upto, counts[t], self._target))]
+        if len(todo) < TOGETHER:
+            return {}
+        done: dict[str, list[AppliedTable]] = {}
+        for small, made in zip(todo, self._target.together(todo), strict=True):
+            if isinstance(made, TailraceError):
+                self._progress.pop(small.table, None)
+                self._gate.failed(small.table, made)
+                done[small.table] = []
+            elif made is not None:
+                self._progress[small.table] = upto
+                self._followed[small.table] = self._baselines.get(small.table)
+                self._gate.went(small.table)
+                done[small.table] = [applied(small.table, Done(upto, outcome=made))]
+        return done
+
+    def _small(self, table: str, upto: int, counts: Mapping[str, int], target: DeltaTarget) -> Small | None:
+        """A table's batch as one of many in a job; None: it is large, or has rules, a key log, a new layout
+        or a truncate to follow."""
+        if (
+            counts.get("T")
+            or sum(counts.get(k, 0) for k in "IUD") > ROWS
+            or target.place(table) != Place(table)
+        ):
+            return None
+        baseline = self._baselines.get(table)
+        spans = segments(self._history[table], baseline, self._reached(table), upto)
+        if len(spans) != 1 or spans[0].relation != spans[0].before or not spans[0].relation.key:
+            return None
+        one = spans[0]
+        plain = self._rules is None or self._rules.of(table, one.relation, window=one.tolerant) is None
+        if not plain or (self._rules and self._rules.transactional(table)):
+            return None
+        changes = self._paths.changes(table)
+        return Small(table, changes, target.path(table), one.relation, one.after, one.upto, one.position)
 
     def _side_by_side(
         self, tables: Sequence[str], work: Callable[[str], list[AppliedTable]]

@@ -67,7 +67,7 @@ class Way:
         """Applies the changes; gives what each commit did, until the table is suspended."""
         for batch, after, exact in self._batches(changes, counts):
             done = self._one(batch, after, exact)
-            yield _applied(self.table, done)
+            yield applied(self.table, done)
             if done.suspended is not None:
                 self.suspended = done.suspended
                 return
@@ -104,7 +104,8 @@ class Way:
         return TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant)
 
 
-def _applied(table: str, done: Done) -> AppliedTable:
+def applied(table: str, done: Done) -> AppliedTable:
+    """What a commit did, for the record."""
     out: Outcome = done.outcome
     return AppliedTable(
         table,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from . import delta_layout, delta_spark
 from .base import Outcome
 from .delta_audit import Audit, Audited, AuditTask, merge_audited
 from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_many import ManyTask, Small, merge_many
+from .delta_size import actions, is_plain, rows_in, size_of
 from .delta_whole import WholeTask, joined, write_whole
 
 if TYPE_CHECKING:
@@ -106,7 +109,7 @@ class DeltaTarget:
 
     def size(self, table: str) -> Size:
         """Bytes and files in force, and whether there are deletion vectors."""
-        return _size(DeltaTable(self.path(table)))
+        return size_of(DeltaTable(self.path(table)))
 
     def keys_there(
         self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
@@ -169,7 +172,7 @@ class DeltaTarget:
         with self._locks[self.path(batch.table)]:
             path = self.path(batch.table)
             table = DeltaTable(path)
-            if not (is_local(_size(table), self._limits) and delta_layout.is_plain(table)):
+            if not is_local(size_of(table), self._limits) or not is_plain(table):
                 return None
             reached = table.transaction_version(self.app(batch.table))
             after = -1 if reached is None else int(reached)
@@ -188,6 +191,14 @@ class DeltaTarget:
             done = merge_audited(made.df, task)
             return None if done == TOO_LARGE else done
 
+    def together(self, batches: Sequence[Small]) -> list[Outcome | TailraceError | None]:
+        """Applies small batches of different tables in one job; see `delta_many.merge_many`."""
+        make = ManyTask(tuple(batches), self._app, self._limits, self._memory)
+        with ExitStack() as held:
+            for path in sorted(b.target for b in batches):
+                held.enter_context(self._locks[path])
+            return merge_many(self._spark, batches, make)
+
     def _apply(self, batch: TableBatch) -> Outcome:
         path = self.path(batch.table)
         if not lake.exists(path):
@@ -202,20 +213,20 @@ class DeltaTarget:
             return Outcome(version=table.version() if version is None else version)
         if (own := self.place(batch.table).partition) and batch.may("T"):
             there = delta_spark.rows_of(self._spark, path, table)
-            batch = emptied(batch, own_rows(there, own), _rows(table))
+            batch = emptied(batch, own_rows(there, own), rows_in(table))
         made = images(
             batch.changes, batch.relation, batch.counts, after=-1 if reached is None else int(reached)
         )
-        size = _size(table)
+        size = size_of(table)
         plan = choose(batch, size, self._limits, truncated=made.replaces)
         job = _Job(batch, path, app, table, made, schema_of(batch.relation.columns))
         refusing = plan == "append" and made.key and delta_layout.demands(table)
         if plan == "task_local" or refusing:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
-            return self._task_local(job) if delta_layout.is_plain(table) else self._distributed(job, "merge")
+            return self._task_local(job) if is_plain(table) else self._distributed(job, "merge")
         if plan in ("append", "replace_all", "bag"):
             return self._parts(job, plan)
-        if plan == "rewrite" and delta_layout.is_plain(table, whole=True):
+        if plan == "rewrite" and is_plain(table, whole=True):
             return self._whole(job)
         if not size.vectors and not awkward(batch.relation):
             delta_spark.enable_vectors(self._spark, path)
@@ -259,7 +270,7 @@ class DeltaTarget:
             df = weights(job.made).drop(NET)
         files, done = write_parts(df, task)
         overwrite = plan != "append"
-        deleted = done.deleted + (_rows(job.table) if plan == "replace_all" else 0)
+        deleted = done.deleted + (rows_in(job.table) if plan == "replace_all" else 0)
         version = lake.commit(
             job.path, files, progress={job.app: job.batch.upto}, overwrite=overwrite,
             schema=job.schema if overwrite else None, info=info(plan=plan),
@@ -274,7 +285,7 @@ class DeltaTarget:
         for _ in range(_ATTEMPTS):
             table = DeltaTable(job.path)
             folded = self._fold(job)
-            size = sum(_actions(table)["size_bytes"].to_pylist())
+            size = sum(actions(table)["size_bytes"].to_pylist())
             there = delta_spark.rows_of(self._spark, job.path, table)
             df = joined(there, folded, job.made.key, job.made.columns, size)
             files, counts = write_whole(df, WholeTask(job.path, job.schema))
@@ -307,17 +318,3 @@ class DeltaTarget:
         if lake.progress(job.path, job.app) < upto:  # a MERGE that changes no row may leave no commit
             done = replace(done, version=lake.commit(job.path, [], progress={job.app: upto}) or done.version)
         return done
-
-
-def _actions(table: DeltaTable) -> pa.Table:
-    return pa.table(table.get_add_actions(flatten=True))
-
-
-def _size(table: DeltaTable) -> Size:
-    sizes = _actions(table)["size_bytes"].to_pylist()
-    return Size(sum(sizes), len(sizes), delta_spark.has_vectors(table), _rows(table))
-
-
-def _rows(table: DeltaTable) -> int:
-    """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
-    return sum(n or 0 for n in _actions(table)["num_records"].to_pylist())

@@ -34,7 +34,6 @@ PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _MARK = "tailrace.layout"
 _LOOK_BACK = 50
 _CHECK = "delta.constraints."
-_PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 
 _TEXTS = frozenset({"text", "varchar"})
 """Kinds whose text stays the same when one is made into the other."""
@@ -181,16 +180,3 @@ def demands(table: DeltaTable) -> Demands:
     words = table.metadata().configuration
     checks = {k.removeprefix(_CHECK): v for k, v in words.items() if k.startswith(_CHECK) and v is not None}
     return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
-
-
-def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
-    """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
-    feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
-    then vectors do not matter."""
-    protocol, partitions = table.protocol(), table.metadata().partition_columns
-    if not all(f.nullable for f in table.schema().fields):
-        return False
-    if protocol.min_writer_version < 7:
-        return protocol.min_writer_version <= 2 and not partitions
-    allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN
-    return set(protocol.writer_features or []) <= allowed and not partitions

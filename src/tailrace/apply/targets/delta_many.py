@@ -1,5 +1,5 @@
-"""Many small batches of many tables in one Spark job: each task takes some tables, one after the other, reads
-their changes itself and merges them (`delta_audit`). No job, thread or plan is spent on a table.
+"""Small batches of many tables in one Spark job: each task takes some tables, one after the other, reads
+their changes itself and merges them (`delta_audit`). No job, plan or thread is spent on a single table.
 """
 
 from __future__ import annotations
@@ -11,88 +11,97 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from ... import lake
+from ...change import PREFIX, Relation
 from ...errors import TailraceError, from_spark
+from ...laketypes import schema_of
 from ...machine import cores
-from ...sequence import NUMBER_DIGITS, TIME_DIGITS
-from ..fold import SEQ
-from .delta_audit import Audited, AuditTask, outcome_of
-from .delta_local import RESULT, result
+from ...sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from ...store.tables import kept_as
+from ...wire.keylog_values import Field
+from ..exceptions import Exceptions
+from ..fold import OPER, SEQ
+from ..keylog_rows import MASK, Sheet
+from ..plan import Limits, is_local
+from ..rules import Rules
+from .base import Outcome
+from .delta_audit import LOST, Audit, Audited, AuditTask, outcome_of
+from .delta_local import RESULT, TOO_LARGE, result
+from .delta_size import is_plain, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROWS = 20_000
+"""A batch of more changes is a job of its own: what a job costs does not show then."""
 POSITION, FAILED = "header__position", "failed"
-ROWS = 50_000
-"""A batch of more changes is a job of its own: then what a job costs does not show."""
+_HEADERS = {SEQ: "change_seq", OPER: "change_oper", MASK: "column_mask", POSITION: "stream_position"}
+_EXTRA = pa.schema([(MASK, pa.binary())])
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A stretch of a change table, to be read without a JVM.
+class Small:
+    """A table's batch: changes with numbers in (after, upto] at positions from `position` (hex) on, of one
+    layout, without truncates. `changes` and `target` are paths of Delta tables."""
 
-    Attributes:
-        folder: the change table's; files: names in it that may hold the changes.
-        columns: name in the batch -> column of the change table.
-        after, upto: change numbers in (after, upto]; position: the least stream position (hex).
-    """
-
-    folder: str
-    files: tuple[str, ...]
-    columns: tuple[tuple[str, str], ...]
+    table: str
+    changes: str
+    target: str
+    relation: Relation
     after: int
     upto: int
     position: str = ""
 
-    def batches(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The changes, in the types of a schema that names them."""
-        fs, folder = lake.filesystem(self.folder)
-        kinds = pa.schema([*wanted, pa.field(POSITION, pa.string())])
-        for name in self.files:
-            with pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20) as file:
-                yield from self._of(file, kinds, wanted.names)
+    def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The changes, in the columns and types that a merge wants."""
 
-    def _of(self, file: pq.ParquetFile, kinds: pa.Schema, names: list[str]) -> Iterator[pa.RecordBatch]:
-        have = set(file.schema_arrow.names)
-        there = [(name, column) for name, column in self.columns if column in have]
-        for batch in file.iter_batches(columns=[column for _, column in there], use_threads=False):
-            made = {name: batch[column] for name, column in there}
-            arrays = [
-                _cast(made[f.name], f.type) if f.name in made else pa.nulls(batch.num_rows, f.type)
-                for f in kinds
-            ]
-            yield from self._mine(pa.table(arrays, schema=kinds)).select(names).to_batches()
+        def may_hold(low: str | None, high: str | None) -> bool:
+            return (
+                low is None or high is None or (number_of(high) > self.after and number_of(low) <= self.upto)
+            )
+
+        kinds = pa.schema([*wanted, pa.field(POSITION, pa.string())])
+        fs, _ = lake.filesystem(self.changes)
+        for path in lake.files(self.changes, PREFIX + _HEADERS[SEQ], may_hold):
+            with pq.ParquetFile(lake.filesystem(path)[1], filesystem=fs, buffer_size=1 << 20) as file:
+                have = set(file.schema_arrow.names)
+                names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in kinds}
+                there = [name for name in names.values() if name in have]
+                for batch in file.iter_batches(columns=there, use_threads=False):
+                    yield from self._mine(_typed(batch, names, kinds)).select(wanted.names).to_batches()
 
     def _mine(self, rows: pa.Table) -> pa.Table:
-        """The rows of this stretch."""
         number = pc.utf8_slice_codeunits(rows[SEQ], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
-        keep = pc.and_(pc.greater(number, f"{self.after:019d}"), pc.less_equal(number, f"{self.upto:019d}"))
-        if self.after < 0:
-            keep = pc.less_equal(number, f"{self.upto:019d}")
+        keep = pc.less_equal(number, f"{self.upto:0{NUMBER_DIGITS}d}")
+        if self.after >= 0:
+            keep = pc.and_(keep, pc.greater(number, f"{self.after:0{NUMBER_DIGITS}d}"))
         if self.position:
             keep = pc.and_(keep, pc.greater_equal(rows[POSITION], self.position))
         return rows.filter(keep)
 
 
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type == kind else values.cast(kind)
-
-
-@dataclass(frozen=True)
-class One:
-    """A table's batch: where its changes are, and what is done with them."""
-
-    stretch: Stretch
-    task: AuditTask
+def _typed(batch: pa.RecordBatch, names: dict[str, str], kinds: pa.Schema) -> pa.Table:
+    """A file's columns under a merge's names; those younger than the file are NULL."""
+    have = set(batch.schema.names)
+    arrays = [
+        batch[names[f.name]].cast(f.type) if names[f.name] in have else pa.nulls(batch.num_rows, f.type)
+        for f in kinds
+    ]
+    return pa.table(arrays, schema=kinds)
 
 
 @dataclass(frozen=True)
 class ManyTask:
     """The function of tasks whose rows are places in `todo`; gives one row of `RESULT` each, `table` of which
-    is the place; `file` says `FAILED` when its changes were not applied, and `told` why."""
+    is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
+    were not applied, and `told` why."""
 
-    todo: tuple[One, ...]
+    todo: tuple[Small, ...]
+    app_id: str
+    limits: Limits
+    memory_bytes: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -100,27 +109,56 @@ class ManyTask:
                 yield self._one(place)
 
     def _one(self, place: int) -> pa.RecordBatch:
-        one = self.todo[place]
+        small = self.todo[place]
         try:
-            (done,) = one.task(one.stretch.batches(one.task.wanted))
+            task = self._task(small)
+            if task is None:
+                return result(table=str(place), file=TOO_LARGE)
+            (done,) = task(small.read(task.wanted))
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
             return result(table=str(place), file=FAILED, told=text)
         return result(**{**done.to_pylist()[0], "table": str(place)})
 
+    def _task(self, small: Small) -> AuditTask | None:
+        """The merge; None when the table, or its change table, is not for one task."""
+        if not lake.exists(small.target):
+            return None
+        table = DeltaTable(small.target)
+        if not is_local(size_of(table), self.limits) or not is_plain(table):
+            return None
+        columns, names = small.relation.columns, lake.arrow_schema(small.changes).names
+        if any(kept_as(names, c.name, small.upto) != c.name for c in columns):
+            return None
+        fields = tuple(Field(c.name, c.type) for c in columns)
+        ordinals = tuple(names.index(c.name) if c.name in names else len(names) for c in columns)
+        key = tuple(small.relation.key)
+        sheet = Sheet("", "", small.table, small.after, 0, 0, fields, ordinals, key, "")
+        audit = Audit(small.table, Rules(), Exceptions(small.target, ""), sheet)
+        schema = schema_of(columns)
+        return AuditTask(small.target, self.app_id, small.upto, key, schema, _EXTRA, self.memory_bytes, audit)
 
-def merge_many(spark: SparkSession, todo: Sequence[One]) -> list[Audited | str | TailraceError]:
+
+def merge_many(
+    spark: SparkSession, todo: Sequence[Small], make: ManyTask
+) -> list[Outcome | TailraceError | None]:
     """Merges all batches in one job, as many side by side as there are cores.
 
-    Gives what was found of each, in their order: what `delta_audit.merge_audited` gives, or the error of a
-    table whose changes were not applied.
+    Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
+    None: it needs a job of its own, and nothing was done.
     """
     lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
-    rows = spark.range(0, len(todo), 1, lanes).mapInArrow(ManyTask(tuple(todo)), RESULT).collect()
-    found: dict[int, Audited | str | TailraceError] = {}
+    rows = spark.range(0, len(todo), 1, lanes).mapInArrow(make, RESULT).collect()
+    found: dict[int, Outcome | TailraceError | None] = {}
     for row in rows:
-        one = todo[int(row["table"])]
-        failed = from_spark(RuntimeError(row["told"]), where=f"apply {one.task.audit.table}")
-        found[int(row["table"])] = failed if row["file"] == FAILED else outcome_of(row)
+        place = int(row["table"])
+        if row["file"] == FAILED:
+            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {todo[place].table}")
+            continue
+        done = outcome_of(row)
+        if done == LOST:
+            found[place] = Outcome(version=row["version"], plan="task_local")
+        else:
+            found[place] = done.outcome if isinstance(done, Audited) else None
     return [found[place] for place in range(len(todo))]

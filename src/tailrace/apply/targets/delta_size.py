@@ -1,0 +1,43 @@
+"""How large a Delta table is, and whether its files may be exchanged just so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..plan import Size
+from . import delta_spark
+
+_PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
+
+
+def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
+    """Whether a table's files may be exchanged for others just so: no partitions, and no feature (change
+    feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
+    then vectors do not matter."""
+    protocol, partitions = table.protocol(), table.metadata().partition_columns
+    if not all(f.nullable for f in table.schema().fields):
+        return False
+    if protocol.min_writer_version < 7:
+        return protocol.min_writer_version <= 2 and not partitions
+    allowed = _PLAIN | {"deletionVectors"} if whole else _PLAIN
+    return set(protocol.writer_features or []) <= allowed and not partitions
+
+
+def actions(table: DeltaTable) -> pa.Table:
+    """The files in force, a row each, with their statistics."""
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def size_of(table: DeltaTable) -> Size:
+    """Bytes and files in force, whether there are deletion vectors, and rows."""
+    sizes = actions(table)["size_bytes"].to_pylist()
+    return Size(sum(sizes), len(sizes), delta_spark.has_vectors(table), rows_in(table))
+
+
+def rows_in(table: DeltaTable) -> int:
+    """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
+    found: list[Any] = actions(table)["num_records"].to_pylist()
+    return sum(n or 0 for n in found)
