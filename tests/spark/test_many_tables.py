@@ -1,0 +1,80 @@
+"""Small batches of many tables: one Spark job takes them all, and one that fails does not hold up the others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import lake
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets.base import Outcome
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.task_rules import TableRules
+from tailrace.errors import ApplyError
+
+from .ruled_model import Change, history
+from .ruled_task import Staged, interleaved
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TABLES = [f"s.t{n}" for n in range(6)]
+
+
+class Watched(DeltaTarget):
+    """A target that tells what it did with the tables that it was given in one job."""
+
+    took: Mapping[str, type | None] = {}
+
+    def together(self, batches: Sequence[Any]) -> list[Any]:
+        found = super().together(batches)
+        self.took = {
+            b.table: None if one is None else type(one) for b, one in zip(batches, found, strict=True)
+        }
+        return found
+
+
+def staged(spark: SparkSession, root: Path) -> tuple[Staged, Watched]:
+    target = Watched(spark, f"{root}/lake", app_id="t")
+    rules = {t: TableRules(Rules.of("upsert")) for t in TABLES}
+    return Staged(spark, root, rules, keylog="off", target=target), target
+
+
+def test_tables_of_one_job_end_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
+    task, target = staged(spark, tmp_path)
+    seed = random.randrange(10**6)
+    changes = interleaved({t: history(seed + k, 5, 6) for k, t in enumerate(TABLES)})
+    cut = max(c.number for many in changes.values() for c in many[:20])
+    for first in (True, False):
+        task.store({t: [c for c in many if (c.number <= cut) is first] for t, many in changes.items()})
+        done = task.catch_up()
+        for table, model in task.models.items():
+            assert task.rows(table) == sorted(model.state(), key=repr), (table, seed)
+        assert {one.table for one in done} == set(TABLES)
+        # Tables that are not there yet are made on their own.
+        assert target.took == ({} if first else dict.fromkeys(TABLES, Outcome))
+        before = {t: DeltaTable(task.target.path(t)).version() for t in TABLES}
+        assert task.catch_up() == []
+        assert before == {t: DeltaTable(task.target.path(t)).version() for t in TABLES}
+
+
+def test_a_table_that_fails_does_so_alone(spark: SparkSession, tmp_path: Path) -> None:
+    task, _ = staged(spark, tmp_path)
+    row = {"lane": 0, "id": "k", "a": 1, "b": "x"}
+    for number in (1, 2):
+        bad = {**row, "id": None} if number == 2 else row
+        rows = {t: [Change(10 * number + k, "I", None, bad if k == 2 else row)] for k, t in enumerate(TABLES)}
+        task.store(rows)
+        if number == 1:
+            task.catch_up()
+    with pytest.raises(ApplyError, match=r"NULL in the row key \(lane, id\)") as caught:
+        task.catch_up()
+    assert "s.t2" in str(caught.value)
+    reached = [lake.progress(task.target.path(t), "t") for t in TABLES]
+    assert reached == [25, 25, 15, 25, 25, 25]
