@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row
 
@@ -17,9 +16,11 @@ from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.fold import OPER, SEQ
 from tailrace.apply.keylog import SCHEMA
 from tailrace.apply.keylog_rows import AT, MASK, Sheet
+from tailrace.apply.plan import Limits
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta_audit import Audit, Audited, AuditTask, LogPart, outcome_of
-from tailrace.apply.targets.delta_many import FAILED, POSITION, ManyTask, One, Stretch
+from tailrace.apply.targets.delta_local import TOO_LARGE
+from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
 from tailrace.laketypes import schema_of
 from tailrace.wire.keylog_values import Field
 
@@ -118,29 +119,30 @@ def test_any_history_ends_as_row_by_row(tmp_path: Path, mode: str, on: Mapping[s
 
 def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
     """A stretch is numbers (1, 3] at positions from "B" on; a table whose key is NULL fails alone."""
-    folder = tmp_path / "changes"
-    folder.mkdir()
-    rows = [(1, "A", 1), (2, "A", 2), (2, "B", 3), (3, "B", 4), (4, "B", 5)]
+    rows = [(1, "A", "1"), (2, "A", "2"), (2, "B", "3"), (3, "B", "4"), (4, "B", "5")]
     columns = {
         "header__change_seq": [sequence.make(TIME, n) for n, _, _ in rows],
         "header__change_oper": ["I"] * len(rows),
         "header__stream_position": [p for _, p, _ in rows],
-        "lane": [0] * len(rows), "id": [str(k) for _, _, k in rows], "b": ["x"] * len(rows),
+        "lane": pa.array([0] * len(rows), pa.int32()), "id": [k for _, _, k in rows], "b": ["x"] * len(rows),
     }  # fmt: skip
-    pq.write_table(pa.table(columns), folder / "one.parquet")
-    names = {SEQ: "header__change_seq", OPER: "header__change_oper", POSITION: "header__stream_position"}
-    names |= {c.name: c.name for c in RELATION.columns}
     todo = []
-    for name, columns_ in (("good", names), ("bad", names | {"id": "a"})):
+    for name in ("good", "bad", "new"):
         place = Place(tmp_path / name, "strict", {})
-        stretch = Stretch(str(folder), ("one.parquet",), tuple(columns_.items()), 1, 3, "B")
-        todo.append(One(stretch, place.task(3)))
-    (good, bad) = [b.to_pylist()[0] for b in ManyTask(tuple(todo))([pa.record_batch({"id": [0, 1]})])]
+        changes = pa.table(columns if name != "bad" else columns | {"id": pa.nulls(len(rows), pa.string())})
+        lake.append(f"{tmp_path}/{name}/changes", changes)
+        target = place.path if name != "new" else f"{tmp_path}/nothing"
+        todo.append(Small("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B"))
+    make = ManyTask(tuple(todo), "t", Limits(), None)
+    good, bad, new = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0, 1, 2]})]))
     assert (good["table"], good["inserted"]) == ("0", 2)
-    assert sorted(lake.read(str(tmp_path / "good" / "target"))["id"].to_pylist()) == ["3", "4"]
+    assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
+    found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
+    assert sorted(found, key=repr) == [{"lane": 0, "id": k, "a": None, "b": "x"} for k in ("3", "4")]
     assert (bad["table"], bad["file"]) == ("1", FAILED)
     assert "ApplyError: a change has NULL in the row key (lane, id)" in bad["told"]
     assert lake.read(str(tmp_path / "bad" / "target")).num_rows == 0
+    assert (new["table"], new["file"]) == ("2", TOO_LARGE)
 
 
 def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
