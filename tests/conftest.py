@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 QUICK = "-XX:TieredStopAtLevel=1"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
+# Java made from each plan and compiled would be another quarter. It is made where a task is a process of its own
+# (demo, cluster, kill -9, commands), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
+PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from tailrace.spark import session
 
-    made = session("tests", master="local[2]", conf={"spark.driver.memory": "2g"})
+    plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN
+    made = session("tests", master="local[2]", conf={"spark.driver.memory": "2g", **plans})
     yield made
     made.stop()
