@@ -11,16 +11,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import lake, log
-from .control import ledger, live, tables
+from .control import live, tables
 from .control.tables import TableControl
 from .control.task import Task
 from .errors import ConnectionLostError, SourceError, TailraceError
-from .membership import drop_targets, members
+from .membership import Known, drop_targets, members
 from .sources import open_source
 from .sources.base import Finding, LogSource
 from .taking import Baselines
@@ -70,7 +70,7 @@ class Capture:
         self._state = _State()
         self._failed = False
         self._known_tables: list[str] = []
-        self._orders = self._followed = 0
+        self._known = Known(task)
 
     def run(self) -> None:
         """Captures until told to stop; a lost connection is tried again, any other error ends it."""
@@ -101,10 +101,10 @@ class Capture:
             windows = Windows(task, source)
             work = Baselines(task, source, windows, self.stop, lambda: writer.state.number)
             self._state.baselines = work.progress
-            states = self._states()
-            self._known_tables = members(source, task, states)
+            self._known.look()
+            self._known_tables = members(source, task, self._known.states)
             self._check(source, writer)
-            self._follow(source, work, states)
+            self._follow(source, work)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
             windows.resume()
             self._loop(source, writer, work, windows)
@@ -126,28 +126,23 @@ class Capture:
         report(findings)
         live.write(self._task.run_path, "source", source.identity())
 
-    def _states(self) -> dict[str, TableControl]:
-        self._orders = tables.newest(self._task.orders_path)
-        baselines = ledger.read_baselines(self._task.control_path("baselines"))
-        return tables.of_task(self._task.orders_path, baselines)
-
-    def _follow(self, source: LogSource, work: Baselines, states: Mapping[str, TableControl]) -> None:
+    def _follow(self, source: LogSource, work: Baselines) -> None:
         """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
-        self._followed = self._orders
-        if gone := [t for t, one in states.items() if one.member == "removed"]:
+        if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
             source.withdraw(gone)
-        self._made_again(source, states)
+        self._made_again(source)
         fresh = source.prepare(self._known_tables)
-        due = work.due(self._known_tables, self._task)
+        busy = work.busy
+        self._known.look()
+        due = work.due(self._known_tables, self._task, self._known, busy)
         if due or fresh:
             work.begin(due, self._task)
 
-    def _made_again(self, source: LogSource, states: Mapping[str, TableControl]) -> None:
+    def _made_again(self, source: LogSource) -> None:
         """A table that was dropped and made again has lost changes: only a new baseline helps."""
-        done = ledger.read_baselines(self._task.control_path("baselines"))
         for table in source.lost(self._known_tables):
-            state = states.get(table, TableControl(table))
-            if table not in done or state.gap:
+            state = self._known.states.get(table, TableControl(table))
+            if table not in self._known.baselines or state.gap:
                 continue
             why, path = "it was dropped and made again at the source", self._task.orders_path
             logger.warning("%s: %s", table, why)
@@ -210,8 +205,9 @@ class Capture:
         """Takes in orders and what was added to the task file, while it runs."""
         try:
             self._task = self._reload() if self._reload else self._task
-            states = self._states()
-            wanted = members(source, self._task, states)
+            busy = work.busy
+            news = self._known.look()
+            wanted = members(source, self._task, self._known.states)
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
             self._state.message = f"task file not taken in: {error.what}"
@@ -220,10 +216,10 @@ class Capture:
         if new := [t for t in wanted if t not in self._known_tables]:
             logger.info("adding %s", ", ".join(new))
         self._known_tables = wanted
-        lost = source.lost(wanted)
-        if new or lost or self._orders > self._followed or work.due(wanted, self._task):
-            self._follow(source, work, states)
-        drop_targets(self._task, states, work.at_work)
+        due = work.due(wanted, self._task, self._known, busy)
+        if new or news or due or source.lost(wanted):
+            self._follow(source, work)
+        drop_targets(self._task, self._known.states, work.busy)
 
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()

@@ -3,13 +3,36 @@ what becomes of the targets of those."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 
-from .control import tables
+from . import lake
+from .control import ledger, tables
+from .control.ledger import Baseline
 from .control.tables import TableControl
 from .control.task import Task
 from .landing import landings
 from .sources.base import LogSource
+
+
+class Known:
+    """What orders and baselines say of a task's tables; read again only when there is something new."""
+
+    def __init__(self, task: Task) -> None:
+        self._paths = task.orders_path, task.control_path("baselines")
+        self._versions: tuple[int, ...] = ()
+        self.baselines: dict[str, Baseline] = {}
+        self.states: dict[str, TableControl] = {}
+
+    def look(self) -> bool:
+        """Takes in what is new; whether there was something."""
+        versions = tuple(map(lake.version, self._paths))
+        if versions == self._versions:
+            return False
+        orders, baselines = self._paths
+        self.baselines = ledger.read_baselines(baselines)
+        self.states = tables.of_task(orders, self.baselines)
+        self._versions = versions
+        return True
 
 
 def members(source: LogSource, task: Task, states: Mapping[str, TableControl]) -> list[str]:
@@ -33,14 +56,12 @@ def _if_there(table: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in table[:-1]) + f"[{table[-1]}]"
 
 
-def drop_targets(
-    task: Task, states: Mapping[str, TableControl], at_work: Callable[[str], bool] = lambda _: False
-) -> list[str]:
+def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collection[str] = ()) -> list[str]:
     """Takes away the targets of removed tables that are to go, once apply has heard of it and no baseline is
-    at work on them; gives which. For the process that captures, or while none does."""
+    at work on them (`busy`); gives which. For the process that captures, or while none does."""
     gone = [
         t for t, one in states.items()
-        if one.dropped and one.member == "removed" and not at_work(t)
+        if one.dropped and one.member == "removed" and t not in busy
         and tables.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     for table in gone:

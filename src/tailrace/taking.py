@@ -22,6 +22,7 @@ from .control.policies import MEDIUM
 from .control.task import Task
 from .errors import TableMovedError
 from .landing import landings
+from .membership import Known
 from .sources.base import LogSource, Snapshot
 from .windows import Windows
 
@@ -61,27 +62,28 @@ class Baselines:
         """Whether a table is being read, or a window is open."""
         return any(t.is_alive() for t in self._threads) or bool(self._windows.tables)
 
-    def at_work(self, table: str) -> bool:
-        """Whether a table is being read, or its window is open."""
-        return table in self._busy or table in self._windows.tables
-
     def join(self) -> None:
         """Waits for the threads."""
         for thread in self._threads:
             thread.join()
 
-    def due(self, wanted: Sequence[str], task: Task) -> list[str]:
-        """The tables that need a baseline, and are not getting one."""
-        done = ledger.read_baselines(self._record)
-        asked = {t for t, one in tables.of_task(self._orders, done).items() if one.wanted}
-        mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in done)]
+    @property
+    def busy(self) -> set[str]:
+        """The tables that are being read, or whose window is open."""
+        return set(self._busy) | self._windows.tables
+
+    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
+        """The tables that need a baseline, and were not getting one (`busy`) before `known` was looked at:
+        the other way round, one that is done in between would be taken again."""
+        asked = {t for t, one in known.states.items() if one.wanted}
+        mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
-        return [t for t in mine if not self.at_work(t)]
+        return [t for t in mine if t not in busy]
 
     def begin(self, due: Sequence[str], task: Task) -> None:
         """Begins to take the baselines of tables; returns when the snapshot they need is held."""
         self._task = task
-        self._busy |= set(due)
+        self._busy.update(due)
         for table in due:
             self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
         ready = threading.Event()
@@ -109,7 +111,7 @@ class Baselines:
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self.failed.append(error)
         finally:
-            self._busy -= set(due)
+            self._busy.difference_update(due)
             ready.set()
 
     def _in_open_window(self, table: str) -> bool:

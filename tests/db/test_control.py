@@ -229,3 +229,8 @@ def test_orders_that_cannot_be_meant_are_refused(
         assert done.exit_code == 1
         assert said in str(done.exception)
     assert tailrace("add", path, "s.a")["passed"] == {"s.a": "it is captured already"}
+    done = CliRunner().invoke(app, ["pause", path, "s.*"])
+    assert done.output.splitlines() == [
+        "pause s.a",
+        "the task does not run: this holds from its next start on",
+    ]
