@@ -241,8 +241,8 @@ class Applier:
         return done
 
     def _small(self, table: str, upto: int, counts: Mapping[str, int], target: DeltaTarget) -> Small | None:
-        """A table's batch as one of many in a job; None: it is large, or has rules, a key log, a new layout
-        or a truncate to follow."""
+        """A table's batch as one of many in a job; None: it is large, or has rules, a key log, a new layout,
+        a truncate or an open window to follow."""
         if (
             counts.get("T")
             or sum(counts.get(k, 0) for k in "IUD") > ROWS
@@ -254,8 +254,8 @@ class Applier:
         if len(spans) != 1 or spans[0].relation != spans[0].before or not spans[0].relation.key:
             return None
         one = spans[0]
-        plain = self._rules is None or self._rules.of(table, one.relation, window=one.tolerant) is None
-        if not plain or (self._rules and self._rules.transactional(table)):
+        plain = self._rules is None or self._rules.of(table, one.relation) is None
+        if one.tolerant or not plain or (self._rules and self._rules.transactional(table)):
             return None
         changes = self._paths.changes(table)
         return Small(table, changes, target.path(table), one.relation, one.after, one.upto, one.position)
