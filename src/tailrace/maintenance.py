@@ -48,7 +48,7 @@ class Maintenance:
         tables = read_baselines(task.control_path("baselines"))
         paths = [task.changes_path(t) for t in tables]
         paths += [task.control_path(c) for c in ("stored", "applied", "baselines", "orders", "tokens")]
-        for path in [*paths, task.tracking_path]:
+        for path in [*paths, task.tracking_path, task.keylog_path]:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
         for table in tables:

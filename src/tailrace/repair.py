@@ -39,8 +39,8 @@ from .change import PREFIX, ChangeTable, Relation
 from .control import ledger, live
 from .control.task import Task
 from .laketypes import header_schema, schema_of
-from .operate.runs import REPAIR, Runs, Subscription
-from .operate.task_runs import group_of
+from .operate.runs import REPAIR, Runs
+from .operate.task_runs import group_of, subscriptions
 from .query.state import state_at
 from .repair_changes import Mark, difference
 from .validate import Difference, readers, rows_of_files
@@ -205,7 +205,7 @@ class Repair:
         """Logs a table's last repair in a run of its own; gives the run."""
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
         runs = Runs(logbook.path, group_of(task), kind=REPAIR)
-        logbook.runs |= runs.run_ids([Subscription(table, "strict", logbook.mode)])
+        logbook.runs |= runs.run_ids(subscriptions(task, [table], others=False))
         # Nobody else applies, and each change was made for the row that is there: it hits what it expects.
         one = Stretch(table, after, upto, 0)
         logbook.begin(table, after)

@@ -95,6 +95,16 @@ def test_a_repair_leaves_the_subscription_as_it_is(tmp_path: Path) -> None:
     assert table(log, "ir_subscription")["s.a"]["apply_rules"] == "archive"
 
 
+def test_a_repair_before_anything_else_makes_a_subscription(tmp_path: Path) -> None:
+    log = write(tmp_path)
+    repair = Runs(log, SHOP, kind=REPAIR)
+    append(log, row(1, repair.run_ids([Subscription("s.a")])["s.a"], "s.a", flagged_count=3))
+    repair.end()
+    told = table(log, "ir_subscription")["s.a"]
+    assert [told[k] for k in ("group_id", "apply_rules", "flagged_count")] == ["shop", "upsert", 3]
+    assert Runs(log, SHOP).run_ids([Subscription("s.a")])
+
+
 def test_a_table_is_one_groups(tmp_path: Path) -> None:
     log = write(tmp_path)
     Runs(log, SHOP).run_ids([Subscription("s.a")])

@@ -172,8 +172,10 @@ class Runs:
             }
             for t in tables
         ]  # fmt: skip
-        if self._kind == APPLY:  # a repair is no other way to apply the table's changes
-            control_tables.put(self._keylog, IR_SUBSCRIPTION, new)
+        # A repair says nothing new of a subscription that is known.
+        if self._kind != APPLY:
+            new = [r for r in new if r["subscription_id"] not in known]
+        control_tables.put(self._keylog, IR_SUBSCRIPTION, new)
 
     def _end_dead(self, ids: set[str]) -> None:
         """Runs of these tables that say they run: one process at a time writes to a key log, so they died."""
@@ -210,18 +212,24 @@ class Runs:
             control_tables.put(self._keylog, STATISTIC, rows)
 
     def _tell_held(self, held: Mapping[str, str | None]) -> None:
-        def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            for row in rows:
-                if row["group_id"] == self._group.id and row["subscription_id"] in held:
-                    why = held[row["subscription_id"]]
-                    row |= {"state": "active" if why is None else "suspended", "state_reason": why}
-            return rows
-
-        if held and self._kind == APPLY:
-            control_tables.change(self._keylog, IR_SUBSCRIPTION, told)
+        said = {
+            table: {"state": "active" if why is None else "suspended", "state_reason": why}
+            for table, why in held.items()
+        }
+        self._tell(said if self._kind == APPLY else {})
 
     def _tell_flagged(self, found: Mapping[str, Counted]) -> None:
-        now = {t: c.flagged_count for t, (run, _) in self._open.items() if (c := found.get(run)) and c.last}
-        if now:
-            rows = [{"subscription_id": table, "flagged_count": many} for table, many in now.items()]
-            control_tables.put(self._keylog, IR_SUBSCRIPTION, rows)
+        now = {t: found[run] for t, (run, _) in self._open.items() if run in found}
+        self._tell({t: {"flagged_count": c.flagged_count} for t, c in now.items() if c.last is not None})
+
+    def _tell(self, said: Mapping[str, Mapping[str, Any]]) -> None:
+        """Says something of subscriptions of this group, as far as there are any."""
+
+        def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for row in rows:
+                if row["group_id"] == self._group.id:
+                    row.update(said.get(row["subscription_id"], {}))
+            return rows
+
+        if said:
+            control_tables.change(self._keylog, IR_SUBSCRIPTION, told)

@@ -60,11 +60,11 @@ class TaskRuns:
         return {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
 
 
-def subscriptions(task: Task, wanted: Iterable[str] = ()) -> list[Subscription]:
-    """These tables of a task, and all that have a baseline, with its results."""
+def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True) -> list[Subscription]:
+    """These tables of a task, and with `others` all that have a baseline; with its results."""
     taken = ledger.read_baselines(task.control_path("baselines"))
     found = []
-    for table in sorted({*taken, *wanted}):
+    for table in sorted({*(taken if others else ()), *wanted}):
         one = taken.get(table)
         baseline = (one.finished_at, one.rows, one.seconds) if one else None
         found.append(Subscription(table, task.table(table).rule_mode, task.keylog.mode, baseline=baseline))
