@@ -19,6 +19,7 @@ from . import lake
 from .apply.targets.base import Target
 from .control import live
 from .control.ledger import STORE_APP, read_baselines
+from .control.tables import of_task
 from .control.task import Task
 from .sequence import number_of
 
@@ -51,7 +52,11 @@ class Maintenance:
         for path in [*paths, task.tracking_path, task.keylog_path]:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
+        states = of_task(task.orders_path, tables)
         for table in tables:
+            # Capture is about to replace it, or to drop it, and has heard that nobody else is at it.
+            if table in states and (states[table].landing or states[table].member == "removed"):
+                continue
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         for path in (task.log_path, task.relations_path):
             lake.vacuum(path, settings.vacuum_after)
