@@ -139,12 +139,15 @@ class Capture:
             work.begin(due, self._task)
 
     def _made_again(self, source: LogSource) -> None:
-        """A table that was dropped and made again has lost changes: only a new baseline helps."""
+        """A table that the stream lost has lost changes: only a new baseline helps."""
         for table in source.lost(self._known_tables):
             state = self._known.states.get(table, TableControl(table))
             if table not in self._known.baselines or state.gap:
                 continue
-            why, path = "it was dropped and made again at the source", self._task.orders_path
+            why, path = (
+                "it was dropped and made again, or taken out of the publication",
+                self._task.orders_path,
+            )
             logger.warning("%s: %s", table, why)
             if not state.wanted:
                 tables.suspend(path, table, why, who="capture")

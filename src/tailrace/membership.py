@@ -41,7 +41,9 @@ def members(source: LogSource, task: Task, states: Mapping[str, TableControl]) -
     ConfigError for a table that the task file names and that is not there; one that was added by an order and
     is gone is left out.
     """
-    named = source.tables(task.source.tables, task.source.exclude)
+    # A removed table may be gone, and its name in the file is no mistake.
+    patterns = [p for p in task.source.tables if not _removed(states.get(p))]
+    named = source.tables(patterns, task.source.exclude)
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *there} if not _removed(states.get(t)))
