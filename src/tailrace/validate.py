@@ -34,6 +34,7 @@ from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
 from .validate_postgresql import HeldTarget, hold
+from .validate_rules import comparable, living
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,8 @@ def validate(
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     removed = {t for t, one in states.items() if one.member == "removed"}
-    wanted = list(tables) or sorted(baselines.keys() - removed)
+    chosen = list(tables) or sorted(baselines.keys() - removed)
+    wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
         raise ConfigError(
             f"no baseline of {', '.join(missing)} yet",
@@ -242,6 +244,7 @@ def _target_rows(
     if taken.position > limit:
         raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
     base, number = held or _version_before(task, spark, taken, limit)
+    base = living(task, table, base)
     stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
     upto = stored[-1].upto if stored else number
     counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}

@@ -116,7 +116,7 @@ def test_a_task_with_a_database_as_target(task: Task, db: psycopg.Connection, sp
 def test_a_baseline_that_broke_off_is_taken_again(
     task: Task, db: psycopg.Connection, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: PostgresLanding, relation: object, files: object) -> int:
+    def broken(self: PostgresLanding, *_: object) -> int:
         raise ApplyError("broken off")
 
     with monkeypatch.context() as crash:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace import incoming, sequence
 from tailrace.apply.exceptions import EXCEPTIONS
@@ -272,3 +273,19 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
         ("U", "z", "z"),
         ("U", "z", "z"),
     ]
+
+
+def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(spark, tmp_path, "upsert", {"data_error": "log"})
+    fields = [("lane", "integer"), ("id", "string"), ("a", "decimal(4,1)"), ("b", "string")]
+    schema = Schema([Field(name, PrimitiveType(kind)) for name, kind in fields])
+    DeltaTable.create(place.target.path(NAME), schema)
+    done = place.apply([change(1, "I", "a"), change(2, "I", "b", a=1000), change(3, "U", "b", a=7)])
+    assert (done.conflicts, done.actions) == ({"data_error": 1, "update_missing": 1}, {"I": 3})
+    assert [(r[1], float(r[2])) for r in place.rows()] == [("a", 1.0), ("b", 7.0)]
+    errors = [r["result_error"] for r in spark.read.format("delta").load(place.log.path).collect()]
+    assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
+    bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
+    stopping = Place(spark, tmp_path, "upsert", {"data_error": "suspend"})
+    assert stopping.apply(bad).suspended == f"data_error at change_seq {sequence.make(2026010100000000, 5)}"
+    assert len(place.rows()) == 3

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace import lake, sequence
-from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
@@ -118,6 +118,8 @@ def test_a_crash_between_any_two_writes_is_made_good(
     task.catch_up(run="last")
     task.same()
     assert crashes == len(points)
+    counted = Exceptions(task.control, "t").counted("s.t", task.target.progress("s.t"), on)
+    assert counted == ({"delete_missing": len(points)} if on else {})
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
     assert sorted(kept) == sorted(
         f"{what}, change_seq {sequence.make(TIME, n + 10 * (p + 1))}"
@@ -148,6 +150,8 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     assert (held.held, held.why) == ("suspended", f"delete_missing at change_seq {seq}")
     assert [r[1] for r in task.rows("s.t")] == ["a", "b"]
     assert [r[1] for r in task.rows("s.u")] == ["u", "v"]
+    reached = {r["table"]: r["upto"] for r in ledger.read_applied(f"{task.control}/applied")}
+    assert (reached["s.t"], reached["s.u"]) == (8, 12)
     task.store({"s.u": [change(14, "D", "u")]})
     assert [one.table for one in task.catch_up()] == ["s.u"]
     tables.give(task.orders, tables.RESUME, ["s.t"], why="", who="me")

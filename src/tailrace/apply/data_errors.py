@@ -65,8 +65,9 @@ def look(changes: ChangeTable, relation: Relation, demands: Demands) -> Bad | No
     found = [_null_key(c, have) for c in relation.key]
     for c in relation.columns:
         if c.name in have:
-            lost = col(c.name).isNotNull() & col(c.name).try_cast(c.type).isNull()
-            if changes.df.schema[c.name].dataType.simpleString() != c.type:
+            kind = changes.df.schema[c.name].dataType.simpleString()
+            if kind != c.type:
+                lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(oper.isin(INSERT, UPDATE) & lost, F.lit(f"{c.name} is no {c.type}")))
         if c.name in demands.not_null and not c.key:
             null = (col(c.name).isNull() if c.name in have else F.lit(True)) & _judged(changes, c.name, oper)
@@ -120,6 +121,13 @@ def without(changes: ChangeTable, bad: Bad | None) -> ChangeTable:
     same = (oper == col(OPER)) | ((oper == BEFORE) & (col(OPER) == UPDATE))
     left = changes.df.join(small(bad.df.select(SEQ, OPER), bad.many), (seq == col(SEQ)) & same, "left_anti")
     return changes.with_df(left)
+
+
+def _lost(value: SparkColumn, kind: str, wanted: str) -> SparkColumn:
+    """Whether a value becomes none, or another one, in a type; of text only whether it is of that type."""
+    made = value.try_cast(wanted)
+    none = value.isNotNull() & made.isNull()
+    return none if kind == "string" else none | (made.try_cast(kind) != value)
 
 
 def _null_key(name: str, have: set[str]) -> SparkColumn:

@@ -10,7 +10,7 @@ store has counted them, and positions say where a stretch of them begins and end
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -82,7 +82,7 @@ class RuledApply:
         def work() -> Done:
             if held := self.suspensions.reason(changes.name):
                 return Done(suspended=held)
-            return self._apply(changes.name, of_table(changes, self._rules))
+            return self._apply(changes.name, self._cut(changes))
 
         return self._guarded(changes, work)
 
@@ -103,13 +103,12 @@ class RuledApply:
         return self._guarded(replace(batch.changes, name=batch.table), work)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
-        """Gives the target a task's new layout, and the columns that the mode adds."""
+        """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have
+        NULL in them."""
         whole = effects.relation_of(after, self._rules)
         there = self._target.columns(table) if self._target.exists(table) else {}
         added = {c.name for c in whole.columns} - {c.name for c in after.columns}
         made = bool(added) and added <= set(there)
-        if added and not made and self._rules.mode == "archive" and self._target.progress(table) >= 0:
-            effects.check_mode(self._target, table, self._rules)
         self._target.alter(table, effects.relation_of(before, self._rules) if made else before, whole)
 
     @property
@@ -170,9 +169,15 @@ class RuledApply:
             f"(`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",
         )
 
+    def _cut(self, changes: ChangeTable) -> Cut:
+        there: Mapping[str, str] = {}
+        if self._rules.on["data_error"] != "stop" and self._target.exists(changes.name):
+            there = self._target.columns(changes.name)
+        return of_table(changes, self._rules, there)
+
     def _preview(self, changes: ChangeTable) -> Done:
         reached = self._reached(changes.name)
-        batch = of_table(changes, self._rules)(reached, None)
+        batch = self._cut(changes)(reached, None)
         held = self.suspensions.reason(changes.name)
         if batch.empty or held:
             return Done(suspended=held)
@@ -207,6 +212,9 @@ class RuledApply:
                 where=f"{name}, {self._log.path}",
                 hint="give the change tables of the last call again: the key log lacks their changes",
             )
+        if not any(batch.found.counts[k] for k in "IUDT"):  # a new baseline had them: no version is needed
+            self._log.commit([], batch.stretch(self._rules))
+            return
         batch = self._judged(batch)
         batch = replace(batch, expected=self._met(batch, self._there(batch, standing.reached)))
         one = batch.stretch(self._rules)

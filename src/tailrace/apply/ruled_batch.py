@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..change import ChangeTable
+from ..change import ChangeTable, Relation
 from ..errors import UnsupportedError
+from ..laketypes import arrow_type
 from ..sequence import number_of
+from ..store.tables import widens
 from . import incoming
 from .data_errors import Bad
 from .expect import Expected
@@ -68,8 +70,12 @@ Cut = Callable[[int, int | None], Batch]
 """Gives the changes with numbers above one, up to another (None: all there are)."""
 
 
-def of_table(changes: ChangeTable, rules: Rules) -> Cut:
-    """Changes of a change table that nobody has looked at."""
+def of_table(changes: ChangeTable, rules: Rules, there: Mapping[str, str] | None = None) -> Cut:
+    """Changes of a change table that nobody has looked at.
+
+    `there`: columns of the target that keep their type where it is not as wide as the changes', which then
+    may have values that it cannot hold.
+    """
 
     def cut(after: int, upto: int | None) -> Batch:
         fresh = incoming.newer(changes, after, upto)
@@ -80,9 +86,19 @@ def of_table(changes: ChangeTable, rules: Rules) -> Cut:
                 where=changes.name,
                 hint="name its key (`-o key=...`), use `--mode archive`, or apply it without rules",
             )
-        return Batch(fresh, found, after)
+        return Batch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
 
     return cut
+
+
+def _held(relation: Relation, there: Mapping[str, str]) -> Relation:
+    """A layout in a target's types, but where the target can follow."""
+    columns = []
+    for c in relation.columns:
+        kind = there.get(c.name, c.type)
+        follows = kind == c.type or widens(arrow_type(kind), arrow_type(c.type))
+        columns.append(c if follows else replace(c, type=kind))
+    return relation.with_columns(columns)
 
 
 def of_task(batch: TableBatch, after: int, *, exact: bool) -> Cut:

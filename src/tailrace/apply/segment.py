@@ -116,6 +116,7 @@ def applied(table: str, done: Done) -> AppliedTable:
         out.missing,
         out.plan,
         out.seconds,
+        upto=done.upto,
         flagged=done.flagged,
         suspended=done.suspended or "",
     )

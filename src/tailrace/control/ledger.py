@@ -72,7 +72,8 @@ class Stored:
 class AppliedTable:
     """What one apply batch did to one target (rows), and the target's version after it.
 
-    Not recorded: `flagged` changes, and why the table is `suspended` now (empty: it is not).
+    `upto`: the change number that the target has reached (-1: that of the batch). Not recorded: `flagged`
+    changes, and why the table is `suspended` now (empty: it is not).
     """
 
     table: str
@@ -83,6 +84,7 @@ class AppliedTable:
     missing: int
     plan: str
     seconds: float
+    upto: int = -1
     flagged: int = 0
     suspended: str = ""
 
@@ -157,7 +159,7 @@ def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: 
     now = dt.datetime.now(dt.timezone.utc)
     head = {"upto": upto.upto, "change_seq": upto.change_seq, "position": upto.position, "applied_at": now}
     rows: list[dict[str, object]] = [dict(head, table=None)]
-    rows += [dict(head, **vars(t)) for t in tables]
+    rows += [dict(head, **vars(t)) | {"upto": upto.upto if t.upto < 0 else t.upto} for t in tables]
     lake.append(path, pa.Table.from_pylist(rows, APPLIED_SCHEMA), progress={app: upto.upto} if app else {})
 
 
