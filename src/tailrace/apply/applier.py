@@ -236,6 +236,8 @@ class Applier:
             elif made is not None:
                 self._progress[small.table] = upto
                 self._followed[small.table] = self._baselines.get(small.table)
+                if self._rules:
+                    self._rules.passed(small.table, upto)
                 self._gate.went(small.table)
                 done[small.table] = [applied(small.table, Done(upto, outcome=made))]
         return done
