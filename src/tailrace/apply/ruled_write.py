@@ -74,7 +74,8 @@ class Writer:
         elif batch.free(rules):
             changes, counts = batch.changes, found.counts
         else:
-            changes, counts = effects.effective(batch.changes, batch.expected, rules, found.counts)
+            good = data_errors.without(batch.changes, batch.bad)
+            changes, counts = effects.effective(good, batch.expected, rules, found.counts)
         made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant)
         if note is not None and isinstance(self.target, Noting):
             return self.target.apply_noted(made, *note)
