@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace import lake, sequence
@@ -18,8 +19,10 @@ from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.control import ledger, tables
+from tailrace.errors import ApplyError
+from tailrace.laketypes import schema_of
 
-from .ruled_model import Change, history
+from .ruled_model import RELATION, Change, history
 from .ruled_task import TIME, Staged, interleaved
 
 if TYPE_CHECKING:
@@ -203,3 +206,23 @@ def test_changes_that_the_target_cannot_hold_are_set_aside_alone(
     assert sorted(e.split(",")[0] for e in kept if e.startswith("data_error")) == [
         "data_error: CHECK positive refuses it", "data_error: NULL in b",
     ]  # fmt: skip
+
+
+def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
+    """What came before it, and the other tables, are applied and logged; a mended target lets it go on."""
+    stopping = Rules.of("strict", {"update_missing": "stop"})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(stopping), "s.u": TableRules(Rules.of("strict"))})
+    task.put(
+        {"s.t": [change(1, "I", "a"), change(3, "U", "x"), change(5, "I", "b")], "s.u": [change(2, "I", "u")]}
+    )
+    for _ in range(2):
+        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+            task.catch_up()
+        assert sequence.make(TIME, 3) in str(caught.value)
+    assert [r[1] for r in task.rows("s.t")] == ["a"] and [r[1] for r in task.rows("s.u")] == ["u"]
+    assert [len(task.logged(t)) for t in ("s.t", "s.u")] == [1, 1]
+    row = pa.table({"lane": [0], "id": ["x"], "a": [0], "b": ["mended"]})
+    write_deltalake(task.target.path("s.t"), row.cast(schema_of(RELATION.columns)), mode="append")
+    task.catch_up()
+    assert [r[1:3] for r in task.rows("s.t")] == [("a", 1), ("b", 5), ("x", 3)]
+    assert [r[0] for r in task.logged("s.t")] == [1, 3, 5]
