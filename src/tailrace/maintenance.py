@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from . import lake
+from .apply.exceptions import EXCEPTIONS
 from .apply.targets.base import Target
 from .control import live
 from .control.ledger import STORE_APP, read_baselines
@@ -49,7 +50,8 @@ class Maintenance:
         tables = read_baselines(task.control_path("baselines"))
         paths = [task.changes_path(t) for t in tables]
         paths += [task.control_path(c) for c in ("stored", "applied", "baselines", "orders", "tokens")]
-        for path in [*paths, task.tracking_path, task.keylog_path]:
+        paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
+        for path in paths:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
         states = of_task(task.orders_path, tables)

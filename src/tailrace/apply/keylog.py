@@ -113,6 +113,7 @@ class KeyLog:
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
         self._begun = self._sort = 0
+        self._table: DeltaTable | None = None  # as it was before anything of ours
 
     def run_of(self, subscription: str) -> str:
         """`run_id` of a subscription's rows."""
@@ -207,15 +208,17 @@ class KeyLog:
 
     def _standing(self, subscription: str) -> Standing:
         if not self._known:
-            self._begun = self._sort = max(lake.progress(self.path, _SORT), 0)
+            self._table = DeltaTable(self.path) if lake.exists(self.path) else None
+            self._begun = self._sort = self._number(_SORT) or 0
         if subscription not in self._known:
-            table = DeltaTable(self.path) if lake.exists(self.path) else None
             name = self._name(subscription)
-            names = [name, self._flagged(subscription), f"{name}/baseline"]
-            found = [None if table is None else table.transaction_version(n) for n in names]
-            made = Standing(found[0], int(found[1] or 0), 0, int(found[2] or 0))
-            self._known[subscription] = made
+            flagged, baseline = self._number(self._flagged(subscription)), self._number(f"{name}/baseline")
+            self._known[subscription] = Standing(self._number(name), flagged or 0, 0, baseline or 0)
         return replace(self._known[subscription], sort=self._sort)
+
+    def _number(self, name: str) -> int | None:
+        found = None if self._table is None else self._table.transaction_version(name)
+        return None if found is None else int(found)
 
     def _forget(self) -> None:
         self._known, self._moved, self._files = {}, {}, []

@@ -1,0 +1,57 @@
+"""Where subscriptions stand in a key log: before and after it is flushed, with several writers, anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.apply.keylog import KeyLog, OvertakenError, Standing, Stretch
+
+pytestmark = pytest.mark.unit
+
+
+def keylog(folder: Path, *, at_once: bool = True) -> KeyLog:
+    return KeyLog(str(folder / "keylog"), app_id="task", run_id="1", at_once=at_once)
+
+
+def test_what_waits_counts_and_is_visible_at_once(tmp_path: Path) -> None:
+    mine = keylog(tmp_path, at_once=False)
+    for table, reached in (("s.t", 3), ("s.u", -1)):
+        mine.begin(table, reached)
+    mine.flush()
+    first, second = Stretch("s.t", 3, 9, 2), Stretch("s.u", -1, 9, 0)
+    assert [mine.reserve(one).sort for one in (first, second)] == [0, 6]
+    mine.commit([], first)
+    assert mine.standing("s.t") == Standing(9, 2, 16)
+    assert keylog(tmp_path).standing("s.t") == Standing(3, 0, 0)
+    mine.commit([], second)
+    mine.flush()
+    assert keylog(tmp_path).standing("s.t") == Standing(9, 2, 16)
+    mine.commit([], first)  # comes again
+    assert mine.standing("s.t") == Standing(9, 2, 16)
+
+
+def test_a_new_baseline_counts_flagged_changes_anew(tmp_path: Path) -> None:
+    mine = keylog(tmp_path)
+    mine.begin("s.t", 0, baseline=1)
+    mine.commit([], Stretch("s.t", 0, 5, 3))
+    mine.begin("s.t", 5, baseline=1)
+    assert keylog(tmp_path).standing("s.t").flagged == 3
+    mine.begin("s.t", 5, baseline=2)
+    assert keylog(tmp_path).standing("s.t") == Standing(5, 0, 0, 2)
+
+
+def test_another_writer_is_noticed_and_nothing_is_written_over(tmp_path: Path) -> None:
+    mine, other = keylog(tmp_path, at_once=False), keylog(tmp_path)
+    mine.begin("s.t", 0)
+    mine.flush()
+    one = Stretch("s.u", 0, 7, 0)
+    other.begin("s.u", 0)
+    other.reserve(one)
+    other.commit([], one)
+    mine.reserve(Stretch("s.t", 0, 4, 1))
+    mine.commit([], Stretch("s.t", 0, 4, 1))
+    with pytest.raises(OvertakenError):
+        mine.flush()
+    assert mine.standing("s.t") == Standing(0, 0, 7)  # what stands there counts
