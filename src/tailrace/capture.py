@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import lake, log
+from .apply.ddl import APPLY
 from .control import live, tables
 from .control.tables import TableControl
 from .control.task import Task
+from .ddl_watch import Watch, recreated
 from .errors import ConnectionLostError, SourceError, TailraceError
 from .membership import Known, drop_targets, members
 from .sources import open_source
@@ -70,6 +72,7 @@ class Capture:
         self._state = _State()
         self._failed = False
         self._known_tables: list[str] = []
+        self._watch = Watch(task)
         self._known = Known(task)
 
     def run(self) -> None:
@@ -102,7 +105,8 @@ class Capture:
             work = Baselines(task, source, windows, self.stop, lambda: writer.state.number)
             self._state.baselines = work.progress
             self._known.look()
-            self._known_tables = members(source, task, self._known.states)
+            self._watch.look(source, writer.state)
+            self._known_tables = members(source, task, self._known.states, self._watch.moved(source))
             self._check(source, writer)
             self._follow(source, work)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
@@ -148,10 +152,11 @@ class Capture:
                 "it was dropped and made again, or taken out of the publication",
                 self._task.orders_path,
             )
-            logger.warning("%s: %s", table, why)
+            policy = recreated(self._task, table)
+            logger.warning("%s: %s; the policy for it is `%s`", table, why, policy)
             if not state.wanted:
                 tables.suspend(path, table, why, who="capture")
-            if state.wanted or self._task.automatic_baseline(table):
+            if state.wanted or policy == APPLY:
                 tables.resync(path, table, why, who="capture")
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
@@ -180,10 +185,12 @@ class Capture:
             if now - looked >= LOOK_EVERY_S:
                 looked = now
                 self._look(source, work)
+                self._watch.look(source, writer.state)
             if drained:
                 break
         if writer.ready:
             self._commit(source, writer, windows)
+        self._watch.look(source, writer.state)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
@@ -210,7 +217,8 @@ class Capture:
             self._task = self._reload() if self._reload else self._task
             busy = work.busy
             news = self._known.look()
-            wanted = members(source, self._task, self._known.states)
+            self._watch.follow(self._task)
+            wanted = members(source, self._task, self._known.states, self._watch.moved(source))
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
             self._state.message = f"task file not taken in: {error.what}"

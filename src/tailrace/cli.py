@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__, cli_export, cli_formats, cli_keylog, cli_tables
+from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_tables
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -163,9 +163,7 @@ def init(
         _print_json(made.as_dict())
         return
     out.print(f"wrote {made.path} for {len(made.tables)} tables")
-    for finding in made.findings:
-        color = "red" if finding.level == "error" else "yellow"
-        out.print(f"[{color}]{finding.level}[/] {escape(finding.what)}\n  cure: {escape(finding.cure)}")
+    cli_check.show(made.findings)
     out.print(f"next: tailrace run {made.path}")
 
 
@@ -251,6 +249,7 @@ app.command("export-log")(cli_export.export_log)
 app.command("export-status")(cli_export.export_status)
 for one in cli_tables.COMMANDS:
     app.command()(one)
+app.command()(cli_check.check)
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)

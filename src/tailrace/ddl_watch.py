@@ -11,10 +11,11 @@ import logging
 
 from . import ddl_history, lake, log, sequence
 from .apply.applier import APPLIED_APP
-from .apply.ddl import APPLY, DEFAULTS, STOP, SUSPEND
+from .apply.ddl import APPLY, DEFAULTS, IGNORE, STOP, SUSPEND
 from .control import ddl, ledger, tables
 from .control.task import Task
 from .errors import SourceError
+from .membership import Moved
 from .sources.base import LogSource
 
 logger = logging.getLogger("tailrace.ddl")
@@ -34,27 +35,25 @@ class Watch:
         self._baselines: dict[str, ledger.Baseline] = {}
         self._history: dict[str, list[log.Layout]] = {}
         self._events: list[ddl.Event] = []
+        self._done: list[ddl.Event] = []
         self._coming: dict[tuple[str, int, str], tuple[ddl.Event, bytes]] = {}
 
-    def selected(self, source: LogSource, task: Task) -> list[str]:
-        """The tables that the task file selects, but those known under another name, and without a mistake
-        for a name that a known table had before it was dropped or renamed.
-
-        Raises:
-            ConfigError: a name that never was there.
-        """
+    def follow(self, task: Task) -> None:
+        """Goes by the task file as it is now."""
         self._task = task
+
+    def moved(self, source: LogSource) -> Moved:
+        """Names of known tables that are gone, and new names of renamed ones."""
         self._refresh()
         relids = self._relids()
-        now = source.names(list(relids.values())) if relids else {}
+        now = source.names(list(relids.values())) if relids else None
         if now is None:
-            return source.tables(task.source.tables, task.source.exclude)
-        there = set(now.values())
-        gone = {t for t, relid in relids.items() if now.get(relid) != t and t not in there}
-        renamed = {now[relid] for t, relid in relids.items() if relid in now and now[relid] != t}
-        known = gone - set(source.tables(["*.*"]))
-        found = source.tables([p for p in task.source.tables if p not in known], task.source.exclude)
-        return [t for t in found if t not in renamed]
+            return Moved()
+        away = {t for t, relid in relids.items() if now.get(relid) != t}
+        gone = away - set(source.tables(["*.*"])) if away else set()
+        ignored = {t for t in away - gone if recreated(self._task, t) == IGNORE}
+        renamed = {now[relids[t]] for t in away if relids[t] in now}
+        return Moved(frozenset(gone), frozenset(renamed | ignored))
 
     def look(self, source: LogSource, state: log.LogState) -> None:
         """Notices what happened to known tables, and keeps what the log has been read past."""
@@ -75,7 +74,7 @@ class Watch:
             ddl.happened(self._task.control_path("ddl_events"), new)
             for one in new:
                 logger.warning("%s: %s", one.table, said(one))
-            self._refresh()
+        self.carry_out()
 
     def carry_out(self) -> None:
         """Does what the policies of events say that nothing was done about yet.
@@ -84,37 +83,41 @@ class Watch:
             SourceError: one says `stop`.
         """
         self._refresh()
-        if not self._events:
+        new = [one for one in self._events if one not in self._done]
+        if not new:
             return
         task = self._task
         path = task.control_path("ddl_decisions")
         done = ddl.decisions(path)
         applied = lake.progress(task.control_path("applied"), APPLIED_APP)
-        for one in self._events:
+        for one in new:
             key = (one.table, one.change_seq, one.kind, 0)
             if key in done:
+                self._done.append(one)
                 continue
             policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
+            if one.kind == "recreate_table":  # capture sees to the new one
+                policy = recreated(task, one.table)
             if policy == STOP:
                 raise SourceError(
                     f"{said(one)}, and the policy for it is `stop`",
                     where=one.table,
                     hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or take the table out of the task",
                 )
-            if applied < sequence.number_of(one.change_seq):
+            if max(applied, 0) < sequence.number_of(one.change_seq):
                 continue
             self._order(one, policy)
             ddl.decided(path, [(key, policy)])
 
     def _order(self, one: ddl.Event, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
+        if one.kind == "recreate_table":
+            return
         if policy == SUSPEND:
             tables.suspend(orders, one.table, why, who="ddl")
         elif policy == APPLY and one.kind == "drop_table":
             tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
             tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
-        elif policy == APPLY and one.kind == "recreate_table":
-            tables.resync(orders, one.table, why, who="ddl")
 
     def _event(self, source: LogSource, table: str, relid: int, name: str | None) -> ddl.Event | None:
         """What happened to a table that is not known yet."""
@@ -147,6 +150,13 @@ class Watch:
         self._baselines = ledger.read_baselines(baselines)
         ddl_history.keep(task.control_path("ddl_history"), task.name, self._history, self._events)
         self._versions = versions
+
+
+def recreated(task: Task, table: str) -> str:
+    """The policy for a table that was made again: the group's, where none is given: a new baseline, when the
+    group is to have such by itself."""
+    given = task.table(table).ddl.get("recreate_table")
+    return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
 def said(one: ddl.Event) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -132,7 +132,7 @@ def run(
 
 
 def _place(
-    spark: SparkSession, target: str, app_id: str, control: str | None, places: Mapping[str, Place]
+    spark: SparkSession, target: str, app_id: str, control: str | None, places: Callable[[str], Place] | None
 ) -> tuple[Target, str, str]:
     """The target, what it is called, and the folder of what is kept beside it."""
     if "://" not in target:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from . import lake
+from .apply.table_map import STAGED_FOR, task_map
 from .change import Relation
 from .errors import TableMovedError
 from .laketypes import schema_of
@@ -95,8 +96,48 @@ class DeltaLanding:
             fs.delete_dir(folder)
 
 
+@dataclass(frozen=True)
+class StagedLanding:
+    """A table that is mapped: its rows wait in a staging table, with what `mapping` they are for, until apply
+    brings them to the target. Their version is below zero."""
+
+    staging: DeltaLanding
+    mapping: str
+
+    def begin(self, relation: Relation) -> StagedLanding:
+        """Makes the staging table anew."""
+        self.staging.drop(relation.table)
+        self.staging.begin(relation)
+        return self
+
+    def part(self, relation: Relation) -> lake.Part:
+        """A new parquet file."""
+        return self.staging.part(relation)
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+        """One commit."""
+        version = lake.commit(self.staging.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
+        return -1 - (version or 0)
+
+    def drop(self, table: str) -> None:
+        """Removes what waits; the target may have other sources, and stays."""
+        self.staging.drop(table)
+
+
 def landings(task: Task) -> Callable[[str], Landing]:
     """The landing of each of a task's tables, by name."""
+    plain = _unmapped(task)
+
+    def landing(table: str) -> Landing:
+        mapping = task_map(task, table)
+        if mapping.plain:
+            return plain(table)
+        return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest)
+
+    return landing
+
+
+def _unmapped(task: Task) -> Callable[[str], Landing]:
     if not task.target.database:
         return lambda table: DeltaLanding(task.target_path(table), task.apply_app)
     from .apply.targets.postgresql_landing import PostgresLanding

@@ -4,6 +4,7 @@ what becomes of the targets of those."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from . import lake
 from .control import ledger, tables
@@ -35,15 +36,26 @@ class Known:
         return True
 
 
-def members(source: LogSource, task: Task, states: Mapping[str, TableControl]) -> list[str]:
+@dataclass(frozen=True)
+class Moved:
+    """What became of tables that the task knows: names that are `gone`; names to be `left` out: new ones of
+    renamed tables, whose changes go on under the first one, and those made again that are to be ignored."""
+
+    gone: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+
+
+def members(
+    source: LogSource, task: Task, states: Mapping[str, TableControl], moved: Moved = Moved()
+) -> list[str]:
     """The tables that are there and are to be captured, sorted.
 
-    ConfigError for a table that the task file names and that is not there; one that was added by an order and
-    is gone is left out.
+    ConfigError for a table that the task file names and that never was there; one that is gone, or was added
+    by an order, is left out.
     """
-    # A removed table may be gone, and its name in the file is no mistake.
-    patterns = [p for p in task.source.tables if not _removed(states.get(p))]
-    named = source.tables(patterns, task.source.exclude)
+    # A table that was removed, or is gone, may be named in the file all the same.
+    patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
+    named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *there} if not _removed(states.get(t)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import lake, log
-from .apply.applier import read_changes
+from .apply.reading import read_changes
 from .apply.segment import Segment
 from .change import PREFIX, ChangeTable, Relation
 from .control import ledger

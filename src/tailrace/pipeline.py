@@ -23,7 +23,10 @@ from .apply.cadence import Cadence
 from .apply.exceptions import Orders
 from .apply.gate import Ordered
 from .apply.keylog import KeyLog
+from .apply.loading import Loads
+from .apply.route import Routes
 from .apply.rules import SOFT_COLUMN, Rules
+from .apply.table_map import place_of, task_map
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
@@ -61,6 +64,7 @@ class Pipeline:
         self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         self._target = target_of(task, spark)
         self._runs = TaskRuns(task)
+        routes = Routes.of(task, spark)
         self._gate = Ordered(task.orders_path, task.groups)
         self._applier = Applier(
             spark,
@@ -72,6 +76,8 @@ class Pipeline:
             need_baseline=task.baseline.enabled,
             gate=self._gate,
             rules=task_rules(task, spark, self._target, self._runs),
+            routes=routes,
+            loads=Loads.of(task, spark, self._target, routes),
         )
         self._cadence: Cadence | None = None
         self._maintenance = Maintenance(task, self._target)
@@ -254,6 +260,7 @@ def target_of(task: Task, spark: SparkSession) -> Target:
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
+        places=lambda table: place_of(task_map(task, table)),
     )
 
 

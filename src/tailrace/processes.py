@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
+from .checks import before_run
 from .control.task import Task, load
 from .errors import TailraceError
 from .pipeline import Pipeline
@@ -95,6 +96,7 @@ def run(
 ) -> None:
     """Runs a task until `stop` is set, or with `once` until the source's present is in the targets."""
     task = load(task_file)
+    before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
     child = CaptureChild(task_file, task, once=once)
     child.start()
     over = threading.Event()

@@ -24,12 +24,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from . import lake, log, sequence
-from .apply.applier import read_changes, segments
+from .apply.applier import segments
 from .apply.expect import Expected
 from .apply.keylog import KeyLog, Stretch
 from .apply.plan import SPECIAL, TableBatch
+from .apply.reading import read_changes
 from .apply.rules import Rules
 from .apply.segment import Segment
+from .apply.table_map import task_map
 from .apply.targets import delta_spark
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
@@ -113,9 +115,13 @@ class Repair:
 
     def _table(self, one: Difference) -> Repaired:
         table = one.result.table
+        if not task_map(self.task, table).plain:
+            return Repaired(table, refused="its target is mapped: `tailrace resync` makes it anew")
         with tempfile.TemporaryDirectory(prefix="tailrace-repair-") as scratch:
             there, upto, relation = self._there(table, scratch)
             wanted = self._wanted(one, relation, upto)
+            if not isinstance(wanted, str) and set(wanted.columns) != set(there.columns):
+                wanted = "its target does not follow every DDL of the source: `tailrace resync` makes it anew"
             if isinstance(wanted, str):
                 return Repaired(table, refused=wanted)
             mark = self._mark(one)

@@ -177,10 +177,16 @@ class Baselines:
 
     def _note_layouts(self, due: Sequence[str]) -> None:
         relations = [self._source.relation(t) for t in due]
-        known = log.latest(log.layouts(self._task.relations_path))
+        path = self._task.relations_path
+        known, names = log.latest(log.layouts(path)), log.history(path)
+        # Of a table made again the stream tells, with its first change: changes of the one before still come.
         log.record_layouts(
-            self._task.relations_path,
-            [log.Layout(r, b"", sequence.FIRST) for r in relations if r.relid not in known],
+            path,
+            [
+                log.Layout(r, b"", sequence.FIRST)
+                for r in relations
+                if r.relid not in known and r.table not in names
+            ],
         )
 
     def _land(self, relation: Relation, one: Attempt) -> bool:

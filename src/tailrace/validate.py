@@ -18,21 +18,21 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-
 from . import baseline, lake, log
-from .apply.applier import read_changes, segments
+from .apply.applier import segments
 from .apply.plan import SPECIAL
+from .apply.reading import read_changes
+from .apply.route import Routes
 from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .compare import TableResult, compare
 from .control import ledger
-from .control.ledger import Baseline
 from .control.tables import of_task
 from .control.task import Task
 from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
+from .validate_mapped import Made, version_before
 from .validate_postgresql import HeldTarget, hold
 from .validate_rules import comparable, living
 
@@ -160,8 +160,9 @@ def _at(
         if held is not None:
             there = held.tables[table]
             base = rows_of_files(spark, there.layout, files[table]), there.upto
-        right, overlaid = _target_rows(task, spark, table, snapshot, base)
-        return compare(table, relations[table], lefts[table], right, overlaid, buckets, samples)
+        right, overlaid, made = _target_rows(task, spark, table, snapshot, base)
+        left, right = made.both(relations[table], lefts[table], right)
+        return compare(table, made.relation, left, right, overlaid, buckets, samples)
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
         report = Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
@@ -232,8 +233,9 @@ def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> 
 
 def _target_rows(
     task: Task, spark: SparkSession, table: str, snapshot: Snapshot, held: tuple[DataFrame, int] | None
-) -> tuple[DataFrame, bool]:
-    """The target's rows at the snapshot's position, and whether changes had to be laid over a version.
+) -> tuple[DataFrame, bool, Made]:
+    """The target's rows at the snapshot's position, whether changes had to be laid over a version, and what
+    the target makes of the source.
 
     `held`: rows of a target without versions, and the change number they have reached.
     """
@@ -243,7 +245,7 @@ def _target_rows(
     taken = ledger.read_baselines(task.control_path("baselines"))[table]
     if taken.position > limit:
         raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
-    base, number = held or _version_before(task, spark, taken, limit)
+    base, number = held or version_before(task, spark, taken, limit)
     base = living(task, table, base)
     stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
     upto = stored[-1].upto if stored else number
@@ -253,43 +255,17 @@ def _target_rows(
         for one in log.history(task.relations_path).get(table, [])
         if one.from_position.hex().upper() < limit
     ]
-    overlaid = False
-    for span in segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []:
-        if span.relation != span.before:
-            base, overlaid = reshaped(base, span.before, span.relation), True
+    overlaid, routes = False, Routes.of(task, spark, record=False)
+    spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
+    for span, route in routes.follow(table, spans, history, taken, number)[0]:
+        if route.relation != route.before:
+            base, overlaid = reshaped(base, route.before, route.relation), True
         changes = read_changes(spark, task.changes_path(table), span)
         between = changes.df.where(F.col(PREFIX + "stream_position") < limit) if changes else None
         if changes is not None and between is not None and not between.isEmpty():
-            base, overlaid = state_at(base, changes.with_df(between), span.relation, counts), True
-    return base, overlaid
-
-
-def _version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str) -> tuple[DataFrame, int]:
-    """A Delta target's newest version not after a position, and the change number it has reached."""
-    path = task.target_path(taken.table)
-    applied = [
-        r
-        for r in ledger.read_applied(task.control_path("applied"))
-        if r["table"] == taken.table
-        and taken.position <= str(r["position"]) < limit
-        # Apply went on while a new baseline was read: what it did then is gone.
-        and int(str(r["version"])) > taken.version
-    ]
-    version, number = taken.version, taken.after
-    if applied:
-        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
-    version = _newest_without(path, task.apply_app, number, version)
-    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return rows, number
-
-
-def _newest_without(path: str, app: str, number: int, version: int) -> int:
-    """The newest version that has no change later than a number, and the columns of `version`: what others
-    did to the target counts, too."""
-    columns = DeltaTable(path, version=version).schema()
-    for newer in range(lake.version(path), version, -1):
-        table = DeltaTable(path, version=newer)
-        reached = table.transaction_version(app)
-        if (-1 if reached is None else reached) <= number and table.schema() == columns:
-            return newer
-    return version
+            seen, mine = route.through(changes.with_df(between), counts)
+            base, overlaid = state_at(base, seen, route.relation, mine), True
+    follows = routes.layouts(table, history, taken, number, upto).at(upto) if history else taken.relation
+    seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
+    newest = seen_last[-1] if seen_last else taken.relation
+    return base, overlaid, Made(newest, follows, routes.prepared(table, follows))

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tailrace import lake, sequence
-from tailrace.apply.applier import Segment, read_changes
+from tailrace.apply.reading import read_changes
+from tailrace.apply.segment import Segment
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import Column, Relation
 from tailrace.errors import ApplyError

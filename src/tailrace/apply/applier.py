@@ -7,7 +7,6 @@ own progress, in its own commits; a slice that is applied again skips what a tar
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import lake, log
-from ..change import PREFIX, ChangeTable
 from ..control import ledger
 from ..control.ledger import AppliedTable, Baseline, Stored
 from ..errors import TailraceError, from_spark
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
-from ..store.tables import kept_as
 from .cadence import Cadence
 from .gate import Always, Gate
 from .keylog import OvertakenError
+from .loading import Loads
 from .plan import SPECIAL
+from .reading import read_changes
+from .route import Halt, Route, Routes
 from .segment import Segment, Way, applied
 from .shared import Place
 from .targets.base import Target
@@ -35,9 +34,8 @@ from .task_rules import TaskRules
 from .told import Done
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
 APPLIED_APP = "tailrace/applied"
 TOGETHER = 4
 """From so many tables on, small batches share a job."""
@@ -115,8 +113,10 @@ class Applier:
         need_baseline: bool,
         gate: Gate | None = None,
         rules: TaskRules | None = None,
+        routes: Routes | None = None,
+        loads: Loads | None = None,
     ) -> None:
-        self._rules = rules
+        self._rules, self._routes, self._loads = rules, routes, loads
         self._spark, self._paths, self._target = spark, paths, target
         self._most = (max_changes, max_bytes)
         self._parallel, self._need_baseline = parallel, need_baseline
@@ -183,6 +183,8 @@ class Applier:
         return self._progress[table]
 
     def _ready(self, table: str) -> bool:
+        if self._loads is not None and not self._loads.ready(table):
+            return False
         return (not self._need_baseline or table in self._baselines) and self._gate.open(table)
 
     def _pending(self) -> list[Stored]:
@@ -251,11 +253,12 @@ class Applier:
             or target.place(table) != Place(table)
         ):
             return None
-        baseline = self._baselines.get(table)
-        spans = segments(self._history[table], baseline, self._reached(table), upto)
-        if len(spans) != 1 or spans[0].relation != spans[0].before or not spans[0].relation.key:
+        routes, halt = self._routed(table, upto)
+        if halt is not None or len(routes) != 1:
             return None
-        one = spans[0]
+        ((one, route),) = routes
+        if route.steps or route.relation != route.before or not one.relation.key:
+            return None
         plain = self._rules is None or self._rules.of(table, one.relation) is None
         if one.tolerant or not plain or (self._rules and self._rules.transactional(table)):
             return None
@@ -293,28 +296,43 @@ class Applier:
     def _table(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
         done: list[AppliedTable] = []
         baseline = self._baselines.get(table)
-        spans = segments(self._history[table], baseline, self._reached(table), upto)
+        routes, halt = self._routed(table, upto)
         # The store has counted whole batches: rows that a baseline has already, or that are applied, too.
-        exact = len(spans) == 1 and table in self._followed and self._followed[table] == baseline
+        whole = len(routes) == 1 and halt is None and not routes[0][1].steps
+        exact = whole and table in self._followed and self._followed[table] == baseline
         self._followed.pop(table, None)
-        for one in spans:
-            way = Way(self._target, self._rules, table, one, exact, baseline.number if baseline else 0)
+        for one, route in routes:
+            to = replace(one, before=route.before, relation=route.relation)
+            way = Way(self._target, self._rules, table, to, exact, baseline.number if baseline else 0)
             way.alter()
             changes = read_changes(self._spark, self._paths.changes(table), one)
             if changes is None:
                 continue
+            changes, mine = route.through(changes, counts)
             # A moved row's absent columns are those of its old key's row, unless the target has it moved
             # already: which of the two holds cannot be told.
-            if one.tolerant and counts["absent"] and counts["key_changes"] and self._unclear(table):
+            if one.tolerant and mine["absent"] and mine["key_changes"] and self._unclear(table):
                 self._progress.pop(table, None)
                 return done
-            done += way.apply(changes, counts)
+            done += way.apply(changes, mine)
             if way.suspended is not None:
                 self._progress.pop(table, None)
                 return done
+        if halt is not None and self._routes is not None:
+            self._progress.pop(table, None)
+            self._routes.carry_out(halt)
+            return done
         self._progress[table] = upto
         self._followed[table] = baseline
         return done
+
+    def _routed(self, table: str, upto: int) -> tuple[list[tuple[Segment, Route]], Halt | None]:
+        """The stretches of a table's changes, each with its route to the target."""
+        history, baseline, reached = self._history[table], self._baselines.get(table), self._reached(table)
+        spans = segments(history, baseline, reached, upto)
+        if self._routes is None:
+            return [(one, Route(one.before, one.relation)) for one in spans], None
+        return self._routes.follow(table, spans, history, baseline, reached)
 
     def _unclear(self, table: str) -> bool:
         with self._failing:
@@ -336,34 +354,6 @@ class Applier:
                 known = {b.upto: b for b in [*again, *self._stored]}
                 self._stored = [known[upto] for upto in sorted(known)]
             self._baselines = fresh
+            if self._loads is not None:
+                self._loads.refresh(fresh)
         self._gate.refresh(self._baselines)
-
-
-def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
-    """A segment of a change table, read from its parquet files (no Delta snapshot on the JVM's side); None
-    when no file can hold it."""
-    from pyspark.sql.types import StructType
-
-    def may_hold(low: str | None, high: str | None) -> bool:
-        return low is None or high is None or (number_of(high) > one.after and number_of(low) <= one.upto)
-
-    files = lake.files(path, SEQ, may_hold)
-    if not files:
-        return None
-    schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))
-    df = spark.read.schema(schema).parquet(*files)
-    # A column that became another type later stands under another name; its place stays, for the masks.
-    for c in one.relation.columns:
-        kept = kept_as(df.columns, c.name, one.upto)
-        if kept != c.name:
-            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{one.upto}", kept: c.name})
-    return ChangeTable(restrict(df, one), one.relation.key, [c.name for c in one.relation.columns])
-
-
-def restrict(df: DataFrame, one: Segment) -> DataFrame:
-    """The rows of a segment: change numbers in (after, upto], and not yet in the baseline."""
-    from pyspark.sql import functions as F
-
-    number = F.substring(SEQ, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
-    kept = df.where((number > one.after) & (number <= one.upto))
-    return kept.where(F.col(POSITION) >= one.position) if one.position else kept

@@ -26,7 +26,8 @@ from ..change import Column, Relation
 from ..errors import ApplyError
 from ..laketypes import arrow_type
 from ..store.tables import widens
-from .mapping import Part, Prepared, TableMap
+from .mapping import Part, Prepared
+from .table_map import TableMap
 
 APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
 DEFAULTS: Mapping[str, str] = {
@@ -38,7 +39,7 @@ DEFAULTS: Mapping[str, str] = {
     "rekey": APPLY,
     "drop_table": SUSPEND,
     "rename_table": IGNORE,
-    "recreate_table": APPLY,
+    "recreate_table": SUSPEND,
 }
 """Kind -> policy, where nothing else is said."""
 

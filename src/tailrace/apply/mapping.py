@@ -1,107 +1,27 @@
-"""What a target is made of: a name, row criteria, renamed, dropped, computed and constant columns, a key.
+"""A mapping held against a layout of its source: what the target is made of, and every mistake, without data.
 
-A `TableMap` is what a task file says; `prepare` holds it against a layout of the source and finds every
-mistake without data. How change tables go through it is in `mapped.py`.
+How change tables go through it is in `mapped.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..change import PREFIX, Column, Relation
-from ..control.table_settings import TableSettings
 from ..errors import ConfigError, TailraceError
 from ..laketypes import arrow_type
 from .expressions import Expression, analysed, empty_of, lacking
-from .shared import Place
+from .table_map import TableMap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
 _OWN_NUMBERS = 1 << 20  # above every source's attnum
 _SPARSE = ("string", "binary", "decimal")
 """Types whose values PostgreSQL may leave out of an image, when an update left them alone."""
-
-
-@dataclass(frozen=True)
-class TableMap:
-    """How one source table becomes (a part of) a target.
-
-    Attributes:
-        source: `schema.table`.
-        target: the target's name.
-        where: Spark SQL over the source's columns; rows for which it is not true stay out. None: all rows.
-        columns: target column -> source column, or Spark SQL over the source's columns. Source columns that
-            none names alone, and that are not dropped, keep their names.
-        drop: source columns that the target does not get.
-        constants: target column -> its text in every row of this source.
-        key: the target's key; empty: the constants and the source's key.
-    """
-
-    source: str
-    target: str
-    where: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    drop: tuple[str, ...] = ()
-    constants: Mapping[str, str] = field(default_factory=dict)
-    key: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether it changes nothing."""
-        return self == TableMap(self.source, self.source)
-
-    @property
-    def partition(self) -> dict[str, str]:
-        """The constant columns of the target's key: what tells this source's rows from others'."""
-        return {n: v for n, v in self.constants.items() if not self.key or n in self.key}
-
-    @property
-    def digest(self) -> str:
-        """A word that differs when the mapping does; empty when it changes nothing.
-
-        >>> TableMap("s.t", "s.t").digest, len(TableMap("s.t", "s.u").digest)
-        ('', 16)
-        """
-        if self.plain:
-            return ""
-        words = json.dumps(asdict(self), sort_keys=True, default=list)
-        return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
-def map_of(said: TableSettings, table: str, task: str) -> TableMap:
-    """The mapping that settings give a table.
-
-    >>> map_of(TableSettings(constants={"site": "@SCHEMA"}), "eu.orders", "shop").constants
-    {'site': 'eu'}
-    """
-    constants = constants_of(said.constants, table, task)
-    return TableMap(
-        table,
-        said.target or table,
-        said.where,
-        dict(said.columns),
-        tuple(said.drop),
-        constants,
-        tuple(said.key),
-    )
-
-
-def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, str]:
-    """Constant columns with `@SCHEMA`, `@TABLE` and `@TASK` replaced.
-
-    >>> constants_of({"site": "@SCHEMA", "kind": "x"}, "eu.orders", "shop")
-    {'site': 'eu', 'kind': 'x'}
-    """
-    schema, _, name = table.rpartition(".")
-    known = dict(zip(PLACEHOLDERS, (schema, name, task), strict=True))
-    return {column: known.get(value, value) for column, value in given.items()}
 
 
 @dataclass(frozen=True)
@@ -280,49 +200,3 @@ def _unseen(relation: Relation, parts: Sequence[Part], where: Expression | None)
                 f"columns.{name}: an update may leave {', '.join(absent)} out; nobody could tell it; {cure}"
             )
     return wrong
-
-
-def shared(maps: Sequence[TableMap]) -> dict[str, list[TableMap]]:
-    """Targets that more than one source feeds."""
-    found: dict[str, list[TableMap]] = {}
-    for one in maps:
-        found.setdefault(one.target, []).append(one)
-    return {target: many for target, many in found.items() if len(many) > 1}
-
-
-def places(maps: Sequence[TableMap]) -> dict[str, Place]:
-    """Where the rows of source tables are, of those that have not a target of their own name to themselves.
-
-    >>> eu, us = (TableMap(f"{s}.t", "all.t", constants={"site": s}) for s in ("eu", "us"))
-    >>> places([eu, us, TableMap("s.t", "s.u"), TableMap("s.v", "s.v")])["us.t"]
-    Place(target='all.t', partition={'site': 'us'})
-    """
-    many = shared(maps)
-    return {
-        m.source: Place(m.target, m.partition if m.target in many else {})
-        for m in maps
-        if m.target != m.source or m.target in many
-    }
-
-
-def clashes(many: Sequence[Prepared]) -> list[str]:
-    """What keeps sources from feeding one target together, in sentences."""
-    wrong = []
-    first, seen = many[0], dict[tuple[tuple[str, str], ...], str]()
-    for one in many:
-        mine, name = one.partition, one.map.source
-        if not mine:
-            wrong.append(
-                f"{name} feeds {one.map.target} with others: its key needs a constant that tells its rows"
-            )
-        if (other := seen.setdefault(tuple(sorted(mine.items())), name)) != name and mine:
-            wrong.append(f"{name} and {other} feed {one.map.target} under the same constants: {mine}")
-        if sorted(mine) != sorted(first.partition):
-            wrong.append(f"{name} and {first.map.source} have other constants in the key of {one.map.target}")
-        if _shape(one) != _shape(first):
-            wrong.append(f"{name} and {first.map.source} make other columns of {one.map.target}")
-    return wrong
-
-
-def _shape(one: Prepared) -> list[tuple[str, str, bool]]:
-    return [(c.name, c.type, c.key) for c in one.relation.columns]

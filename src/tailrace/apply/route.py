@@ -9,19 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .. import log
 from ..change import ChangeTable, Relation
 from ..control import ddl as kept
+from ..control import tables
 from ..control.ledger import Baseline
 from ..errors import ApplyError
 from . import ddl
 from .mapped import counts_of, mapped
-from .mapping import Prepared, TableMap, prepare, shared
+from .mapping import Prepared, prepare
+from .table_map import TableMap, task_map
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ..control.task import Task
+
+
+class Segment(Protocol):
+    """A stretch of a table's changes of one layout, as the applier cuts them."""
+
+    @property
+    def after(self) -> int:
+        """The change number before the first."""
+
+    @property
+    def upto(self) -> int:
+        """The last change number."""
+
+    @property
+    def relation(self) -> Relation:
+        """The source's layout."""
+
+
+SegmentT = TypeVar("SegmentT", bound=Segment)
 
 
 @dataclass(frozen=True)
@@ -65,7 +88,8 @@ class Routes:
         maps: the mapping of each source table.
         policies: the DDL policies of each.
         decisions: path of `ddl_decisions`.
-        tables: all source tables; targets that more than one of them feeds are told from these.
+        orders: the task's orders.
+        record: False for who only looks: nothing is kept of what is decided on the way.
     """
 
     def __init__(
@@ -74,23 +98,31 @@ class Routes:
         maps: Callable[[str], TableMap],
         policies: Callable[[str], Mapping[str, str]],
         decisions: str,
+        orders: str,
+        *,
+        record: bool = True,
     ) -> None:
-        self._spark, self._maps, self._policies, self._path = spark, maps, policies, decisions
+        self._record = record
+        self._spark, self._maps, self._policies = spark, maps, policies
+        self._path, self._orders = decisions, orders
         self._decided: dict[kept.Key, str] | None = None
         self._prepared: dict[tuple[str, Relation], Prepared] = {}
-        self._shared: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(task: Task, spark: SparkSession, *, record: bool = True) -> Routes:
+        """A task's."""
+        return Routes(
+            spark,
+            lambda table: task_map(task, table),
+            lambda table: task.table(table).ddl,
+            task.control_path("ddl_decisions"),
+            task.orders_path,
+            record=record,
+        )
 
     def map(self, table: str) -> TableMap:
         """The mapping of a source table."""
         return self._maps(table)
-
-    def known(self, tables: Sequence[str]) -> None:
-        """Tells which source tables there are: targets that more than one feeds are shared."""
-        self._shared = frozenset(shared([self._maps(t) for t in tables]))
-
-    def is_shared(self, table: str) -> bool:
-        """Whether other tables feed the same target."""
-        return self._maps(table).target in self._shared
 
     def prepared(self, table: str, relation: Relation) -> Prepared | None:
         """The mapping for a layout; None when it changes nothing.
@@ -114,13 +146,30 @@ class Routes:
         made, was = self.prepared(table, after), self.prepared(table, before)
         if made is None or was is None:
             return Route(before, after, tuple(steps))
-        if self.is_shared(table) and was.relation.columns != made.relation.columns:
+        if made.map.partition and was.relation.columns != made.relation.columns:
             raise ApplyError(
-                f"a DDL of {table} changes the columns of {made.map.target}, which others feed, too",
+                f"a DDL of {table} changes the columns of {made.map.target}, which others may feed, too",
                 where=table,
                 hint=f"leave the column out (`tables: {{{table}: {{drop: [...]}}}}`), or let `ddl` ignore it",
             )
         return Route(was.relation, made.relation, (*steps, made))
+
+    def follow(
+        self,
+        table: str,
+        spans: Sequence[SegmentT],
+        history: Sequence[log.Layout],
+        baseline: Baseline | None,
+        reached: int,
+    ) -> tuple[list[tuple[SegmentT, Route]], Halt | None]:
+        """The stretches of a table's changes with their routes, up to a DDL that apply ends before."""
+        found = self.layouts(table, history, baseline, reached, spans[-1].upto if spans else reached)
+        end = found.halt.number if found.halt else None
+        kept = [one for one in spans if end is None or one.upto < end]
+        routes = [
+            (one, self.route(table, one.relation, found.at(one.after), found.at(one.upto))) for one in kept
+        ]
+        return routes, found.halt
 
     def layouts(
         self, table: str, history: Sequence[log.Layout], baseline: Baseline | None, reached: int, upto: int
@@ -166,9 +215,26 @@ class Routes:
         self.keep([(keys[d], p) for d, p in now])
         return [(d, self._decided[keys[d]]) for d in found]
 
+    def carry_out(self, halt: Halt) -> None:
+        """Suspends the table, or stops.
+
+        Raises:
+            ApplyError: the policy is `stop`.
+        """
+        if halt.policy == ddl.STOP:
+            raise ApplyError(
+                f"{halt.why}, and the policy for it is `stop`",
+                where=f"{halt.table}, change number {halt.number}",
+                hint="all changes before it are applied; set another policy (`ddl`) for that kind",
+            )
+        tables.suspend(self._orders, halt.table, halt.why, who="ddl")
+        # Whoever resumes the table accepts it.
+        self.keep(halt.decisions)
+
     def keep(self, made: Sequence[tuple[kept.Key, str]]) -> None:
         """Keeps decisions."""
-        kept.decided(self._path, made)
+        if self._record:
+            kept.decided(self._path, made)
         self._decided = (self._decided or {}) | dict(made)
 
 
@@ -182,12 +248,3 @@ class Layouts:
     def at(self, number: int) -> Relation:
         """The layout in force at a change number."""
         return next(r for n, r in reversed(self.chain) if n <= number)
-
-
-def stopped(halt: Halt) -> ApplyError:
-    """The error of a DDL under the policy `stop`."""
-    return ApplyError(
-        f"{halt.why}, and the policy for it is `stop`",
-        where=f"{halt.table}, change number {halt.number}",
-        hint="all changes before it are applied; set `ddl` for the kind to apply, ignore or suspend",
-    )

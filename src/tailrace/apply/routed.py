@@ -10,8 +10,10 @@ from ..control.table_settings import TableSettings
 from ..errors import ConfigError
 from .incoming import relation_of
 from .mapped import mapped
-from .mapping import clashes, map_of, mistakes, places, prepare, shared
+from .mapping import mistakes, prepare
 from .shared import Place
+from .table_map import map_of, place_of
+from .together import clashes, shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +24,9 @@ def routed(
     changes: Mapping[str, ChangeTable],
     said: Callable[[str], TableSettings] | None,
     task: str,
-) -> tuple[dict[str, ChangeTable], dict[str, Place]]:
-    """The changes as their targets', and where the rows of tables are that have not their own name's target.
+) -> tuple[dict[str, ChangeTable], Callable[[str], Place] | None]:
+    """The changes as their targets', and where the rows of each table are (None: in
+    targets of their own names).
 
     Args:
         spark: the session.
@@ -35,7 +38,7 @@ def routed(
         ConfigError: everything that is wrong with the mappings.
     """
     if said is None:
-        return dict(changes), {}
+        return dict(changes), None
     maps = {name: map_of(said(name), name, task) for name in changes}
     layouts = {name: relation_of(table) for name, table in changes.items()}
     wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(spark, m, layouts[n])]
@@ -48,4 +51,4 @@ def routed(
             "\n".join(wrong), where="--tables", hint="docs/mapping.md says what may stand there"
         )
     through = {n: t if maps[n].plain else mapped(t, made[n]) for n, t in changes.items()}
-    return through, places(list(maps.values()))
+    return through, {n: place_of(m) for n, m in maps.items()}.__getitem__

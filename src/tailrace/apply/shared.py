@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..change import DELETE, TRUNCATE, ChangeTable
+from ..change import DELETE, TRUNCATE
 from .fold import col
 from .plan import TableBatch
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source table's rows are: the target's name and, when others feed it too, the columns of its key
-    that tell this one's rows, and their texts."""
+    """Where a source table's rows are: the target's name and, when others may feed it too, the columns of its
+    key that tell this one's rows, and their texts."""
 
     target: str
     partition: Mapping[str, str] = field(default_factory=dict)
@@ -59,18 +59,3 @@ def emptied(batch: TableBatch, there: DataFrame, many: int) -> TableBatch:
     left = changes.df.where((seq > last[0]) & (oper != TRUNCATE)).unionByName(gone)
     counts = dict(batch.counts) | {"T": 0, "D": batch.counts.get("D", 0) + many}
     return replace(batch, changes=changes.with_df(left), counts=counts)
-
-
-def loading(rows: DataFrame, key: list[str], name: str, number: int) -> ChangeTable:
-    """The rows of a baseline as changes: a truncate, then an insert each, with numbers up to `number`."""
-    from pyspark.sql import functions as F
-
-    from .. import sequence
-    from ..change import INSERT, PREFIX
-
-    seq, oper = PREFIX + "change_seq", PREFIX + "change_oper"
-    first, then = (F.lit(sequence.make(0, n)).alias(seq) for n in (number - 1, number))
-    inserts = rows.select(then, F.lit(INSERT).alias(oper), *map(col, rows.columns))
-    empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in rows.schema]
-    truncate = rows.sparkSession.range(1).select(first, F.lit(TRUNCATE).alias(oper), *empty)
-    return ChangeTable(truncate.unionByName(inserts), key, rows.columns, name=name)

@@ -155,6 +155,10 @@ class Task(Settings):
         """The change table (Delta) of `schema.table`."""
         return f"{self.home}/changes/{file_name(table)}__ct"
 
+    def staging_path(self, table: str) -> str:
+        """Where the baseline of a mapped table lands (Delta)."""
+        return f"{self.home}/staging/{file_name(table)}"
+
     def target_path(self, table: str) -> str:
         """The target (Delta) of `schema.table`; without meaning when the target is a database."""
         return f"{self.target.path}/{file_name(table)}"

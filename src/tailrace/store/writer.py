@@ -120,8 +120,12 @@ class Store:
         self._history = log.layouts(self._paths.relations)
         self._seen = newest
         by_relid: dict[int, list[tuple[int, Relation]]] = {}
+        names: set[str] = set()
         for one in self._history:
-            start = log.number(one) if one.relation.relid in by_relid else 0
+            # The first layout of all holds from the beginning; that of a table made again from where it came.
+            again = one.relation.relid in by_relid or one.relation.table in names
+            names.add(one.relation.table)
+            start = log.number(one) if again else 0
             by_relid.setdefault(one.relation.relid, []).append((start, one.relation))
         for relid, layouts in by_relid.items():
             known = self._plans.get(relid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ class DeltaTarget:
         merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
             Spark. None: no limit.
         rewrite_share: see `Limits`.
-        places: source table -> where its rows are, if not in a target of its own under its own name.
+        places: where a source table's rows are; None: each in a target of its own name.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class DeltaTarget:
         local_limit_bytes: int = Limits.local_bytes,
         merge_memory_bytes: int | None = 1 << 30,
         rewrite_share: int = Limits.rewrite_share,
-        places: Mapping[str, Place] | None = None,
+        places: Callable[[str], Place] | None = None,
     ) -> None:
-        self._places = dict(places or {})
+        self._places = places or Place
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
         self._limits = Limits(local_limit_bytes, rewrite_share)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
@@ -85,7 +85,7 @@ class DeltaTarget:
 
     def place(self, table: str) -> Place:
         """Where a table's rows are."""
-        return self._places.get(table) or Place(table)
+        return self._places(table)
 
     def path(self, table: str) -> str:
         """The Delta table's path."""

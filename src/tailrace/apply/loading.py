@@ -1,0 +1,170 @@
+"""Baselines of mapped tables: their rows land in a staging table and go through the mapping to the target.
+
+Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging`; apply, before it takes the
+table's changes, replaces the target (of several sources: this one's rows) in one commit, notes that in the
+control table `mapped`, and empties the staging table. A crash in between does it again, to the same end.
+
+`mapped` says which mapping a target was made with; one that has become another since waits for a new
+baseline. Columns: `table`, `number` (the baseline's), `digest` (the mapping's), `version` (the target's),
+`at`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from .. import lake
+from ..control import tables
+from ..control.ledger import Baseline
+from ..errors import ApplyError
+from ..laketypes import schema_of
+from .fold import quote
+from .mapped import rows
+from .mapping import Prepared
+from .route import Routes
+from .table_map import STAGED_FOR
+from .targets.delta import DeltaTarget
+from .targets.delta_layout import create
+from .targets.delta_local import PartTask, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..control.task import Task
+    from .targets.base import Target
+
+logger = logging.getLogger("tailrace.apply")
+MAPPED = pa.schema(
+    [
+        ("table", pa.string()), ("number", pa.int64()), ("digest", pa.string()), ("version", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)  # fmt: skip
+CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"
+
+
+def loaded(path: str) -> dict[str, tuple[int, str, int]]:
+    """Of each mapped table the newest load: the baseline's number, the mapping's digest, the version."""
+    if not lake.exists(path):
+        return {}
+    found = sorted(lake.read(path).to_pylist(), key=lambda r: (r["number"], r["at"]))
+    return {r["table"]: (r["number"], r["digest"], r["version"]) for r in found}
+
+
+class Loads:
+    """Sees to it that targets are made with the mapping that holds now.
+
+    Args:
+        spark: the session.
+        routes: the task's mappings.
+        target: where to.
+        staging: the staging table of each source table.
+        record: path of `mapped`.
+        orders: the task's orders.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        routes: Routes,
+        target: DeltaTarget,
+        *,
+        staging: Callable[[str], str],
+        record: str,
+        orders: str,
+    ) -> None:
+        self._spark, self._routes, self._target = spark, routes, target
+        self._staging, self._record, self._orders = staging, record, orders
+        self._loaded = loaded(record)
+        self._waiting: set[str] = set()
+
+    @staticmethod
+    def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> Loads | None:
+        """A task's; Delta targets alone have mapped tables."""
+        if not isinstance(target, DeltaTarget):
+            return None
+        record = task.control_path("mapped")
+        return Loads(spark, routes, target, staging=task.staging_path, record=record, orders=task.orders_path)
+
+    def ready(self, table: str) -> bool:
+        """Whether the target holds a baseline made with the mapping that holds now."""
+        return table not in self._waiting
+
+    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
+        """Takes in new baselines; suspends tables whose mapping has changed."""
+        self._waiting = {t for t, one in baselines.items() if not self._made(t, one)}
+        states = tables.of_task(self._orders, baselines) if self._waiting else {}
+        for table in sorted(self._waiting):
+            state = states.get(table)
+            if state is None or not (state.held or state.wanted or state.landing):
+                tables.suspend(self._orders, table, CHANGED, who="mapping")
+
+    def _made(self, table: str, baseline: Baseline) -> bool:
+        digest, staged = self._routes.map(table).digest, baseline.version < 0
+        number, mine, _ = self._loaded.get(table, (0, "", 0))
+        if number == baseline.number:
+            return mine == digest
+        if not staged:  # it landed in its target as it was
+            return not digest
+        if _digest(self._staging(table)) != digest:
+            return False
+        version = self._load(table, baseline)
+        now = dt.datetime.now(dt.timezone.utc)
+        row = {"table": table, "number": baseline.number, "digest": digest, "version": version, "at": now}
+        lake.append(self._record, pa.Table.from_pylist([row], MAPPED))
+        self._loaded[table] = (baseline.number, digest, version)
+        _empty(self._staging(table))
+        return True
+
+    def _load(self, table: str, baseline: Baseline) -> int:
+        made = self._routes.prepared(table, baseline.relation)
+        assert made is not None  # noqa: S101 - it has a digest
+        staged = self._spark.read.format("delta").load(self._staging(table))
+        df, schema = rows(staged, made), schema_of(made.relation.columns)
+        path, after = self._target.path(table), max(baseline.after, 0)
+        create(path, made.relation)
+        if partition := self._target.place(table).partition:
+            self._refuse_others(table, made)
+            where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in partition.items())
+            df.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+            files: list[lake.AddedFile] = []
+        else:
+            files, _ = write_parts(df, PartTask(path, schema))
+        done = lake.commit(
+            path, files, progress={self._target.app(table): after}, begin=True,
+            overwrite=not partition, schema=None if partition else schema,
+        )  # fmt: skip
+        return lake.version(path) if done is None else done
+
+    def _refuse_others(self, table: str, made: Prepared) -> None:
+        have = self._target.columns(table)
+        if have != (want := {c.name: c.type for c in made.relation.columns}):
+            raise ApplyError(
+                f"{made.map.target} has the columns {have}, and {table} makes {want} of it",
+                where=table,
+                hint="sources of one target make the same columns: correct `tables`, or remove the target "
+                "and resync all of its sources",
+            )
+
+
+def _text(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _digest(staging: str) -> str | None:
+    if not lake.exists(staging):
+        return None
+    found = [h[STAGED_FOR] for h in DeltaTable(staging).history(20) if STAGED_FOR in h]
+    return str(found[0]) if found else None
+
+
+def _empty(staging: str) -> None:
+    """Nobody reads the rows again; a folder that stays after a crash goes with the next baseline."""
+    filesystem, folder = lake.filesystem(staging)
+    filesystem.delete_dir(folder)

@@ -1,0 +1,47 @@
+"""A segment of one table's changes, read from its change table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from .. import lake
+from ..change import PREFIX, ChangeTable
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from ..store.tables import kept_as
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
+
+
+def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
+    """A segment of a change table, read from its parquet files (no Delta snapshot on the JVM's side); None
+    when no file can hold it."""
+    from pyspark.sql.types import StructType
+
+    def may_hold(low: str | None, high: str | None) -> bool:
+        return low is None or high is None or (number_of(high) > one.after and number_of(low) <= one.upto)
+
+    files = lake.files(path, SEQ, may_hold)
+    if not files:
+        return None
+    schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))
+    df = spark.read.schema(schema).parquet(*files)
+    # A column that became another type later stands under another name; its place stays, for the masks.
+    for c in one.relation.columns:
+        kept = kept_as(df.columns, c.name, one.upto)
+        if kept != c.name:
+            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{one.upto}", kept: c.name})
+    return ChangeTable(restrict(df, one), one.relation.key, [c.name for c in one.relation.columns])
+
+
+def restrict(df: DataFrame, one: Segment) -> DataFrame:
+    """The rows of a segment: change numbers in (after, upto], and not yet in the baseline."""
+    from pyspark.sql import functions as F
+
+    number = F.substring(SEQ, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
+    kept = df.where((number > one.after) & (number <= one.upto))
+    return kept.where(F.col(POSITION) >= one.position) if one.position else kept

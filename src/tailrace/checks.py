@@ -1,0 +1,86 @@
+"""What keeps a task from working, found before it runs: at the source, and in its mappings. Needs no data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .apply.mapping import mistakes, prepare
+from .apply.table_map import TableMap, task_map
+from .apply.together import clashes, shared
+from .capture import report
+from .change import Relation
+from .control import live
+from .control.table_settings import RuleSettings, TableSettings
+from .control.task import Task
+from .errors import ConfigError
+from .log import state
+from .sources import open_source
+from .sources.base import Finding, LogSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def maps(task: Task, tables: Sequence[str]) -> dict[str, TableMap]:
+    """The mappings of tables that have one, and of those that share a target with them."""
+    found = {t: task_map(task, t) for t in tables}
+    together = shared(list(found.values()))
+    return {t: one for t, one in found.items() if not one.plain or one.target in together}
+
+
+def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
+    """Everything that is wrong, errors first; `spark` is called when there are mappings to be looked at.
+
+    Raises:
+        SourceError: the source cannot be asked.
+    """
+    source = open_source(task)
+    try:
+        tables = source.tables(task.source.tables, task.source.exclude)
+        after = state(task.log_path).position
+        found = list(source.check(tables, after, live.read(task.run_path, "source")))
+        found += mapping_findings(task, source, tables, spark)
+    finally:
+        source.close()
+    return sorted(found, key=lambda one: one.level)
+
+
+def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
+    """Raises SourceError when a mapping is wrong; what is wrong at the source capture says by itself."""
+    keys = set(TableSettings.model_fields) - set(RuleSettings.model_fields)
+    if not any(keys & said.model_fields_set for said in task.tables.values()):
+        return
+    source = open_source(task)
+    try:
+        tables = source.tables(task.source.tables, task.source.exclude)
+        report(mapping_findings(task, source, tables, spark))
+    finally:
+        source.close()
+
+
+def mapping_findings(
+    task: Task, source: LogSource, tables: Sequence[str], spark: Callable[[], SparkSession]
+) -> list[Finding]:
+    """What is wrong with the mappings of a task."""
+    try:
+        mine = maps(task, tables)
+    except ConfigError as error:
+        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+    if not mine:
+        return []
+    layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
+    session = spark()
+    found = [_finding(t, what) for t, one in mine.items() for what in mistakes(session, one, layouts[t])]
+    if found:
+        return found
+    made = {t: prepare(session, one, layouts[t]) for t, one in mine.items()}
+    for target, many in shared(list(mine.values())).items():
+        found += [_finding(target, what) for what in clashes([made[m.source] for m in many])]
+    return found
+
+
+def _finding(where: str, what: str) -> Finding:
+    sql = what.partition("; ALTER ")[2]
+    cure = f"ALTER {sql}" if sql else "correct `tables` in the task file (docs/mapping.md)"
+    return Finding("error", what.partition("; ALTER ")[0], where, cure)

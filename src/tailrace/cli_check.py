@@ -1,0 +1,48 @@
+"""The command `check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from .sources.base import Finding
+
+out = Console()
+
+
+def check(
+    task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+) -> None:
+    """Say what would keep a task from working, each with its cure; nothing is written, no data is read. Code
+    2 when there is an error."""
+    from .checks import check as findings_of
+    from .control.task import load
+    from .spark import session
+
+    wanted = load(task)
+    found = findings_of(wanted, lambda: session(f"tailrace check {wanted.name}", conf=wanted.spark))
+    if as_json:
+        sys.stdout.write(json.dumps({"findings": [vars(one) for one in found]}, indent=2) + "\n")
+    else:
+        show(found)
+    if any(one.level == "error" for one in found):
+        raise typer.Exit(2)
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Prints findings, each with its cure."""
+    for one in findings:
+        color = "red" if one.level == "error" else "yellow"
+        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
+        out.print(f"  cure: {escape(one.cure)}")
+    if not findings:
+        out.print("nothing stands in the way")

@@ -1,0 +1,88 @@
+"""What validation compares where a target is mapped, or does not follow every DDL of its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from . import lake
+from .apply.fold import col
+from .apply.loading import loaded
+from .apply.mapped import rows
+from .apply.mapping import Prepared
+from .apply.shared import own_rows
+from .apply.table_map import place_of, task_map
+from .change import Relation
+from .control import ledger
+from .control.ledger import Baseline
+from .control.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a target makes of its source: the `source`'s layout that it has come to, the layout it `follows`
+    (DDL that is ignored left out), its mapping."""
+
+    source: Relation
+    follows: Relation
+    mapping: Prepared | None
+
+    @property
+    def relation(self) -> Relation:
+        """The target's layout."""
+        return self.mapping.relation if self.mapping else self.follows
+
+    def both(self, now: Relation, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Source (its layout `now`) and target with the columns that can be compared: without those that the
+        target never got, and those that it kept when the source dropped them."""
+        seen = {c.attnum: c for c in self.source.columns}
+        names = {c.attnum: c.name for c in self.follows.columns}
+        shown = []
+        for c in now.columns:
+            known = seen.get(c.attnum)
+            if known is None or known.name != c.name:  # no row has told of it yet
+                shown.append(col(c.name))
+            elif c.attnum in names:
+                shown.append(col(c.name).alias(names[c.attnum]))
+        left = left.select(*shown)
+        right = right.drop(*[c.name for c in self.follows.columns if c.attnum not in seen])
+        return (rows(left, self.mapping) if self.mapping else left), right
+
+
+def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str) -> tuple[DataFrame, int]:
+    """A Delta target's newest version not after a position, and the change number it has reached."""
+    place = place_of(task_map(task, taken.table))
+    path, app = task.target_path(place.target), task.apply_app
+    version, number = taken.version, taken.after
+    if version < 0:
+        version = loaded(task.control_path("mapped"))[taken.table][2]
+    applied = [
+        r
+        for r in ledger.read_applied(task.control_path("applied"))
+        if r["table"] == taken.table
+        and taken.position <= str(r["position"]) < limit
+        # Apply went on while a new baseline was read: what it did then is gone.
+        and int(str(r["version"])) > version
+    ]
+    if applied:
+        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
+    version = _newest_without(path, f"{app}/{taken.table}" if place.partition else app, number, version)
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
+    return own_rows(rows, place.partition), number
+
+
+def _newest_without(path: str, app: str, number: int, version: int) -> int:
+    """The newest version that has no change later than a number, and the columns of `version`: what others
+    did to the target counts, too."""
+    columns = DeltaTable(path, version=version).schema()
+    for newer in range(lake.version(path), version, -1):
+        table = DeltaTable(path, version=newer)
+        reached = table.transaction_version(app)
+        if (-1 if reached is None else reached) <= number and table.schema() == columns:
+            return newer
+    return version

@@ -1,0 +1,156 @@
+"""Every kind of DDL on a real server, under each policy; mappings of a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import lake
+from tailrace.control import ddl, ledger, tables
+from tailrace.control.task import Task, load
+from tailrace.errors import TailraceError
+from tailrace.sources import open_source
+from tailrace.validate import validate
+
+from .test_model import drain
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+FILE = """
+name: ddl
+home: home
+source: {{url: '{url}', tables: ['d.*', m.eu, m.us]}}
+target: {{path: lake}}
+capture: {{commit_every: 100ms, idle_advance: 1s}}
+baseline: {{workers: 1}}
+tables:
+  d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore}}}}
+  d.held: {{ddl: {{add: suspend}}}}
+  d.again: {{ddl: {{recreate_table: apply}}}}
+  d.stays: {{ddl: {{drop_table: ignore, drop: {drop}}}}}
+  m.*: {{target: m.all, where: "n < 100", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v]}}
+"""
+TABLE = "(id int primary key, v text, n int)"
+NAMES = ("d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.stays", "m.eu", "m.us")
+
+
+def rows(task: Task, table: str) -> list[tuple[Any, ...]]:
+    found = DeltaTable(task.target_path(table)).to_pyarrow_table().to_pylist()
+    return sorted((tuple(r[c] for c in sorted(r)) for r in found), key=repr)
+
+
+def columns(task: Task, table: str) -> dict[str, str]:
+    return {f.name: str(f.type) for f in lake.arrow_schema(task.target_path(table))}
+
+
+def history(task: Task, table: str) -> list[tuple[str, dict[str, str]]]:
+    found = lake.read(task.control_path("ddl_history")).to_pylist()
+    mine = sorted((r for r in found if r["TABLE_NAME"] == table), key=lambda r: r["TABLE_VERSION"])
+    told = [(r, json.loads(r["DETAILS"])) for r in mine]
+    assert [r["TABLE_VERSION"] for r, _ in told] == list(range(1, len(told) + 1)), told
+    return [(r["DDL_TYPE"], {n: c["action"] for n, c in d["columns"].items()}) for r, d in told]
+
+
+def held(task: Task) -> dict[str, str]:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    return {t: one.why for t, one in tables.of_task(task.orders_path, baselines).items() if one.held}
+
+
+def test_every_kind_of_ddl_under_its_policy(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    file = tmp_path / "ddl.yaml"
+    file.write_text(FILE.format(url=database, drop="stop"))
+    task = load(file)
+    db.execute("create schema d; create schema m")
+    for name in NAMES:
+        db.execute(f"create table {name} {TABLE}; insert into {name} values (1, 'a', 10), (2, 'b', 200)")
+    for name in ("m.eu", "m.us"):
+        db.execute(f"alter table {name} replica identity full")
+    drain(task, spark)
+    assert rows(task, "m.all") == [(1, 10, "eu", 20), (1, 10, "us", 20)]  # id, n, site, twice
+
+    for name in ("d.follows", "d.kept"):
+        for n, change in enumerate(
+            ("alter n type bigint", "add x int default 7", "drop v", "rename x to y"), 3
+        ):
+            db.execute(f"alter table {name} {change}; insert into {name} (id, n) values ({n}, {n})")
+    db.execute("update d.kept set n = 11 where id = 1")
+    db.execute("insert into d.held values (3, 'c', 3); alter table d.held add x int")
+    db.execute("insert into d.held values (4, 'd', 4, 5)")
+    db.execute("insert into d.gone values (3, 'last', 3); drop table d.gone; drop table d.stays")
+    db.execute("alter table d.first rename to renamed; insert into d.renamed values (3, 'c', 3)")
+    db.execute("alter table d.again alter n type text; insert into d.again values (3, 'c', 'old')")
+    db.execute("drop table d.again; create table d.again (n int, id text primary key)")
+    db.execute("insert into d.again values (1, 'new')")
+    db.execute("insert into m.us values (3, 'c', 30); update m.us set n = 1 where id = 2; truncate m.eu")
+    drain(task, spark)
+    db.execute("alter table d.follows alter y type text; insert into d.follows values (9, 9, 'z')")
+    db.execute("insert into d.again values (2, 'newer'); update m.us set n = 300 where id = 1")
+    drain(task, spark)
+
+    assert columns(task, "d.follows") == {"id": "int32", "n": "int64", "y": "string"}
+    source = db.execute("select id, n, y from d.follows").fetchall()
+    assert rows(task, "d.follows") == sorted(source, key=repr)
+    assert columns(task, "d.kept") == {"id": "int32", "v": "string", "n": "int32"}
+    assert rows(task, "d.kept") == [
+        (1, 11, "a"), (2, 200, "b"), (3, 3, None), (4, 4, None), (5, 5, None), (6, 6, None),
+    ]  # fmt: skip
+    assert rows(task, "d.held") == [(1, 10, "a"), (2, 200, "b"), (3, 3, "c")]
+    assert rows(task, "d.gone")[-1] == (3, 3, "last")
+    assert rows(task, "d.first")[-1] == (3, 3, "c") and not lake.exists(task.target_path("d.renamed"))
+    assert rows(task, "d.again") == [("new", 1), ("newer", 2)]
+    assert rows(task, "m.all") == [(2, 1, "us", 2), (3, 30, "us", 60)]
+    assert held(task) == {
+        "d.held": "column 'x' was added", "d.gone": "the table was dropped at the source",
+    }  # fmt: skip
+    events = ddl.events(task.control_path("ddl_events"))
+    assert sorted((e.table, e.kind) for e in events) == [
+        ("d.again", "recreate_table"), ("d.first", "rename_table"), ("d.gone", "drop_table"),
+        ("d.stays", "drop_table"),
+    ]  # fmt: skip
+    assert history(task, "kept")[1:] == [
+        ("ALTER_TABLE", {"n": "ALTER"}), ("ALTER_TABLE", {"x": "ADD"}), ("ALTER_TABLE", {"v": "DROP"}),
+        ("ALTER_TABLE", {"x": "ALTER"}),
+    ]  # fmt: skip
+    assert [kind for kind, _ in history(task, "again")] == ["CREATE_TABLE", "ALTER_TABLE", "CREATE_TABLE"]
+    assert [kind for kind, _ in history(task, "gone")] == ["CREATE_TABLE", "DROP_TABLE"]
+
+    tables.give(task.orders_path, tables.RESUME, ["d.held"], why="looked at", who="test")
+    drain(task, spark)
+    assert columns(task, "d.held") == {"id": "int32", "v": "string", "n": "int32", "x": "int32"}
+    assert rows(task, "d.held")[-1] == (4, 4, "d", 5)
+    found = _validated(task, spark, "d.follows", "d.held", "m.us")
+    assert found == {"d.follows": (4, True), "d.held": (4, True), "m.us": (2, True)}
+
+
+def _validated(task: Task, spark: Any, *names: str) -> dict[str, tuple[int, bool]]:
+    source = open_source(task)
+    try:
+        report = validate(task, spark, source, tables=names, catch_up=lambda: drain(task, spark))
+    finally:
+        source.close()
+    return {t.table: (t.source_rows, t.equal) for t in report.tables}
+
+
+def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    file = tmp_path / "ddl.yaml"
+    file.write_text(FILE.format(url=database, drop="stop").replace(", m.eu, m.us", ""))
+    db.execute(f"create schema d; create table d.stays {TABLE}; insert into d.stays values (1, 'a', 1)")
+    drain(load(file), spark)
+    db.execute(
+        "insert into d.stays values (2, 'b', 2); alter table d.stays drop v; insert into d.stays values (3, 3)"
+    )
+    with pytest.raises(TailraceError, match=r"column 'v' was dropped, and the policy for it is `stop`"):
+        drain(load(file), spark)
+    assert rows(load(file), "d.stays") == [(1, 1, "a"), (2, 2, "b")]
+    file.write_text(FILE.format(url=database, drop="apply").replace(", m.eu, m.us", ""))
+    drain(load(file), spark)
+    assert rows(load(file), "d.stays") == [(1, 1), (2, 2), (3, 3)]
