@@ -69,9 +69,12 @@ def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str)
         # Apply went on while a new baseline was read: what it did then is gone.
         and int(str(r["version"])) > version
     ]
+    app = f"{app}/{taken.table}" if place.partition else app
     if applied:
-        version, number = int(str(applied[-1]["version"])), int(str(applied[-1]["upto"]))
-    version = _newest_without(path, f"{app}/{taken.table}" if place.partition else app, number, version)
+        # What a batch has come to in the table itself: it may have ended early.
+        version = max(int(str(r["version"])) for r in applied)
+        number = int(DeltaTable(path, version=version).transaction_version(app) or 0)
+    version = _newest_without(path, app, number, version)
     rows = spark.read.format("delta").option("versionAsOf", version).load(path)
     return own_rows(rows, place.partition), number
 
