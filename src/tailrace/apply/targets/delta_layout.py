@@ -153,7 +153,7 @@ def _constant(column: Column) -> SparkColumn:
         raise ApplyError(
             f"the value {column.missing!r} that older rows have cannot be held by {column.type}",
             where=column.name,
-            hint="take a new baseline of the table with a wider type",
+            hint="give it a wider type (`types`), then `tailrace resync` the table",
         )
     # As text that Spark reads back exactly; bytes as such.
     if pa.types.is_binary(values.type):

@@ -299,7 +299,7 @@ class PostgresTarget:
             raise ApplyError(
                 "the target is not there",
                 where=self._where(table),
-                hint="somebody dropped it, or its row in tailrace_progress; take a new baseline",
+                hint="somebody dropped it, or its row in tailrace_progress: `tailrace resync` it",
             )
         return found
 

@@ -174,7 +174,7 @@ def _constant(column: Column, missing: str) -> str:
         raise ApplyError(
             f"the value {missing!r} that older rows have cannot be held by {column.type}",
             where=column.name,
-            hint="take a new baseline of the table with a wider type",
+            hint="give it a wider type (`types`), then `tailrace resync` the table",
         )
     if pa.types.is_binary(values.type):
         return "\\x" + str(values[0].as_py().hex())

@@ -195,7 +195,7 @@ class _ReadTask:
             raise ApplyError(
                 f"the target has values of {', '.join(bad)} that the lake's types cannot hold",
                 where=where,
-                hint="correct them, or take a new baseline of the table",
+                hint="correct them, or `tailrace resync` the table",
             )
         yield rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
