@@ -19,6 +19,7 @@ from .apply.rules import SOFT_COLUMN, Rules
 from .apply.shared import Place
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
+from .apply.told import summed
 from .apply.transactions import transactions
 from .change import ChangeTable
 from .control.tables_file import TablesFile
@@ -113,8 +114,8 @@ def run(
             for table, ct in sorted(good.items()):
                 if applier is not None:
                     cut = ruling is not None and ruling.transactional and not dry_run
-                    for one in _cut(place, ct) if cut else [ct]:
-                        applied.append(_ruled(applier, place, one, dry_run=dry_run))
+                    parts = _cut(place, ct) if cut else [ct]
+                    applied.append(_ruled(applier, place, table, parts, dry_run=dry_run))
                 elif (why := held.reason(table)) is not None:
                     applied.append({"table": table, "suspended": why})
                 else:
@@ -209,10 +210,11 @@ def _running(
     runs.end({t: held.reason(t) for t in tables})
 
 
-def _ruled(applier: RuledApply, target: Target, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
-    name = changes.name
+def _ruled(
+    applier: RuledApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
+) -> dict[str, Any]:
     reached = target.progress(name) if target.exists(name) else -1
-    done = applier.preview(changes) if dry_run else applier.apply(changes)
+    done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
     told = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     told |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:

@@ -150,7 +150,10 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
             place.apply(changes)
         assert seq in str(caught.value)
     else:
-        assert place.apply(changes).suspended == f"update_missing at change_seq {seq}"
+        assert (
+            place.apply(changes).suspended
+            == f"update_missing at change_seq {seq}: the row to be updated is not there"
+        )
         assert place.apply(changes).suspended is not None  # and takes nothing more
     place.expect(good)
     place.same()
@@ -262,6 +265,12 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
     }
     assert all(would[k] == done[k] for k in ("actions", "conflicts", "flagged", "progress", "up to"))
     assert call()["tables"][0]["actions"] == {}
+    one_by_one = replace(chosen, transactional=True, keylog=f"{tmp_path}/other")
+    again = incoming.run(
+        spark, f"{tmp_path}/in", "tailrace", given, f"{tmp_path}/other_out", ruling=one_by_one
+    )["tables"][0]
+    assert all(again[k] == done[k] for k in ("actions", "conflicts", "flagged", "I", "U", "D", "up to"))
+    assert again["version"] > done["version"]
     options = SqdrOptions(columns="lane int, id string, a int, b string", key="lane,id")
     log = spark.read.format("delta").load(f"{tmp_path}/keylog")
     (read,) = sqdr_read.read({"ir_keylog": log}, options).changes.values()
@@ -287,5 +296,6 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
     assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
     bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
     stopping = Place(spark, tmp_path, "upsert", {"data_error": "suspend"})
-    assert stopping.apply(bad).suspended == f"data_error at change_seq {sequence.make(2026010100000000, 5)}"
+    said = f"data_error at change_seq {sequence.make(2026010100000000, 5)}: NULL in lane, which is in the key"
+    assert stopping.apply(bad).suspended == said
     assert len(place.rows()) == 3

@@ -144,13 +144,13 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
         {"s.t": [lost[1], change(7, "I", "b"), lost[2], change(11, "I", "c")], "s.u": [change(12, "I", "v")]}
     )
     done = task.catch_up()
-    seq = sequence.make(TIME, 9)
+    why = f"delete_missing at change_seq {sequence.make(TIME, 9)}: the row to be deleted is not there"
     assert {one.table: one.suspended for one in done} == {
-        "s.t": f"delete_missing at change_seq {seq}",
+        "s.t": why,
         "s.u": "",
     }
     held = tables.paused(task.orders, {})["s.t"]
-    assert (held.held, held.why) == ("suspended", f"delete_missing at change_seq {seq}")
+    assert (held.held, held.why) == ("suspended", why)
     assert [r[1] for r in task.rows("s.t")] == ["a", "b"]
     assert [r[1] for r in task.rows("s.u")] == ["u", "v"]
     reached = {r["table"]: r["upto"] for r in ledger.read_applied(f"{task.control}/applied")}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..change import ChangeTable, Relation
 from ..errors import ApplyError
 from . import data_errors, effects, incoming, limits, one_task
+from .data_errors import Bad
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
 from .fold import col
@@ -147,23 +148,24 @@ class RuledApply:
         if batch.free(rules) and not isinstance(self._target, Noting):
             # What is written hangs on nothing that is looked at: both at once.
             return self._writer.both(batch, layout, there)
-        batch, ends = self._until(batch, self._met(batch, there))
+        bad, (batch, ends) = batch.bad, self._until(batch, self._met(batch, there))
         done = Done() if batch.empty else self._writer.both(batch, layout, there)
-        return self._ended(name, done, ends)
+        return self._ended(name, done, ends, bad)
 
-    def _ended(self, name: str, done: Done, ends: Ends | None) -> Done:
+    def _ended(self, name: str, done: Done, ends: Ends | None, bad: Bad | None = None) -> Done:
         """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
         if ends is None:
             return done
         seq, kind, policy = ends
-        said = f"{kind} at change_seq {seq}"
+        why = data_errors.why(bad, seq) or CONFLICTS[kind]
+        said = f"{kind} at change_seq {seq}: {why}"
         if policy == "suspend":
             self.suspensions.suspend(name, said)
         self._exceptions.begin(name, self._rules.limits)  # resumed, it counts anew
         if policy == "suspend":
             return replace(done, suspended=said)
         raise ApplyError(
-            f"{kind}: {CONFLICTS[kind]}",
+            f"{kind}: {why}",
             where=f"{name}, change_seq {seq}",
             hint="the changes before it are applied; correct the target, or give another policy "
             f"(`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",

@@ -51,7 +51,8 @@ class Way:
     def __post_init__(self) -> None:
         one = self.segment
         self._ruled = self.rules.of(self.table, one.relation, window=one.tolerant) if self.rules else None
-        self._reached = self.target.progress(self.table)
+        logged = self.rules is not None and self.rules.logged(self.table) is not None
+        self._reached = self.target.progress(self.table) if logged else -1
 
     def alter(self) -> None:
         """Gives the target the segment's layout, if that is not behind it (the key log alone lacks it)."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ..formats.sqdr.tables import IGNORED
 from .expect import Expected
@@ -51,6 +51,21 @@ def told(upto: int, counts: Mapping[str, int], expected: Expected, rules: Rules,
         actions[_word(rules.outcome(situation).action)] += left[letter]
     by_kind = {k: counts[k] for k in "IUDT"}
     return Done(upto, by_kind, dict(+actions), dict(conflicts), expected.flagged(rules), outcome)
+
+
+def summed(parts: Iterable[Done]) -> Done:
+    """What several batches of a table did, one after the other; of the target the last version and plan."""
+    found = list(parts) or [Done()]
+    last = max(found, key=lambda one: one.upto)
+    numbers = ("inserted", "updated", "deleted", "missing", "seconds")
+    outcome = replace(last.outcome, **{n: sum(getattr(d.outcome, n) for d in found) for n in numbers})
+    counts, actions, conflicts = (
+        dict(sum((Counter(getattr(d, n)) for d in found), Counter()))
+        for n in ("counts", "actions", "conflicts")
+    )
+    counts = {k: counts.get(k, 0) for k in "IUDT"}
+    flagged = sum(d.flagged for d in found)
+    return Done(last.upto, counts, actions, conflicts, flagged, outcome, found[-1].suspended)
 
 
 def _word(action: str) -> str:

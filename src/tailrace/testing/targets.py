@@ -80,6 +80,11 @@ class TargetConformance:
         assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
         assert filled.progress(self.relation.table) == 7
 
+    def test_keys_that_are_there(self, spark: SparkSession, filled: Target) -> None:
+        asked = spark.createDataFrame([(2,), (7,), (3,)], "id int")
+        found = {r["id"] for r in filled.keys_there(self.relation, asked).collect()}
+        assert found >= {2, 3} and 7 not in found
+
     def test_no_deletes(self, spark: SparkSession, filled: Target) -> None:
         done = self.run(spark, filled, (4, "I", image(4, None)), (5, "U", image(1, "A")))
         self.same(spark, filled, (1, "A", 1.5), (2, "b", 1.5), (3, "c", 1.5), (4, None, 1.5))
