@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import lake, log, windows
-from .apply.applier import Applier, ApplyPaths
+from .apply.applier import Applier
 from .apply.cadence import Cadence
 from .apply.exceptions import Orders
 from .apply.gate import Ordered
 from .apply.keylog import KeyLog
 from .apply.loading import Loads
+from .apply.reading import ApplyPaths
 from .apply.route import Routes
 from .apply.rules import SOFT_COLUMN, Rules
 from .apply.table_map import place_of, task_map

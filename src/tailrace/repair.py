@@ -24,13 +24,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from . import lake, log, sequence
-from .apply.applier import segments
 from .apply.expect import Expected
 from .apply.keylog import KeyLog, Stretch
 from .apply.plan import SPECIAL, TableBatch
 from .apply.reading import read_changes
 from .apply.rules import Rules
-from .apply.segment import Segment
+from .apply.segment import Segment, segments
 from .apply.table_map import task_map
 from .apply.targets import delta_spark
 from .apply.targets.base import Target

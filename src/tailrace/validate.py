@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import baseline, lake, log
-from .apply.applier import segments
 from .apply.plan import SPECIAL
 from .apply.reading import read_changes
 from .apply.route import Routes
+from .apply.segment import segments
 from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .compare import TableResult, compare

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from tailrace import lake, log, sequence
-from tailrace.apply.applier import Applier, ApplyPaths
+from tailrace.apply.applier import Applier
 from tailrace.apply.exceptions import Orders
 from tailrace.apply.gate import Ordered
 from tailrace.apply.keylog import KeyLog
+from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.apply.applier import segments, slices
+from tailrace.apply.segment import segments, slices
 from tailrace.change import Column, Relation
 from tailrace.control.ledger import Baseline, Stored
 from tailrace.log import Layout

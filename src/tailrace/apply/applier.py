@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import lake, log
@@ -23,15 +23,16 @@ from .gate import Always, Gate
 from .keylog import OvertakenError
 from .loading import Loads
 from .plan import SPECIAL
-from .reading import read_changes
+from .reading import ApplyPaths, read_changes
 from .route import Halt, Route, Routes
-from .segment import Segment, Way, applied
+from .segment import Segment, segments, slices
 from .shared import Place
 from .targets.base import Target
 from .targets.delta import DeltaTarget
 from .targets.delta_many import ROWS, Small
 from .task_rules import TaskRules
 from .told import Done
+from .way import Way, applied
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,63 +40,6 @@ if TYPE_CHECKING:
 APPLIED_APP = "tailrace/applied"
 TOGETHER = 4
 """From so many tables on, small batches share a job."""
-
-
-@dataclass(frozen=True)
-class ApplyPaths:
-    """Delta table paths an applier reads and writes, and the change table's path per table name."""
-
-    relations: str
-    stored: str
-    applied: str
-    baselines: str
-    changes: Callable[[str], str]
-
-
-def slices(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62) -> list[list[Stored]]:
-    """Cuts stored batches, in order, into slices of at most so many rows and bytes; none is split."""
-    found: list[list[Stored]] = []
-    rows = size = 0
-    for batch in pending:
-        if not found or rows + batch.rows > max_changes or size + batch.size > max_bytes:
-            found.append([])
-            rows = size = 0
-        found[-1].append(batch)
-        rows, size = rows + batch.rows, size + batch.size
-    return found
-
-
-def segments(
-    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int
-) -> list[Segment]:
-    """One table's range (after, upto] cut where its layout changes and where its baseline's window closes;
-    `history` is that table's, in order."""
-    position = baseline.position if baseline else ""
-    past = [one for one in history if log.number(one) <= after or one is history[0]]
-    current = past[-1].relation
-    if baseline and not any(one.from_position.hex().upper() >= position for one in past):
-        current = baseline.relation
-    coming = [
-        one
-        for one in history
-        if after < log.number(one) <= upto and one.from_position.hex().upper() >= position
-    ]
-    found: list[Segment] = []
-    edges = [(after, current), *[(log.number(one) - 1, one.relation) for one in coming]]
-    before = current
-    for k, (start, relation) in enumerate(edges):
-        end = edges[k + 1][0] if k + 1 < len(edges) else upto
-        found.append(Segment(max(start, after), end, position, relation, before))
-        before = relation
-    return [part for one in found for part in _cut(one, baseline.closes if baseline else 0)]
-
-
-def _cut(one: Segment, closes: int) -> list[Segment]:
-    """A segment's part up to the close of its baseline's window, and the rest."""
-    if max(one.after, 0) >= closes:
-        return [one]
-    early = replace(one, upto=min(one.upto, closes), tolerant=True)
-    return [early] if one.upto <= closes else [early, replace(one, after=closes, before=one.relation)]
 
 
 class Applier:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import lake
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
+
+
+@dataclass(frozen=True)
+class ApplyPaths:
+    """Delta table paths an applier reads and writes, and the change table's path per table name."""
+
+    relations: str
+    stored: str
+    applied: str
+    baselines: str
+    changes: Callable[[str], str]
 
 
 def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
