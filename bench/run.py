@@ -23,6 +23,7 @@ import formats
 import keylog
 import load
 import report
+import tables
 import whole_way
 from measure import Row, say
 from setup import peer_python
@@ -66,6 +67,10 @@ class Benches:
         """The key log's cost."""
         return keylog.rows(self.folder, quick=self.quick)
 
+    def tables(self) -> list[Row]:
+        """Many small tables."""
+        return tables.rows(self.running, self.folder, quick=self.quick)
+
     def formats(self) -> list[Row]:
         """Vendor formats."""
         return formats.rows(self.folder, quick=self.quick)
@@ -75,7 +80,7 @@ class Benches:
         return capture.one_transaction(self.running, self.folder, self.sizes)
 
 
-NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "formats")
+NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "tables", "formats")
 
 
 def main() -> int:

@@ -9,10 +9,8 @@ is replayed, or a checkpoint that is lost, changes nothing.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -33,10 +31,10 @@ from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
 from .apply.task_rules import TableRules, TaskRules
 from .control import ledger, live
-from .control.ledger import AppliedTable, Stored
 from .control.policies import MEDIUM
 from .control.tables import of_task
 from .control.task import Task
+from .counts import Counts
 from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
 from .openedge_tables import OpenEdgeTables
@@ -83,7 +81,7 @@ class Pipeline:
         self._cadence: Cadence | None = None
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
-        self._seen = _Seen()
+        self._seen = Counts()
         self._failed: TailraceError | None = None
 
     def drain(self) -> None:
@@ -193,48 +191,6 @@ class Pipeline:
             {"state": state, "applied": self._applier.recorded, "orders": self._gate.orders}
             | self._seen.as_dict(),
         )
-
-
-class _Seen:
-    """Counts for the screen: per table rows stored and applied since the start, and their rates."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[str, Any]] = {}
-        self._last: Stored | None = None
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
-
-    def stored(self, batch: Stored) -> None:
-        with self._lock:
-            self._last = batch
-            for table, counts in batch.tables.items():
-                mine = self._of(table)
-                mine["stored"] += counts["rows"]
-                mine["stored_position"] = batch.position
-
-    def applied(self, one: AppliedTable) -> None:
-        with self._lock:
-            mine = self._of(one.table)
-            for k in ("inserted", "updated", "deleted"):
-                mine[k] += getattr(one, k)
-            mine |= {"version": one.version, "plan": one.plan, "seconds": one.seconds}
-
-    def _of(self, table: str) -> dict[str, Any]:
-        return self._tables.setdefault(table, {"stored": 0, "inserted": 0, "updated": 0, "deleted": 0})
-
-    def as_dict(self) -> dict[str, Any]:
-        with self._lock:
-            last = self._last
-            lag = None
-            if last is not None:
-                lag = (dt.datetime.now(dt.timezone.utc) - last.commit_time).total_seconds()
-            return {
-                "stored": last.upto if last else None,
-                "stored_position": last.position if last else None,
-                "seconds_since_stored_commit": lag,
-                "running_seconds": time.monotonic() - self._began,
-                "tables": {t: dict(v) for t, v in sorted(self._tables.items())},
-            }
 
 
 def refuse_lowered(task: Task) -> None:

@@ -1,0 +1,49 @@
+"""Many small tables in one task: 200, each with a few changes, against 20 of them: time and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import load
+import tasks
+from measure import Row, say
+from tailrace.sources.embedded import EmbeddedPostgres
+
+MANY, FEW, ROWS, CHANGES = 200, 20, 50, 20
+
+
+def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
+    """The bench `tables`."""
+    found = []
+    for many in (FEW, MANY) if not quick else (4, FEW):
+        seconds, peak = _drained(running, folder, many)
+        found.append(Row(f"{many} small tables of {CHANGES} changes each: store and apply", seconds, "s",
+                         peak_rss_mb=peak))  # fmt: skip
+    return found
+
+
+def _drained(running: EmbeddedPostgres, folder: Path, many: int) -> tuple[float, float]:
+    """Seconds of the second round of changes: the first one warms up. Peak memory of the Spark half."""
+    name = f"tables{many}"
+    session = load.database(running, name)
+    session.execute("create schema small")
+    for n in range(many):
+        session.execute(f"create table small.t{n} (id int primary key, word text)")
+        session.execute(f"insert into small.t{n} select i, 'word ' || i from generate_series(1, {ROWS}) i")
+    tables = tuple(f"small.t{n}" for n in range(many))
+    file = tasks.write(folder, name, running.tcp_url(name), tables)
+    say(f"{many} tables: baseline (not counted)")
+    tasks.capture(file)
+
+    def change(round_: int) -> None:
+        for n in range(many):
+            session.execute(f"update small.t{n} set word = 'round {round_}' where id <= {CHANGES}")
+
+    change(1)
+    tasks.capture(file)
+    spark = tasks.Drain(file, "all")
+    change(2)
+    tasks.capture(file)
+    done = spark.again()
+    session.close()
+    return done.work, done.process.peak_mb
