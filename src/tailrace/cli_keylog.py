@@ -74,7 +74,9 @@ def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json:
     """The newest runs: when, how they ended, what they did."""
     from .operate import ask
 
-    _print(ask.runs(ctx.obj.path, limit, table), as_json, "no runs stand beside this key log")
+    found = ask.runs(ctx.obj.path, limit, table)
+    shown = found if as_json else [_run(r) for r in found]
+    _print(shown, as_json, "no runs stand beside this key log")
 
 
 @app.command()
@@ -149,7 +151,10 @@ def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_
     """
     from .operate import ask
 
-    _print(ask.latency(ctx.obj.path, ask.where(table, since)), as_json, "no rows with a time")
+    found = ask.latency(ctx.obj.path, ask.where(table, since))
+    _print(found, as_json, "no rows with a time")
+    if found and not as_json:
+        out.print("[dim]milliseconds; by two clocks: the source's, and the one of who wrote the key log[/]")
 
 
 @app.command()
@@ -228,7 +233,7 @@ def _rows(path: str, which: Filter, limit: int, as_json: bool, nothing: str) -> 
         return
     shown = Table()
     for name in _SHOWN:
-        shown.add_column(name, no_wrap=name in ("table", "key"), overflow="fold")
+        shown.add_column(name, no_wrap=name in ("logged", "table", "key"), overflow="fold")
     for row in found:
         shown.add_row(*_shown(row))
     out.print(shown)
@@ -246,6 +251,16 @@ def _shown(row: dict[str, Any]) -> list[str]:
     count = "" if row["result_row_count"] is None else str(row["result_row_count"])
     words = (at, row["subscription_id"], row["change_row_type"], row["action_taken"], count, key)
     return [escape(w or "") for w in (*words, row["result_error"], image)]
+
+
+def _run(row: dict[str, Any]) -> dict[str, Any]:
+    """A run for people: `--json` says all there is."""
+    took = (row["end_ts"] - row["start_ts"]).total_seconds() if row["end_ts"] else None
+    did = "/".join(str(row[f"{n}_count"]) for n in ("insert", "update", "delete"))
+    return {
+        "run": row["run_id"], "table": row["subscription_id"], "state": row["state"], "seconds": took,
+        "changes": row["change_count"], "I/U/D": did, "flagged": row["flagged_count"], "error": row["error"],
+    }  # fmt: skip
 
 
 def _lines(found: list[dict[str, Any]], as_json: bool) -> None:

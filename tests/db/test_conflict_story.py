@@ -55,7 +55,7 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
     bring()
 
     (table,) = tailrace("keylog", str(file), "tables")
-    assert [table[k] for k in ("table", "rules", "changes", "flagged_count")] == ["shop.item", "strict", 4, 1]
+    assert [table[k] for k in ("table", "rules", "changes", "flagged")] == ["shop.item", "strict", 4, 1]
     (flagged,) = tailrace("keylog", str(file), "flagged")
     assert (flagged["before_key"], flagged["result_row_count"]) == ('id="7"', 0)
     assert flagged["result_error"] == "update_missing: the row to be updated is not there"
@@ -65,10 +65,6 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
         ("U", "M", 0),
     ]
 
-    planned = tailrace("validate", str(file), "--repair", "--dry-run", code=2)
-    assert [(r["table"], r["inserts"], r["updates"], r["deletes"]) for r in planned["repaired"]] == [
-        ("shop.item", 1, 0, 0)
-    ]
     done = tailrace("validate", str(file), "--repair")
     assert (done["equal"], done["after"]["equal"]) == (False, True)
     story = tailrace("keylog", str(file), "story", "--key", "id=7")

@@ -103,7 +103,7 @@ def item_text(name: str, value: str) -> str:
 
 
 def overview(keylog: str) -> list[Row]:
-    """How each subscription stands: its rules and state, runs, and their changes and flagged rows in all."""
+    """How each subscription stands: rules and state, runs, their changes, flagged rows since its baseline."""
     rows.opened(keylog)
     found = []
     runs = control_tables.rows(keylog, STATISTIC)
@@ -114,8 +114,7 @@ def overview(keylog: str) -> list[Row]:
                 "table": one["subscription_id"], "group": one["group_id"], "rules": one["apply_rules"],
                 "state": one["state"], "reason": one["state_reason"], "runs": len(mine),
                 "changes": sum(r["change_count"] or 0 for r in mine),
-                "flagged": sum(r["flagged_count"] or 0 for r in mine),
-                "flagged_count": one["flagged_count"] or 0,
+                "flagged": one["flagged_count"] or 0,
                 "last_run": max((r["start_ts"] for r in mine), default=None),
             }
         )  # fmt: skip
