@@ -191,11 +191,8 @@ class Applier:
     def _small(self, table: str, upto: int, counts: Mapping[str, int], target: DeltaTarget) -> Small | None:
         """A table's batch as one of many in a job; None: it is large, or has rules, a key log, a new layout,
         a truncate or an open window to follow."""
-        if (
-            counts.get("T")
-            or sum(counts.get(k, 0) for k in "IUD") > ROWS
-            or target.place(table) != Place(table)
-        ):
+        many = sum(counts.get(k, 0) for k in "IUD")
+        if counts.get("T") or many > ROWS or target.place(table) != Place(table):
             return None
         routes, halt = self._routed(table, upto)
         if halt is not None or len(routes) != 1:

@@ -117,15 +117,10 @@ class PostgresTarget:
     def keys_there(
         self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
     ) -> DataFrame:
-        """The keys among `keys` that have a row: they are staged, and joined in the database.
-
-        Raises:
-            UnsupportedError: with `reached`: a database has no versions.
-        """
+        """The keys among `keys` that have a row: staged, and joined in the database. It has no versions:
+        UnsupportedError with `reached`."""
         if reached is not None:
-            raise UnsupportedError(
-                "a database has no earlier versions to look at", where=self._where(relation.table)
-            )
+            raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         wanted = relation.with_columns([c for c in relation.columns if c.key])
         name = f"{staging.prefix(self._task, relation.table)}there"
         with locked(self._place, self._task, relation.table) as mine:
@@ -142,8 +137,7 @@ class PostgresTarget:
         """Whether the database may refuse rows: others changed the table that tailrace made."""
         with session(self._place, self._where(table)) as mine:
             known = self._progress.read(mine, table)
-            tested = known is not None and refuses(mine, self.path(table), known.layout)
-        return Demands(tested=tested)
+            return Demands(tested=known is not None and refuses(mine, self.path(table), known.layout))
 
     def refused(self, batch: TableBatch) -> DataFrame | None:
         """Keys whose rows the database refuses, as they are after the batch, and `WHY`; None: none.
