@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import taking, windows
+from tailrace import lake, taking, windows
 from tailrace.capture import Capture
 from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
@@ -35,6 +36,7 @@ def phase_task(folder: Path, url: str) -> Task:
     path.write_text(
         f"name: phases\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
         "capture: {commit_every: 100ms}\nbaseline: {workers: 1, window: open}\n"
+        "apply: {mode: strict}\nkeylog: {mode: keys}\n"
     )
     return load(path)
 
@@ -119,6 +121,11 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
         assert (taken[f"s.t{n}"].window, taken[f"s.t{n}"].number) == ("open", 1), phase
         source = db.execute(f"select id, v from s.t{n}").fetchall()  # type: ignore[arg-type]
         assert bag(target_rows(task, f"s.t{n}")) == bag([{"id": i, "v": v} for i, v in source]), phase
+    # Rules are strict: nothing was flagged, neither in the windows nor behind them.
+    logged = lake.read(task.keylog_path).to_pylist()
+    assert [r for r in logged if r["flagged_count"]] == []
+    tokens = Counter(r["action_taken"] for r in logged if r["change_row_type"] == "C")
+    assert tokens == {"C": len(PHASES), "#": 1}
     seen = windows.seen(task.control_path("tokens"))
     closing = [s.table for s in seen if not s.stale]
     assert closing == [f"s.t{n}" for n in range(len(PHASES))]
