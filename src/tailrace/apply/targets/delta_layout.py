@@ -17,14 +17,14 @@ from deltalake import DeltaTable
 
 from ... import lake
 from ...change import Column, Relation
-from ...errors import ApplyError, BaselineNeededError
+from ...errors import ApplyError
 from ...laketypes import arrow_type, schema_of
-from ...store.tables import widens
 from ...wire.pgvalues import convert
 from ..data_errors import Demands
 from ..fold import col, quote
 from . import delta_spark
 from .delta_local import PartTask, write_parts
+from .retype import refuse_retype
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -35,9 +35,8 @@ _MARK = "tailrace.layout"
 _LOOK_BACK = 50
 _CHECK = "delta.constraints."
 
-_TEXTS = frozenset({"text", "varchar"})
-"""Kinds whose text stays the same when one is made into the other."""
 _TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp_ntz", "timestamp", "binary"})
+"""Types whose values are written as text in PostgreSQL's own words; decimals, too."""
 
 
 def create(path: str, relation: Relation) -> None:
@@ -53,7 +52,9 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> 
     old = {c.attnum: c for c in before.columns}
     for c in after.columns:
         if c.attnum in old:
-            _check(before.table, old[c.attnum], c)
+            was = old[c.attnum]
+            plain = was.type in _TO_TEXT or was.type.startswith("decimal")
+            refuse_retype(before.table, was, c, as_text=plain)
     table = DeltaTable(path)
     have = {f.name: f.type for f in lake.arrow_schema(path)}
     if _fits(table, have, before, after):
@@ -84,24 +85,6 @@ def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, aft
 def _digest(relation: Relation) -> str:
     words = json.dumps([[c.attnum, c.name, c.type] for c in relation.columns])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
-def _check(table: str, old: Column, new: Column) -> None:
-    """Refuses what the values kept here cannot be turned into as the source turned them."""
-    if old.type == new.type:
-        if old.kind == new.kind or old.type != "string" or {old.kind, new.kind} <= _TEXTS:
-            return
-    elif new.type == "string":
-        if (old.type in _TO_TEXT or old.type.startswith("decimal")) and new.kind in {*_TEXTS, "numeric"}:
-            return
-    elif widens(arrow_type(old.type), arrow_type(new.type)):
-        return
-    raise BaselineNeededError(
-        f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
-        "its earlier values cannot be turned into that without the source",
-        where=table,
-        hint="`tailrace resync` takes a new baseline of the table",
-    )
 
 
 def _rewrite(spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation) -> None:

@@ -11,13 +11,12 @@ import re
 import pyarrow as pa
 
 from ...change import Column, Relation
-from ...errors import ApplyError, BaselineNeededError, UnsupportedError
-from ...laketypes import arrow_type
+from ...errors import ApplyError, UnsupportedError
 from ...sources.pg_connect import Session, literal, quoted
-from ...store.tables import widens
 from ...wire.pgvalues import convert
 from .postgresql_place import Place, check_names
 from .postgresql_progress import Progress, make_schema, one_at_a_time
+from .retype import refuse_retype
 
 TYPES: dict[str, tuple[str, str]] = {
     "boolean": ("boolean", ""),
@@ -37,8 +36,6 @@ TYPES: dict[str, tuple[str, str]] = {
 """Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_TEXTS = frozenset({"text", "varchar"})
-"""Kinds whose text stays the same when one is made into the other."""
 
 
 def markdown() -> str:
@@ -141,7 +138,8 @@ def steps(have: Relation, want: Relation) -> list[str]:
     old = {c.attnum: c for c in have.columns}
     stays = [c for c in want.columns if c.attnum in old]
     for c in stays:
-        _check(have.table, old[c.attnum], c)
+        # Its own casts are the words the source wrote.
+        refuse_retype(have.table, old[c.attnum], c, as_text=True)
     kept = {c.attnum for c in stays}
     made = [f"DROP COLUMN {quoted(c.name)}" for c in have.columns if c.attnum not in kept]
     renamed = [c for c in stays if old[c.attnum].name != c.name]
@@ -179,25 +177,6 @@ def _constant(column: Column, missing: str) -> str:
     if pa.types.is_binary(values.type):
         return "\\x" + str(values[0].as_py().hex())
     return str(values.cast(pa.string())[0].as_py())
-
-
-def _check(table: str, old: Column, new: Column) -> None:
-    """Refuses what the values kept here cannot be turned into as the source turned them."""
-    if old.type == new.type:
-        if old.kind == new.kind or old.type != "string" or {old.kind, new.kind} <= _TEXTS:
-            return
-    elif new.type == "string":
-        # PostgreSQL's own words for a value, as the source wrote them.
-        if new.kind in {*_TEXTS, "numeric"}:
-            return
-    elif widens(arrow_type(old.type), arrow_type(new.type)):
-        return
-    raise BaselineNeededError(
-        f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
-        "its earlier values cannot be turned into that without the source",
-        where=table,
-        hint="`tailrace resync` takes a new baseline of the table",
-    )
 
 
 def _key(relation: Relation) -> list[int]:
