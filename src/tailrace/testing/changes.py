@@ -103,10 +103,18 @@ def literal(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tu
     """The rows of a (small) change table as comparable values, ordered: rank of the change, operation, names
     in the change mask (None: not known), names the image carries (None: all), the given headers, the
     values."""
+    return looked_at(ct, headers=headers)[1]
+
+
+def looked_at(
+    ct: ChangeTable, *, headers: Sequence[str] | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """`reasons` and `literal` of a change table that is read once."""
     names = ct.df.columns
     places = dict(enumerate(names))
     wanted = [h for h in (ct.headers if headers is None else headers) if h not in _MASKED]
     rows = _timestamps_as_text(ct.df.drop(FILE, ROW, RAW)).collect()
+    why = sorted(r[WHY] for r in rows if r[WHY]) if WHY in names else []
     ranks = {s: i for i, s in enumerate(sorted({r[ct.header("change_seq")] for r in rows}))}
     made = []
     for row in rows:
@@ -120,7 +128,7 @@ def literal(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tu
         values = [_ABSENT] * len(values) if oper == "T" else values
         known = tuple(row[ct.header(h)] for h in wanted)
         made.append((ranks[row[ct.header("change_seq")]], oper, *masks, known, tuple(map(_plain, values))))
-    return sorted(made, key=repr)
+    return why, sorted(made, key=repr)
 
 
 def _timestamps_as_text(df: DataFrame) -> DataFrame:
