@@ -49,7 +49,7 @@ def rows(folder: Path, *, quick: bool) -> list[Row]:
 
 
 def changes(spark: SparkSession, many: int) -> DataFrame:
-    """The canonical change table, computed from row numbers."""
+    """The canonical change table, computed from row numbers; from 1, for 0 is a full load's number."""
     from pyspark.sql import functions as F
 
     n = F.col("id")
@@ -73,7 +73,7 @@ def changes(spark: SparkSession, many: int) -> DataFrame:
     }
     made = [headers[h].cast(t).alias(PREFIX + h) for h, t in HEADERS.items()]
     made += [_value(c, t, number, n).alias(c) for c, t in COLUMNS.items()]
-    return spark.range(many).select(*made)
+    return spark.range(1, many + 1).select(*made)
 
 
 def _value(name: str, kind: str, number: Column, row: Column) -> Column:
