@@ -10,8 +10,7 @@ from pathlib import Path
 from tailrace import convert
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.formats.sqdr import detail as sqdr_detail
-from tailrace.formats.sqdr import flags as sqdr_flags
+from tailrace.formats.sqdr import detail, flags
 from tailrace.spark import session
 
 
@@ -20,8 +19,8 @@ def main(out: str) -> None:
     source = convert.side("sqdr", str(Path(__file__).parent / "tables"), {})
     log = convert.load(spark, source)["ir_keylog"]
     print("flagged at the destination, and who changed rows:")
-    log.filter(sqdr_flags.unexpected()).select("action_taken", "before_key", "result_row_count").show()
-    log.select(sqdr_detail.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
+    log.filter(flags.unexpected()).select("action_taken", "before_key", "result_row_count").show()
+    log.select(detail.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
     read = convert.read(spark, source)
     items = read.changes["SHOP.ITEM"]
     items.df.filter("_why IS NOT NULL").select("_why").show(truncate=False)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_tables
+from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables
 from .errors import TailraceError
 
 if TYPE_CHECKING:
@@ -254,6 +254,7 @@ app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)
 app.command()(cli_formats.inspect)
+app.command()(cli_purge.purge)
 app.add_typer(cli_keylog.app, name="keylog")
 
 

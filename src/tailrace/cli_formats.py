@@ -261,12 +261,17 @@ def _show_found(found: Found) -> None:
         key = ", ".join(table.key) or "none"
         counts = ", ".join(f"{k} {n:,}" for k, n in sorted(table.operations.items()))
         out.print(f"\n[bold]{escape(table.name)}[/]  key: {escape(key)}  changes: {escape(counts) or 'none'}")
-        out.print(f"  headers filled: {', '.join(table.headers)}")
+        rows = sum(table.operations.values())
+        filled = [h if n == rows else f"{h} ({n:,})" for h, n in table.headers.items()]
+        out.print(f"  headers filled (rows, when not all): {escape(', '.join(filled))}")
         out.print(f"  columns: {escape(', '.join(f'{c} {t}' for c, t in table.columns.items()))}")
         if table.rows:
             out.print(_grid(table.rows))
         for why, count in table.odd.items():
             out.print(f"  [red]odd[/] {count:,} x {escape(why)}")
+    for name, first in found.beside.items():
+        out.print(f"\n[bold]{escape(name)}[/]  holds no changes")
+        out.print(_grid(first))
     for note in found.notes:
         out.print(f"[yellow]note[/] {escape(note)}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,8 @@ class TableReport:
 
 @dataclass
 class Report:
-    """What a conversion did. `tables` goes by source table, `written` (rows) by the vendor's table."""
+    """What a conversion did. `tables` goes by source table, and by name for tables that hold no changes
+    (lost as a whole: `table`); `written` (rows) goes by the vendor's table."""
 
     tables: dict[str, TableReport] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
@@ -74,7 +75,7 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     if not check:
         return found
     made = {n: checks.in_order(checks.together(ct)) for n, ct in found.changes.items()}
-    return Read(made, found.pending, found.notes)
+    return replace(found, changes=made)
 
 
 def odd_files(spark: SparkSession, side: Side) -> list[str]:
@@ -127,6 +128,10 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
         watched[name] = (seen, gaps)
         good[name] = ct.with_df(df)
     tables = target.form.write(good, target.options)
+    for name, df in found.beside.items():
+        if (kept := beside(name, df, target.form, strict=strict)) is not None:
+            tables[name], seen = observed(ChangeTable(kept, [], [], name=name), [], fail=fail)
+            watched[name] = (seen, [])
     written = {n: counted(df, f"written {n}") for n, df in tables.items()}
     counting = {n: df for n, (df, _) in written.items()}
     if target.form.save:
@@ -140,8 +145,25 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
         report.tables[name] = TableReport(
             got.get("rows", 0), got.get("bad", 0), {k: n for k, n in lost.items() if n}
         )
+    for name in [n for n in found.beside if n not in watched]:
+        left = found.beside[name].count()  # a control table is small
+        report.tables[name] = TableReport(left, lost={"table": left})
     keep_aside(spark, source, target.path, found, report)
     return report
+
+
+def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
+    """A table that holds no changes as a format keeps it; None when it stays behind.
+
+    Raises:
+        FormatError: it has no place there, and nothing may be lost.
+    """
+    kept = form.beside(name, df) if form.beside else None
+    if kept is None and strict:
+        raise FormatError(
+            f"{form.name} has no place for the table {name}", hint="without --strict it is left behind"
+        )
+    return kept
 
 
 def observed(
@@ -216,10 +238,10 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
 
     came: dict[str, DataFrame] = {}
     rejects = None
-    for name, ct in found.changes.items():
-        if not report.tables[name].bad:
+    for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.beside).items():
+        if name not in report.tables or not report.tables[name].bad:
             continue
-        rows = ct.df.filter(checks.is_bad())
+        rows = df.filter(checks.is_bad())
         if FILE in rows.columns and ROW in rows.columns:
             came = came or load(spark, source)
             rows = files.count_rows(rows, _places(came))

@@ -129,7 +129,8 @@ def run(
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, found, report)
-    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": list(found.notes)}
+    unused = [f"{name} holds no changes: it is not applied" for name in found.beside]
+    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": [*found.notes, *unused]}
 
 
 def _place(

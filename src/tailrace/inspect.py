@@ -10,22 +10,25 @@ from . import convert, formats, mask
 from .change import ChangeTable
 from .errors import FormatError, TailraceError
 from .formats import files
-from .formats.base import FILE, RAW, ROW, WHY, Format
+from .formats.base import FILE, RAW, ROW, WHY, Format, Read
+from .formats.shape import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LENIENT = {"orphans": "keep"}
+"""Options under which a part of a vendor's tables can be read when the whole is not there."""
 SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
 
 
 @dataclass
 class Table:
-    """One source table that was found: its headers that are filled, key, columns with types, first changes
-    (`changed`: names in the change mask, `carried`: names the image has; None: not told, or all), rows by
-    operation, and reasons of bad rows with how many there are."""
+    """One source table that was found: its headers with how many rows fill them, key, columns with types,
+    first changes (`changed`: names in the change mask, `carried`: names the image has; None: not told, or
+    all), rows by operation, and reasons of bad rows with how many there are."""
 
     name: str
-    headers: list[str]
+    headers: dict[str, int]
     key: list[str]
     columns: dict[str, str]
     rows: list[dict[str, Any]]
@@ -36,13 +39,14 @@ class Table:
 @dataclass
 class Found:
     """What `inspect` says of a path: the format, how sure it is (0 to 1), its vendor tables and source
-    tables."""
+    tables, and the first rows of tables that hold no changes (policies, control tables)."""
 
     format: str
     sure: float
     vendor_tables: dict[str, list[str]]
     tables: list[Table]
     notes: list[str]
+    beside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -88,16 +92,49 @@ def inspect(
     found, sure = _whose(spark, path) if form is None else (formats.get(form), 1.0)
     side = convert.side(found.name, path, given or {})
     vendor = convert.load(spark, side)
-    read = convert.read(spark, side)
+    read, lenient = _read(spark, side, given or {})
     shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
     columns = {n: [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)] for n, df in vendor.items()}
-    waiting = [
-        f"{n}: rows change nothing yet: signals, or unfinished"
-        for n, df in read.pending.items()
-        if df.take(1)
+    waiting = [told for n, df in read.pending.items() for told in _waiting(n, df)]
+    notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
+    beside = {n: _rows(df, rows) for n, df in read.beside.items()}
+    return Found(found.name, sure, columns, shown, notes, beside)
+
+
+def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
+    """The change tables; a part of a vendor's tables is taken for what it is where an option allows it."""
+    try:
+        return convert.read(spark, side), []
+    except FormatError as error:
+        more = {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
+        if not more:
+            raise
+        looser = convert.side(side.form.name, side.path, {**given, **more})
+        said = ", ".join(f"{k}={v}" for k, v in more.items())
+        return convert.read(spark, looser), [f"read with {said}, for {error.what}"]
+
+
+def _waiting(name: str, df: DataFrame) -> list[str]:
+    """What rows that change nothing say, with how many say it."""
+    from pyspark.sql import functions as F
+
+    said = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
+    counted = df.groupBy(said.alias("why")).agg(F.count(F.lit(1)).alias("n")).orderBy("why").collect()
+    return [
+        f"{name}: {r['n']:,} rows change nothing: {r['why'] or 'signals, or unfinished'}" for r in counted
     ]
-    notes = [*read.notes, *convert.odd_files(spark, side), *waiting]
-    return Found(found.name, sure, columns, shown, notes)
+
+
+def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
+    """The first rows as text, columns without any value left out."""
+    from pyspark.sql import functions as F
+
+    names = [c for c in df.columns if c not in (FILE, ROW, RAW)]
+    found = [
+        r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
+    ]
+    filled = [n for n in names if any(r[n] is not None for r in found)]
+    return [{n: r[n] for n in filled} for r in found]
 
 
 def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
@@ -121,7 +158,7 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
     from pyspark.sql import functions as F
 
     oper = F.col(ct.header("change_oper"))
-    filled = [F.max(F.col(ct.header(h)).isNotNull().cast("int")).alias(h) for h in ct.headers]
+    filled = [F.count(F.col(quoted(ct.header(h)))).alias(h) for h in ct.headers]
     counted = ct.df.groupBy(
         oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
     )
@@ -133,7 +170,7 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
         operations[str(group["oper"])] = operations.get(str(group["oper"]), 0) + group["n"]
         if group["why"]:
             odd[group["why"]] = odd.get(group["why"], 0) + group["n"]
-    headers = [h for h in ct.headers if any(g[h] for g in groups)]
+    headers = {h: n for h in ct.headers if (n := sum(g[h] for g in groups))}
     types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
     return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)
 

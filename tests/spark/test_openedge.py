@@ -1,5 +1,5 @@
 """What is special about OpenEdge's tables: field maps in SQL, split records, arrays, levels, old names, full rows
-from sparse images, purge, policy dumps."""
+from sparse images, policy dumps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from tailrace.errors import ConfigError, FormatError, PositionError
+from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.openedge import (
     FORMAT,
     OpenEdgeOptions,
     cdc_get_changed_columns,
     cdc_is_column_changed,
-    purge,
     read,
     rebuild,
     register,
@@ -21,7 +20,6 @@ from tailrace.formats.openedge import (
 )
 from tailrace.formats.openedge import tables as oe
 from tailrace.formats.openedge.arrays import join_array, split_array
-from tailrace.formats.openedge.purge import purge_delta
 from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.wire import cd_dump
@@ -319,30 +317,6 @@ def test_full_rows_from_sparse_images(spark):
         rebuild(sparse, by="recid")
 
 
-def test_purge_takes_the_consumed_range_only(spark, tmp_path):
-    tables = vendor(spark)
-    left = purge(tables, "PUB.Customer", low=1, high=3, consumers={"a": 3, "b": 9})
-    counts = {
-        n: (df.count(), left[n].count()) for n, df in tables.items() if "olicy" not in n and "_F" not in n
-    }
-    assert counts == {
-        "PUB._Cdc-Change-Tracking": (8, 5), "PUB.CDC_Customer": (9, 5), "PUB.Note_changes": (1, 1),
-    }  # fmt: skip
-    with pytest.raises(PositionError, match="a has done with changes up to 3, not 4"):
-        purge(tables, "PUB.Customer", low=1, high=4, consumers={"a": 3, "b": 9})
-    with pytest.raises(PositionError, match="nobody"):
-        purge(tables, "PUB.Customer", low=1, high=4, consumers={})
-    with pytest.raises(FormatError, match="no source table"):
-        purge(tables, "PUB.Nope", low=1, high=1, consumers={"a": 1})
-    paths = {n: str(tmp_path / n) for n in tables}
-    for name, df in tables.items():
-        df.write.format("delta").save(paths[name])
-    for _ in range(2):
-        purge_delta(spark, paths, "PUB.Customer", low=6, high=6, consumers={"a": 6})
-    assert spark.read.format("delta").load(paths["PUB.CDC_Customer"]).count() == 7
-    assert spark.read.format("delta").load(paths["PUB._Cdc-Change-Tracking"]).count() == 7
-
-
 def test_policy_dumps_are_written_and_name_what_is_read(spark, tmp_path):
     tables = vendor(spark)
     few = {n: t for n, t in tables.items() if n != "PUB.Note_changes"}
@@ -374,6 +348,18 @@ def test_sequences_of_any_form_are_written_by_rank(spark):
     numbers = made["a.CDC_b"].select("_Change-Sequence", "_Operation").collect()
     assert sorted(map(tuple, numbers)) == [(1, 1), (2, 3), (2, 4)]
     assert literal(read(made, OpenEdgeOptions()).changes["a.b"], headers=["change_seq"])[0][4] == ("LSN:001",)
+
+
+def test_a_full_load_counts_in_front_of_changes(spark):
+    """It has no change numbers: its rows' places are theirs, and changes come behind 10^16."""
+    ct = change_table(spark, [Image(n, "I", {"id": n}) for n in (1, 2, 7)])
+    loaded = F.col("id") < 3
+    first = F.concat(F.lpad(F.col("id"), 16, "0"), F.lit("0" * 19))
+    df = ct.df.withColumn(HEX, F.when(loaded, first).otherwise(F.col(HEX)))
+    df = df.withColumn("header__native_oper", F.when(loaded, F.lit("L")))
+    made = write({"a.b": ct.with_df(df)}, OpenEdgeOptions())
+    numbers = made["a.CDC_b"].select("id", "_Change-Sequence").collect()
+    assert sorted(map(tuple, numbers)) == [(1, 1), (2, 2), (7, 10**16 + 7)]
 
 
 def test_without_their_policies_rows_get_a_new_one(spark):

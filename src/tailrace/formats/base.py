@@ -99,11 +99,13 @@ class Read:
             the rows that came in had `FILE`, `ROW`.
         pending: rows that wait for more input (an unfinished transaction), by the vendor's table.
         notes: what is odd about the tables as a whole, for people.
+        beside: tables that hold no changes (control tables), by name; with `WHY` when they are declared.
     """
 
     changes: dict[str, ChangeTable]
     pending: dict[str, DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    beside: dict[str, DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class Format:
         save: writes them there (None: `files.save`); with an option `start` it also takes folders that are
         not
             empty.
+        beside: gives a table that holds no changes, by its name, as it is kept beside this format's tables
+            (None: it has no place there).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
     """
 
@@ -156,6 +160,7 @@ class Format:
     load: Callable[[SparkSession, str, Any], dict[str, DataFrame]] | None = None
     save: Callable[[Tables, str, str, Any], None] | None = None
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
+    beside: Callable[[str, DataFrame], DataFrame | None] | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, and one gap more for each header of a change table that this format does not hold."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from .. import mask
 from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
+from ..errors import FormatError
 from .base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .shape import as_type, canonical, conform, data_start, quoted, reasons
 
@@ -68,11 +69,18 @@ def _split(text: str) -> list[str]:
 
 def read(tables: Tables, options: TailraceOptions) -> Read:
     """Canonical change tables of change tables; masks are moved when headers are missing."""
-    made = {}
+    made, beside = {}, {}
     for vendor, df in tables.items():
         name = vendor.removesuffix(options.suffix)
-        made[name] = _read_one(df, name, options)
-    return Read(made)
+        if name == vendor and PREFIX + "change_seq" not in (c.lower() for c in df.columns):
+            beside[vendor] = df
+        else:
+            made[name] = _read_one(df, name, options)
+    if tables and not made:
+        raise FormatError(
+            "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
+        )
+    return Read(made, beside=beside)
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
@@ -170,4 +178,5 @@ FORMAT = Format(
     read=read,
     write=write,
     knows=knows,
+    beside=lambda _, df: df,
 )

@@ -12,6 +12,7 @@ from ..base import Tables
 from .dumps import dump_of
 from .options import OpenEdgeOptions
 from .policy import DUMP
+from .tables import DUMPED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +33,13 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
             where=path,
             hint=f"rename it, e.g. PUB.{passed[0]}",
         )
-    found = files.load(spark, path)
+    if root.is_file() and root.name.endswith(DUMP):
+        dumps = [root]
+    others = not dumps or any(files.kind_of(p) for p in root.glob("[!_.]*"))
+    found = files.load(spark, path) if others else {}
     found |= {p.name: files.read(spark, p) for p in hidden}
     for dump in dumps:
-        found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], "data binary")
+        found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], f"`{DUMPED}` binary")
     return found
 
 

@@ -41,8 +41,9 @@ class OpenEdgeOptions(Options):
     )
     sequence: Literal["number", "rank"] = Field(
         default="number",
-        description="Written `_Change-Sequence`: the number in a change sequence of 35 digits, or the "
-        "change's rank in its table, for change sequences of any other form.",
+        description="Written `_Change-Sequence`: the number in a change sequence of 35 digits (rows of a "
+        "full load count from 1, and changes behind it from 10^16), or the change's rank in its table, for "
+        "change sequences of any other form; ranks are counted in one task.",
     )
     timestamps: Literal["timestamp", "text"] = Field(
         default="timestamp",

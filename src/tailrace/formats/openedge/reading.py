@@ -17,6 +17,7 @@ from ..shape import conform, find_columns, quoted, reasons
 from .images import TIME_ZONE, Image, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
+from .shown import shown
 from .split import SPLIT, join_halves
 from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, knows
 
@@ -101,6 +102,8 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         FormatError: there is neither tracking nor a change table, a policy row is bad, or which tracking rows
             belong to which change table cannot be told.
     """
+    if alone := _policies_alone(tables):
+        return Read({}, notes=("policies and schema alone: no change, no tracking",), beside=alone)
     place = locate(tables, options)
     tracking = _tracking(tables, place)
     added = any(ADDED & set(df.columns) for df in tables.values())
@@ -112,7 +115,17 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         rows = tracking.filter(place.shares[source.name] & ~_is_beside())
         changes[source.name] = canonical_of(Image(source, rows, images, place.given, added), options)
     beside = {TRACKING.name: _beside(tracking, list(place.shares.values()))} if place.tracking else {}
-    return Read(changes, beside, _notes(place.sources, place.metadata))
+    used = {*place.given.values(), *(s.change_table for s in place.sources)}
+    rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
+    return Read(changes, beside, _notes(place.sources, place.metadata), rest)
+
+
+def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
+    """All of the tables when none is of changes, dumps as what they say."""
+    if not all(n.endswith(DUMP) or plain_name(n) in METADATA for n in tables):
+        return {}
+    dumps = {n: shown(df.sparkSession, _dumped(n, df)) for n, df in tables.items() if n.endswith(DUMP)}
+    return {**tables, **dumps}
 
 
 def _dumped(name: str, df: DataFrame) -> tuple[cd_dump.TablePolicy, ...]:

@@ -113,6 +113,8 @@ FIELD_TABLE = VendorTable(
 TABLES = (TABLE_POLICY, FIELD_POLICY, TRACKING, CHANGE, FILE_TABLE, FIELD_TABLE)
 KNOWN = {t.name.lower().replace("-", "_"): t for t in TABLES if t is not CHANGE}
 """Tables of a fixed name, by it in lower case with underscores."""
+DUMPED = "_Cdc-Policy-Dump"
+"""The one column of the table that a `.cd` file is: its bytes."""
 ADDED = {"change_seq", "_Column-Map"}
 """Columns that OpenEdge's own tables do not have."""
 
@@ -192,6 +194,7 @@ def knows(columns: list[str] | tuple[str, ...]) -> float:
         {"_policy_id", "_field_position"},
         {"_file_number", "_file_name"},
         {"_file_recid", "_field_name"},
+        {"_cdc_policy_dump"},
     ):
         if marks <= have:
             return 1.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ... import mask
 from ...change import NATIVE, PREFIX, ChangeTable
 from ...errors import UnsupportedError
+from ...sequence import TIME_DIGITS
 from ..base import VendorTable
 from ..shape import quoted
 from .arrays import join_array
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _TRACKING = "_cdc_change_tracking"
 _CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
+_LOADED = NATIVE + "oper"
+"""The header that says L for rows of a full load."""
 _REFUSED = (
     "tailrace.errors.FormatError: a change sequence is not 35 digits, or has no number"
     "\n  where: {}\n  hint: {}"
@@ -116,8 +119,14 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
         return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
     digits = F.when(seq.rlike("^[0-9]{35}$"), F.substring(seq, 17, 19).try_cast("bigint"))
     hint = "set the option sequence=rank"
-    # Rows of a full load have the number 0, every one of them: as sequences they would be one change.
-    digits = F.when(digits > 0, digits)
+    found = F.when(digits > 0, digits)
+    if ct.header(_LOADED) in ct.df.columns:
+        # Rows of a full load have the number 0, every one of them, and count in the digits before it: those
+        # are their numbers, and changes come behind all that such digits can count. Nothing is sorted.
+        place = F.substring(seq, 1, TIME_DIGITS).try_cast("bigint")
+        loaded = (F.col(ct.header(_LOADED)) == "L") & (digits == 0) & (place > 0)
+        found = F.coalesce(F.try_add(found, F.lit(10**TIME_DIGITS)), F.when(loaded, place))
+    digits = found
     refused = F.raise_error(F.lit(_REFUSED.format(ct.name or "change table", hint))).cast("bigint")
     return ct.df.withColumn("_number", F.coalesce(digits, refused))
 

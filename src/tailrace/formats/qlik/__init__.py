@@ -63,8 +63,8 @@ def knows(columns: Sequence[str]) -> float:
     if any(names == {c.name.lower() for c in t.columns} for t in qlik_control.TABLES.values()):
         return 0.9
     prefix = lay.find_prefix(columns)
-    if prefix is None:
-        return 0.0
+    if prefix is None:  # what loading gives the rows of LOAD files alone
+        return 0.3 if PREFIX + "timestamp" in names else 0.0
     return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
 
 
@@ -114,4 +114,5 @@ FORMAT = Format(
     load=load,
     save=save,
     complete=incomplete,
+    beside=qlik_control.beside,
 )

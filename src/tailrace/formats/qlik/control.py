@@ -131,6 +131,11 @@ def written(name: str, df: DataFrame) -> DataFrame:
     return conformed(name, df).select(*[c.name for c in TABLES[plain(name)].columns])
 
 
+def beside(name: str, df: DataFrame) -> DataFrame | None:
+    """A control table under the declared names and types, other columns behind; None when it is none."""
+    return conformed(name, df) if is_control(name) else None
+
+
 def ddl_changes(history: DataFrame) -> DataFrame:
     """The columns that DDLs touched: one row a column of each row of attrep_ddl_history, CREATE as ADD."""
     from pyspark.sql import functions as F

@@ -31,11 +31,11 @@ def read(tables: Tables, options: QlikOptions) -> Read:
     found: dict[str, tuple[DataFrame | None, DataFrame | None]] = {}
     notes: list[str] = []
     kept: dict[str, DataFrame] = {}
+    beside: dict[str, DataFrame] = {}
     for name, df in tables.items():
         notes += _said(df)
         if control.is_control(name):
-            kept[control.plain(name)] = control.conformed(name, df)
-            notes.append(f"{name} is a control table: it is no change table and is not converted")
+            beside[name] = kept[control.plain(name)] = control.conformed(name, df)
             continue
         source = options.source_of(name)
         changed = lay.find_prefix(lay.columns_of(df), options.prefix) is not None
@@ -53,7 +53,7 @@ def read(tables: Tables, options: QlikOptions) -> Read:
             pending[name + options.suffix] = waiting
         changes[name], said = _canonical(df, prefix, name, options)
         notes += said
-    return Read(changes, pending, tuple(notes))
+    return Read(changes, pending, tuple(notes), beside)
 
 
 def _said(df: DataFrame) -> list[str]:

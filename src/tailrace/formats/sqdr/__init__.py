@@ -137,4 +137,5 @@ FORMAT = Format(
     read=read,
     write=write,
     knows=knows,
+    beside=control.beside,
 )

@@ -12,8 +12,13 @@ and say what they are for; all other columns here are tailrace's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..base import VendorColumn, VendorTable
+from ..shape import conform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 GROUPS, SUBSCRIPTIONS = "groups", "subscriptions"
 IR_SUBSCRIPTION, STATISTIC = "ir_subscription", "statistic"
@@ -106,3 +111,9 @@ def table_of(columns: Sequence[str]) -> str | None:
         return SUBSCRIPTIONS
     known = {c.name for c in TABLES[GROUPS].columns}
     return GROUPS if "id" in have and have <= known else None
+
+
+def beside(name: str, df: DataFrame) -> DataFrame | None:
+    """A control table under the declared names and types, other columns behind; None when it is none."""
+    kind = table_of(df.columns)
+    return None if kind is None else conform(df, TABLES[kind], where=name)

@@ -18,6 +18,7 @@ from .flags import DIFFERS, EXPECTED, recount
 from .tables import (
     ACTIONS,
     CHANGES,
+    COLUMNS,
     DEST,
     IGNORED,
     KEPT,
@@ -54,7 +55,8 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     for source in found.sources:
         mine = changes.filter(F.col("subscription_id").eqNullSafe(F.lit(source.subscription)))
         made[source.table] = _changes(mine, source, options)
-    return Read(made, {KEYLOG: log.filter(signal).select(*aside)}, found.notes)
+    rest = {n: df for n, df in tables.items() if n != COLUMNS and not is_keylog(df.columns)}
+    return Read(made, {KEYLOG: log.filter(signal).select(*aside)}, found.notes, rest)
 
 
 def is_keylog(columns: Sequence[str]) -> bool:

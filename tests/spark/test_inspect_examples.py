@@ -1,0 +1,68 @@
+"""`tailrace inspect` on each vendor's example: the whole folder, and tables that say little alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace import inspect as looking
+from tailrace.cli_formats import _show_found
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def look(spark: SparkSession, *path: str) -> looking.Found:
+    found = looking.inspect(spark, str(EXAMPLES.joinpath(*path)), rows=1)
+    _show_found(found)
+    return found
+
+
+def test_openedge(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    found = look(spark, "openedge", "tables")
+    assert (found.format, found.sure) == ("openedge", 1.0)
+    assert [(t.name, t.operations) for t in found.tables] == [
+        ("PUB.Item", {"I": 3, "B": 2, "U": 3, "D": 1}), ("PUB.Till", {"U": 1}),
+    ]  # fmt: skip
+    assert any("rows change nothing: operation " in note for note in found.notes)
+    told = capsys.readouterr().out
+    assert "PUB.Item  key: Id" in told
+
+
+def test_openedge_tables_alone(spark: SparkSession, tmp_path: Path) -> None:
+    images = look(spark, "openedge", "tables", "PUB.CDC_Item.csv")
+    assert [t.name for t in images.tables] == ["PUB.Item"]
+    assert images.notes[0] == "read with orphans=keep, for change tables without _Cdc-Change-Tracking"
+    policies = look(spark, "openedge", "tables", "PUB._Cdc-Table-Policy.csv")
+    assert (policies.format, policies.tables) == ("openedge", [])
+    (first,) = policies.beside["PUB._Cdc-Table-Policy"]
+    assert (first["_Policy-Name"], first["_Level"]) == ("item_values", "2")
+
+
+def test_qlik(spark: SparkSession) -> None:
+    found = look(spark, "qlik", "tables")
+    assert (found.format, [t.name for t in found.tables]) == ("qlik", ["shop.item"])
+    assert found.tables[0].odd == {}
+    assert found.tables[0].headers["native_oper"] < sum(found.tables[0].operations.values())
+
+
+def test_a_qlik_full_load_alone(spark: SparkSession) -> None:
+    found = look(spark, "qlik", "tables", "shop.item")
+    assert (found.format, [t.operations for t in found.tables]) == ("qlik", [{"I": 2}])
+
+
+def test_sqdr(spark: SparkSession) -> None:
+    found = look(spark, "sqdr", "tables")
+    assert (found.format, [t.name for t in found.tables]) == ("sqdr", ["SHOP.ITEM"])
+    assert found.tables[0].key == ["ID"]
+
+
+def test_soliddb(spark: SparkSession) -> None:
+    found = look(spark, "soliddb", "tables")
+    assert found.format == "soliddb"
+    assert "SYS_LOG" in found.vendor_tables
