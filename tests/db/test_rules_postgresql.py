@@ -75,8 +75,9 @@ def change(number: int, oper: str, key: str, **values: Any) -> Change:
 def test_a_crash_before_or_after_the_transaction_is_made_good(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it and right after it, and before the commits of exceptions and key log."""
-    task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
+    """Before it and right after it, and before the commits of exceptions and key log; each change is a
+    transaction, so that a slice has several."""
+    task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"), transactional=True)})
     task.store({"s.t": [change(1, "I", "a")]})
     task.catch_up()
     real, commit = PostgresTarget.apply_noted, lake.commit

@@ -23,11 +23,12 @@ def test_what_waits_counts_and_is_visible_at_once(tmp_path: Path) -> None:
     first, second = Stretch("s.t", 3, 9, 2), Stretch("s.u", -1, 9, 0)
     assert [mine.reserve(one).sort for one in (first, second)] == [0, 6]
     mine.commit([], first)
-    assert mine.standing("s.t") == Standing(9, 2, 16)
+    assert (mine.standing("s.t"), mine.visible("s.t")) == (Standing(9, 2, 16), 3)
     assert keylog(tmp_path).standing("s.t") == Standing(3, 0, 0)
     mine.commit([], second)
     mine.flush()
     assert keylog(tmp_path).standing("s.t") == Standing(9, 2, 16)
+    assert (mine.visible("s.t"), mine.visible("s.other")) == (9, -1)
     mine.commit([], first)  # comes again
     assert mine.standing("s.t") == Standing(9, 2, 16)
 

@@ -68,7 +68,8 @@ def look(changes: ChangeTable, relation: Relation, demands: Demands) -> Bad | No
             kind = changes.df.schema[c.name].dataType.simpleString()
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
-                found.append(F.when(oper.isin(INSERT, UPDATE) & lost, F.lit(f"{c.name} is no {c.type}")))
+                written = F.lit(True) if c.key else oper.isin(INSERT, UPDATE)
+                found.append(F.when(written & lost, F.lit(f"{c.name} is no {c.type}")))
         if c.name in demands.not_null and not c.key:
             null = (col(c.name).isNull() if c.name in have else F.lit(True)) & _judged(changes, c.name, oper)
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))

@@ -14,29 +14,24 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from .. import lake
-from ..change import DELETE, NATIVE, UPDATE, ChangeTable
+from ..change import ChangeTable
 from ..errors import ApplyError, ConfigError
-from ..formats.shape import quoted
-from ..formats.sqdr import text as sqdr_text
-from ..formats.sqdr import writing as sqdr_write
-from ..formats.sqdr.tables import DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
+from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..laketypes import arrow_type
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS
 from .expect import Expected
-from .fold import col, quote
-from .outcomes import ACTION, EFFECTIVE, ERROR, FLAGGED, OLD, ROWS, outcomes
+from .keylog_spark import rendered
+from .outcomes import outcomes
 from .rules import Rules
 from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    pass
 
 LOG_MODES = {
     "all": "every change, with keys and images",
@@ -46,7 +41,6 @@ LOG_MODES = {
 }
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in KEYLOG_TABLE.columns])
 _SORT = "tailrace/keylog/sort"
-_OPTIONS = SqdrOptions.model_validate({})
 
 
 @dataclass(frozen=True)
@@ -110,6 +104,7 @@ class KeyLog:
         self.runs: dict[str, str] = {}
         self._at_once, self._lock = at_once, threading.RLock()
         self._known: dict[str, Standing] = {}
+        self._visible: dict[str, int | None] = {}
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
         self._begun = self._sort = 0
@@ -123,6 +118,13 @@ class KeyLog:
         """Where a subscription stands, parts that wait for `flush` included."""
         with self._lock:
             return self._standing(subscription)
+
+    def visible(self, subscription: str) -> int:
+        """The change number up to which a subscription's rows are there for everybody; -1: it never began."""
+        with self._lock:
+            self._standing(subscription)
+            found = self._visible.get(subscription)
+            return -1 if found is None else found
 
     def begin(self, subscription: str, reached: int, *, baseline: int = 0) -> None:
         """Notes that a subscription is logged from the change after `reached` on; nothing happens when it
@@ -205,6 +207,7 @@ class KeyLog:
                 self._forget()  # what stands in the table counts
                 raise
             self._begun, self._files, self._moved = self._sort, [], {}
+            self._visible = {name: one.reached for name, one in self._known.items()}
 
     def _standing(self, subscription: str) -> Standing:
         if not self._known:
@@ -213,7 +216,8 @@ class KeyLog:
         if subscription not in self._known:
             name = self._name(subscription)
             flagged, baseline = self._number(self._flagged(subscription)), self._number(f"{name}/baseline")
-            self._known[subscription] = Standing(self._number(name), flagged or 0, 0, baseline or 0)
+            self._visible[subscription] = reached = self._number(name)
+            self._known[subscription] = Standing(reached, flagged or 0, 0, baseline or 0)
         return replace(self._known[subscription], sort=self._sort)
 
     def _number(self, name: str) -> int | None:
@@ -221,7 +225,7 @@ class KeyLog:
         return None if found is None else int(found)
 
     def _forget(self) -> None:
-        self._known, self._moved, self._files = {}, {}, []
+        self._known, self._visible, self._moved, self._files = {}, {}, {}, []
         self._begun = self._sort = 0
 
     def _name(self, subscription: str) -> str:
@@ -229,68 +233,3 @@ class KeyLog:
 
     def _flagged(self, subscription: str) -> str:
         return f"{self.group_id}/keylog/{subscription}/flagged"
-
-
-def rendered(changes: ChangeTable, known: DataFrame, log: KeyLog, one: Stretch, at: Standing) -> DataFrame:
-    """Change rows with their outcomes (from `outcomes`) as rows of `ir_keylog`."""
-    from pyspark.sql import functions as F
-
-    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
-    now = F.lit(datetime.now(timezone.utc))
-    before, after = _keys(changes, OLD in known.columns)
-    told = {
-        "run_id": F.lit(log.run_of(one.subscription)),
-        "group_id": F.lit(log.group_id),
-        "subscription_id": F.lit(one.subscription),
-        "action_taken": col(ACTION),
-        "result_row_count": col(ROWS),
-        "result_error": col(ERROR),
-        "flagged_count": at.flagged + (_running(seq, oper) if one.flagged else F.lit(0)),
-        "before_key": F.when(oper.isin(UPDATE, DELETE), before),
-        "after_key": F.when(oper == UPDATE, after),
-        "keylog_sort": number + F.lit(at.sort - one.after).cast("bigint"),
-        "keylog_ts": now,
-        "insert_ts": F.current_timestamp(),
-        DEST: F.lit(sqdr_text.dest(one.subscription)),
-    }
-    if sqdr_write.has(changes, NATIVE + "change_row_type"):  # a key log of somebody else's has finer codes
-        native = col(changes.header(NATIVE + "change_row_type"))
-        told["change_row_type"] = F.coalesce(native, oper)
-    else:
-        told["change_row_type"] = oper
-    # Headers of this name say what a key log knows: what the format writes when it has them.
-    df = known.withColumns({changes.header(NATIVE + n): value for n, value in told.items()})
-    name = changes.name or one.subscription
-    made = sqdr_write.write({name: replace(changes, df=df, name=name)}, _OPTIONS)[KEYLOG]
-    return made.withColumn("after_image", F.lit(None).cast("string")) if log.mode == "keys" else made
-
-
-def _keys(changes: ChangeTable, moves: bool) -> tuple[Column, Column]:
-    """`before_key` and `after_key`: the key, of a key change the old one and the new one."""
-    from pyspark.sql import functions as F
-
-    fields = sqdr_write.fields_of(changes, _OPTIONS)
-    places = sqdr_write.key_places(changes)
-    own = F.expr(sqdr_text.items([(fields[i], quoted(fields[i].name), None) for i in places]))
-    if not moves:
-        return own, F.lit(None).cast("string")
-    key = [c for c in changes.columns if c in changes.key]  # as a layout has it
-    named = {k: f"{quote(OLD)}.k{i}" for i, k in enumerate(key)}
-    old = F.expr(sqdr_text.items([(fields[i], named[fields[i].name], None) for i in places]))
-    moved = col(OLD).isNotNull()
-    return F.when(moved, old).otherwise(own), F.when(moved, own)
-
-
-def _running(seq: Column, oper: Column) -> Column:
-    """Flagged changes up to each. All rows go through one task: only batches that have flagged ones do."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    window = Window.orderBy(seq, oper).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return F.sum(col(FLAGGED).cast("bigint")).over(window)
-
-
-def kept_aside(known: DataFrame) -> DataFrame:
-    """The changes that were flagged and passed over: rows of `attrep_apply_exceptions`."""
-    return known.where(col(FLAGGED) & ~col(EFFECTIVE))

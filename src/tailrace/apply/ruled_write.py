@@ -11,7 +11,8 @@ from ..change import Relation
 from . import data_errors, effects, incoming, limits
 from .exceptions import Exceptions
 from .expect import Expected
-from .keylog import KeyLog, kept_aside, rendered
+from .keylog import KeyLog
+from .keylog_spark import kept_aside, rendered
 from .noted import Noting, note_of
 from .outcomes import outcomes
 from .plan import TableBatch
@@ -60,8 +61,8 @@ class Writer:
         if log is None:
             return _told(batch, rules, self._write(batch, layout))
         files = log.write(batch.changes, batch.expected, rules, one)
-        done = log.standing(batch.table).reached
-        outcome = self._write(batch, layout, (note_of(files, one, log), -1 if done is None else done))
+        note = note_of(files, one, log), log.visible(batch.table)
+        outcome = self._write(batch, layout, note)
         log.commit(files, one)
         return _told(batch, rules, outcome)
 
