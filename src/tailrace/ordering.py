@@ -78,18 +78,12 @@ def order(
     if action == ADD:
         chosen, passed = _joining(task, states, patterns)
     else:
-        chosen, passed = [], {}
-        for table in matching(known(task, states), patterns, task.name):
-            reason = _passed(action, states.get(table, TableControl(table)), drop_target)
-            if reason is None:
-                chosen.append(table)
-            else:
-                passed[table] = reason
-    if action == RESYNC and (low := [t for t in chosen if task.policy(t).level < MEDIUM]):
-        raise ConfigError(
-            f"{', '.join(low)} has no target by its policy: there is nothing to take a baseline for",
-            where=f"policies of {task.name}", hint="raise its level to 2 or 3",
-        )  # fmt: skip
+        mine = matching(known(task, states), patterns, task.name)
+        reasons = {t: _passed(action, states.get(t, TableControl(t)), drop_target) for t in mine}
+        chosen = [t for t, reason in reasons.items() if reason is None]
+        passed = {t: reason for t, reason in reasons.items() if reason is not None}
+    if action == RESYNC:
+        _have_targets(task, chosen)
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
     if dry_run or not chosen:
         return Ordered(action, chosen, passed, 0, dry_run, running)
@@ -100,6 +94,15 @@ def order(
         number = tables.give(task.orders_path, DROP, chosen, why=reason, who=user())
         gone = _drop_now(task)
     return Ordered(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
+
+
+def _have_targets(task: Task, chosen: Sequence[str]) -> None:
+    if low := [t for t in chosen if task.policy(t).level < MEDIUM]:
+        raise ConfigError(
+            f"{', '.join(low)} has no target by its policy: there is nothing to take a baseline for",
+            where=f"policies of {task.name}",
+            hint="raise its level to 2 or 3",
+        )
 
 
 def user() -> str:
