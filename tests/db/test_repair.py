@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace import lake
+from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.control.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.operate import control_tables
@@ -100,6 +101,10 @@ def test_a_delta_target_is_the_sources_again(
 
     def amend(found: Sequence[Difference]) -> None:
         plan(found)
+        with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
+            broken.setattr(DeltaTarget, "apply", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+            with pytest.raises(OSError, match="no room"):
+                Repair(task, spark)(found)
         fix(found)
 
     try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -84,13 +85,20 @@ def newest(
         where = before if where is None else where & before
     held: list[tuple[int, int, dict[str, Any]]] = []
     seen = 0
-    for one in files:
-        if len(held) == limit and (not limit or one.high < held[0][0]):
+    for one in files if limit else ():
+        if len(held) == limit and one.high < held[0][0]:
             break
-        for batch in _parquet(one.path).to_batches(
-            filter=_above(where, held, limit), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
-        ):
-            for row in _largest(batch, limit).to_pylist():
+        wanted = _above(where, held, limit)
+        data = _parquet(one.path)
+        # First which rows, by the columns that say so; then those rows.
+        sorts = data.to_table(columns=["keylog_sort"], filter=wanted, batch_size=BATCH)[
+            "keylog_sort"
+        ].to_numpy()
+        if len(sorts) > limit:
+            last = pc.field("keylog_sort") >= int(np.partition(sorts, -limit)[-limit])
+            wanted = last if wanted is None else wanted & last
+        for batch in data.to_batches(filter=wanted, batch_size=BATCH) if len(sorts) else ():
+            for row in batch.to_pylist():
                 seen += 1
                 push = heapq.heappush if len(held) < limit else heapq.heappushpop
                 push(held, (row["keylog_sort"], seen, row))
@@ -103,13 +111,6 @@ def _above(where: ds.Expression | None, held: list[Any], limit: int) -> ds.Expre
         return where
     newer = pc.field("keylog_sort") >= held[0][0]
     return newer if where is None else where & newer
-
-
-def _largest(batch: pa.RecordBatch, limit: int) -> pa.RecordBatch:
-    if batch.num_rows <= limit:
-        return batch
-    order = pc.select_k_unstable(batch, k=limit, sort_keys=[("keylog_sort", "descending")])
-    return batch.take(order)
 
 
 def _parquet(path: str) -> ds.Dataset:
