@@ -115,3 +115,29 @@ def test_mistakes_stop_before_anything_is_written(spark: SparkSession, tmp_path:
     with pytest.raises(ApplyError, match="an image leaves out") as left_out:
         run("tables: {eu.item: {where: v = 'a'}}")
     assert str(left_out.value.where).endswith("0000000002")
+
+
+def test_columns_that_images_leave_out_are_carried_over_a_life_and_no_further(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Under a mapping and strict rules, inside a batch and against the target."""
+    changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
+    text = "tables: {eu.item: {target: all.item, columns: {word: v, site: \"'x'\"}}}"
+    ruling = incoming.ruling("strict", {}, None, str(log), "all")
+
+    def apply(images: list[Image]) -> list[tuple[Any, ...]]:
+        write(spark, changes, "eu", images)
+        given = (str(changes), "tailrace", {"key": "id"}, str(lake))
+        incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
+        return [r[1:] for r in rows(spark, lake)]
+
+    alive: Image = (2, "U", {"id": 1, "Wide_Word": 2})
+    again: list[Image] = [(3, "D", {"id": 1}), (4, "I", image(1, None)), (5, "U", {"id": 1, "Wide_Word": 3})]
+    assert apply([(1, "I", image(1, "a")), (1, "I", image(2, "b")), alive]) == [(1, "a"), (2, "b")]
+    assert apply([*again, (6, "U", {"id": 2, "Wide_Word": 4})]) == [(1, None), (2, "b")]
+    moved: list[Image] = [
+        (7, "B", {"id": 2}),
+        (7, "U", {"id": 3, "Wide_Word": 5}),
+        (8, "U", {"id": 1, "v": "z"}),
+    ]
+    assert apply(moved) == [(1, "z"), (3, "b")]

@@ -297,4 +297,6 @@ class Applier:
             self._baselines = fresh
             if self._loads is not None:
                 self._loads.refresh(fresh)
+        elif self._loads is not None:
+            self._loads.look(self._baselines)
         self._gate.refresh(self._baselines)

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from .. import lake
 from ..control import tables
 from ..control.ledger import Baseline
-from ..errors import ApplyError
+from ..errors import ApplyError, from_spark
 from ..laketypes import schema_of
 from .fold import quote
 from .mapped import rows
@@ -57,6 +57,14 @@ def loaded(path: str) -> dict[str, tuple[int, str, int]]:
     return {r["table"]: (r["number"], r["digest"], r["version"]) for r in found}
 
 
+def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
+    """Notes a load, as `loaded` gives it."""
+    number, digest, version = load
+    now = dt.datetime.now(dt.timezone.utc)
+    row = {"table": table, "number": number, "digest": digest, "version": version, "at": now}
+    lake.append(path, pa.Table.from_pylist([row], MAPPED))
+
+
 class Loads:
     """Sees to it that targets are made with the mapping that holds now.
 
@@ -83,6 +91,7 @@ class Loads:
         self._staging, self._record, self._orders = staging, record, orders
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
+        self._refused: dict[str, tuple[tuple[int, str], str]] = {}
 
     @staticmethod
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> Loads | None:
@@ -96,14 +105,32 @@ class Loads:
         """Whether the target holds a baseline made with the mapping that holds now."""
         return table not in self._waiting
 
+    def look(self, baselines: Mapping[str, Baseline]) -> None:
+        """Suspends again what was resumed, and still cannot go on."""
+        if self._waiting:
+            self.refresh(baselines)
+
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in new baselines; suspends tables whose mapping has changed."""
-        self._waiting = {t for t, one in baselines.items() if not self._made(t, one)}
+        self._waiting = set(baselines)
+        for table, one in baselines.items():
+            made_of = (one.number, self._routes.map(table).digest)
+            if self._refused.get(table, (None, ""))[0] == made_of:
+                continue
+            try:
+                if self._made(table, one):
+                    self._waiting.discard(table)
+            except ApplyError as error:
+                self._refused[table] = made_of, error.what
+            except Exception as error:
+                raise from_spark(error, where=f"baseline of {table}") from error
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
         for table in sorted(self._waiting):
             state = states.get(table)
             if state is None or not (state.held or state.wanted or state.landing):
-                tables.suspend(self._orders, table, CHANGED, who="mapping")
+                tables.suspend(
+                    self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
+                )
 
     def _made(self, table: str, baseline: Baseline) -> bool:
         digest, staged = self._routes.map(table).digest, baseline.version < 0
@@ -115,9 +142,7 @@ class Loads:
         if _digest(self._staging(table)) != digest:
             return False
         version = self._load(table, baseline)
-        now = dt.datetime.now(dt.timezone.utc)
-        row = {"table": table, "number": baseline.number, "digest": digest, "version": version, "at": now}
-        lake.append(self._record, pa.Table.from_pylist([row], MAPPED))
+        noted(self._record, table, (baseline.number, digest, version))
         self._loaded[table] = (baseline.number, digest, version)
         _empty(self._staging(table))
         return True

@@ -106,13 +106,13 @@ class SolidSource:
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
-        with asking(self.server.where):
+        with self._lock, asking(self.server.where):
             self._ids = names(self._session())
         return chosen(list(self._ids), patterns, exclude)
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """`schema.table` as they are called now, by relation id; those that are gone are missing."""
-        with asking(self.server.where):
+        with self._lock, asking(self.server.where):
             found = names(self._session())
         return {relid: table for table, relid in found.items() if relid in relids}
 
@@ -193,7 +193,7 @@ class SolidSource:
 
     def relation(self, table: str) -> Relation:
         """The layout a table has now; its key is what the option `keys` says."""
-        with asking(self.server.where):
+        with self._lock, asking(self.server.where):
             return relation(self._session(), table, self._id(table), self._keys, self._types)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
@@ -216,7 +216,7 @@ class SolidSource:
 
     def end_position(self) -> bytes:
         """Where the server's log ends: all that was committed by now lies before it."""
-        with asking(self.server.where):
+        with self._lock, asking(self.server.where):
             end = log_end(self._session())
         self._length = self._length or len(end)
         self._asked = (time.monotonic(), behind(short(end)))
@@ -243,7 +243,7 @@ class SolidSource:
 
     def _id(self, table: str) -> int:
         if table not in self._ids:
-            with asking(self.server.where):
+            with self._lock, asking(self.server.where):
                 self._ids = names(self._session())
         if table not in self._ids:
             raise ConfigError(f"there is no table {table}", where=self.server.where)
@@ -252,7 +252,7 @@ class SolidSource:
     def _announced(self, relid: int) -> Relation:
         table = next((t for t, i in self._ids.items() if i == relid), None)
         if table is None:
-            with asking(self.server.where):
+            with self._lock, asking(self.server.where):
                 self._ids = names(self._session())
             table = next(t for t, i in self._ids.items() if i == relid)
         return self.relation(table)

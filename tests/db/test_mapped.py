@@ -1,0 +1,88 @@
+"""A mapped table of a task: found mistakes, a baseline that a crash interrupts, a mapping that is edited."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.apply import loading
+from tailrace.cli import app
+from tailrace.control import ledger, tables
+from tailrace.control.task import Task, load
+from tailrace.errors import SourceError, TailraceError
+
+from .test_model import drain
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+FILE = """
+name: mapped
+home: home
+source: {{url: '{url}', tables: [s.t]}}
+target: {{path: lake}}
+capture: {{commit_every: 100ms, idle_advance: 1s}}
+baseline: {{workers: 1}}
+tables: {{s.t: {{target: s.short, where: "{where}", columns: {{word: "upper(v)"}}, drop: [v]}}}}
+"""
+
+
+def write(folder: Path, url: str, where: str) -> Path:
+    path = folder / "mapped.yaml"
+    path.write_text(FILE.format(url=url, where=where))
+    return path
+
+
+def rows(task: Task) -> list[tuple[int, str]]:
+    found = DeltaTable(task.target_path("s.short")).to_pyarrow_table().to_pylist()
+    return sorted((r["id"], r["word"]) for r in found)
+
+
+def test_a_mapped_table_from_its_mistakes_to_another_mapping(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.execute("create schema s; create table s.t (id int primary key, v text)")
+    db.execute("insert into s.t values (1, 'a'), (2, 'bb'), (3, 'ccc')")
+
+    checked = CliRunner().invoke(app, ["check", str(write(tmp_path, database, "length(v) < 3")), "--json"])
+    (finding,) = json.loads(checked.stdout)["findings"]
+    assert (checked.exit_code, finding["level"], finding["cure"]) == (
+        2, "error", "ALTER TABLE s.t REPLICA IDENTITY FULL",
+    )  # fmt: skip
+    ran = CliRunner().invoke(app, ["run", str(tmp_path / "mapped.yaml"), "--once"])
+    assert isinstance(ran.exception, SourceError) and not (tmp_path / "home/log").exists()
+    db.execute("alter table s.t replica identity full")
+    checked = CliRunner().invoke(app, ["check", str(tmp_path / "mapped.yaml")])
+    assert (checked.exit_code, checked.stdout.strip()) == (0, "nothing stands in the way")
+
+    task = load(tmp_path / "mapped.yaml")
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "noted", _crash)
+        with pytest.raises(TailraceError):
+            drain(task, spark)
+    assert rows(task) == [(1, "A"), (2, "BB")] and lake.exists(task.staging_path("s.t"))
+    db.execute("update s.t set v = 'dddd' where id = 1; update s.t set v = 'c' where id = 3")
+    drain(task, spark)
+    assert rows(task) == [(2, "BB"), (3, "C")] and not lake.exists(task.staging_path("s.t"))
+
+    task = load(write(tmp_path, database, "id > 1"))
+    db.execute("insert into s.t values (4, 'dddd')")
+    drain(task, spark)
+    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    assert (states["s.t"].held, states["s.t"].why) == ("suspended", loading.CHANGED)
+    tables.give(task.orders_path, tables.RESUME, ["s.t"], why="", who="test")
+    drain(task, spark)
+    assert rows(task) == [(2, "BB"), (3, "C")]
+    tables.resync(task.orders_path, "s.t", "another mapping", who="test")
+    drain(task, spark)
+    assert rows(task) == [(2, "BB"), (3, "C"), (4, "DDDD")]
+
+
+def _crash(*_: object) -> None:
+    raise ZeroDivisionError
