@@ -131,13 +131,13 @@ def test_columns_that_images_leave_out_are_carried_over_a_life_and_no_further(
         incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
         return [r[1:] for r in rows(spark, lake)]
 
-    alive: Image = (2, "U", {"id": 1, "Wide_Word": 2})
-    again: list[Image] = [(3, "D", {"id": 1}), (4, "I", image(1, None)), (5, "U", {"id": 1, "Wide_Word": 3})]
-    assert apply([(1, "I", image(1, "a")), (1, "I", image(2, "b")), alive]) == [(1, "a"), (2, "b")]
-    assert apply([*again, (6, "U", {"id": 2, "Wide_Word": 4})]) == [(1, None), (2, "b")]
+    alive: Image = (3, "U", {"id": 1, "Wide_Word": 2})
+    again: list[Image] = [(4, "D", {"id": 1}), (5, "I", image(1, None)), (6, "U", {"id": 1, "Wide_Word": 3})]
+    assert apply([(1, "I", image(1, "a")), (2, "I", image(2, "b")), alive]) == [(1, "a"), (2, "b")]
+    assert apply([*again, (7, "U", {"id": 2, "Wide_Word": 4})]) == [(1, None), (2, "b")]
     moved: list[Image] = [
-        (7, "B", {"id": 2}),
-        (7, "U", {"id": 3, "Wide_Word": 5}),
-        (8, "U", {"id": 1, "v": "z"}),
+        (8, "B", {"id": 2}),
+        (8, "U", {"id": 3, "Wide_Word": 5}),
+        (9, "U", {"id": 1, "v": "z"}),
     ]
     assert apply(moved) == [(1, "z"), (3, "b")]
