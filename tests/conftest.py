@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example took says how busy the machine is.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 # Tests run each piece of code a few times on a few rows: the second compiler would cost more than it gives (40 %
 # of a JVM's CPU time). Read by Spark's scripts, so it holds in the processes that tests start, too.
