@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from . import lake
 from .apply.table_map import STAGED_FOR, task_map
@@ -99,10 +100,13 @@ class DeltaLanding:
 @dataclass(frozen=True)
 class StagedLanding:
     """A table that is mapped: its rows wait in a staging table, with what `mapping` they are for, until apply
-    brings them to the target. Their version is below zero."""
+    brings them to the `target`. Their version is below zero. `others`: the constants that tell its rows from
+    those of other sources."""
 
     staging: DeltaLanding
     mapping: str
+    target: DeltaLanding
+    others: Mapping[str, str]
 
     def begin(self, relation: Relation) -> StagedLanding:
         """Makes the staging table anew."""
@@ -120,8 +124,13 @@ class StagedLanding:
         return -1 - (version or 0)
 
     def drop(self, table: str) -> None:
-        """Removes what waits; the target may have other sources, and stays."""
+        """Removes what waits and the target; of a target that others may feed the table's own rows."""
         self.staging.drop(table)
+        if not self.others:
+            self.target.drop(table)
+        elif lake.exists(self.target.path):
+            quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.others.items()}
+            DeltaTable(self.target.path).delete(" AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items()))
 
 
 def landings(task: Task) -> Callable[[str], Landing]:
@@ -132,7 +141,9 @@ def landings(task: Task) -> Callable[[str], Landing]:
         mapping = task_map(task, table)
         if mapping.plain:
             return plain(table)
-        return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest)
+        target = DeltaLanding(task.target_path(mapping.target))
+        staging = DeltaLanding(task.staging_path(table))
+        return StagedLanding(staging, mapping.digest, target, mapping.partition)
 
     return landing
 

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import lake, log, windows
@@ -217,7 +218,7 @@ def target_of(task: Task, spark: SparkSession) -> Target:
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=lambda table: place_of(task_map(task, table)),
+        places=cache(lambda table: place_of(task_map(task, table))),
     )
 
 

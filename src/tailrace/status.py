@@ -65,7 +65,9 @@ def status(task: Task) -> Status:
     for name, state in ((capture or {}).get("baselines") or {}).items():
         tables[name] = TableStatus(name, f"baseline {state.get('parts_done', 0)}/{state.get('parts', 0)}")
     for name, taken in baselines.items():
-        tables[name] = TableStatus(name, "running", baseline_rows=taken.rows, target_version=taken.version)
+        tables[name] = TableStatus(
+            name, "running", baseline_rows=taken.rows, target_version=max(taken.version, 0)
+        )
     _count(task, tables)
     _ordered(task, tables, baselines, capture or {})
     applied = lake.progress(task.control_path("applied"), "tailrace/applied")

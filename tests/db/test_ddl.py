@@ -32,11 +32,11 @@ tables:
   d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore}}}}
   d.held: {{ddl: {{add: suspend}}}}
   d.again: {{ddl: {{recreate_table: apply}}}}
-  d.stays: {{ddl: {{drop_table: ignore, drop: {drop}}}}}
+  d.lost: {{ddl: {{drop_table: apply, drop: {drop}}}}}
   m.*: {{target: m.all, where: "n < 100", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v]}}
 """
 TABLE = "(id int primary key, v text, n int)"
-NAMES = ("d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.stays", "m.eu", "m.us")
+NAMES = ("d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.lost", "m.eu", "m.us")
 
 
 def rows(task: Task, table: str) -> list[tuple[Any, ...]]:
@@ -83,7 +83,7 @@ def test_every_kind_of_ddl_under_its_policy(
     db.execute("update d.kept set n = 11 where id = 1")
     db.execute("insert into d.held values (3, 'c', 3); alter table d.held add x int")
     db.execute("insert into d.held values (4, 'd', 4, 5)")
-    db.execute("insert into d.gone values (3, 'last', 3); drop table d.gone; drop table d.stays")
+    db.execute("insert into d.gone values (3, 'last', 3); drop table d.gone; drop table d.lost")
     db.execute("alter table d.first rename to renamed; insert into d.renamed values (3, 'c', 3)")
     db.execute("alter table d.again alter n type text; insert into d.again values (3, 'c', 'old')")
     db.execute("drop table d.again; create table d.again (n int, id text primary key)")
@@ -112,7 +112,7 @@ def test_every_kind_of_ddl_under_its_policy(
     events = ddl.events(task.control_path("ddl_events"))
     assert sorted((e.table, e.kind) for e in events) == [
         ("d.again", "recreate_table"), ("d.first", "rename_table"), ("d.gone", "drop_table"),
-        ("d.stays", "drop_table"),
+        ("d.lost", "drop_table"),
     ]  # fmt: skip
     assert history(task, "kept")[1:] == [
         ("ALTER_TABLE", {"n": "ALTER"}), ("ALTER_TABLE", {"x": "ADD"}), ("ALTER_TABLE", {"v": "DROP"}),
@@ -123,6 +123,8 @@ def test_every_kind_of_ddl_under_its_policy(
 
     tables.give(task.orders_path, tables.RESUME, ["d.held"], why="looked at", who="test")
     drain(task, spark)
+    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    assert (states["d.lost"].member, bool(states["d.lost"].dropped)) == ("removed", True)
     assert columns(task, "d.held") == {"id": "int32", "v": "string", "n": "int32", "x": "int32"}
     assert rows(task, "d.held")[-1] == (4, 4, "d", 5)
     found = _validated(task, spark, "d.follows", "d.held", "m.us")
@@ -143,14 +145,14 @@ def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
 ) -> None:
     file = tmp_path / "ddl.yaml"
     file.write_text(FILE.format(url=database, drop="stop").replace(", m.eu, m.us", ""))
-    db.execute(f"create schema d; create table d.stays {TABLE}; insert into d.stays values (1, 'a', 1)")
+    db.execute(f"create schema d; create table d.lost {TABLE}; insert into d.lost values (1, 'a', 1)")
     drain(load(file), spark)
     db.execute(
-        "insert into d.stays values (2, 'b', 2); alter table d.stays drop v; insert into d.stays values (3, 3)"
+        "insert into d.lost values (2, 'b', 2); alter table d.lost drop v; insert into d.lost values (3, 3)"
     )
     with pytest.raises(TailraceError, match=r"column 'v' was dropped, and the policy for it is `stop`"):
         drain(load(file), spark)
-    assert rows(load(file), "d.stays") == [(1, 1, "a"), (2, 2, "b")]
+    assert rows(load(file), "d.lost") == [(1, 1, "a"), (2, 2, "b")]
     file.write_text(FILE.format(url=database, drop="apply").replace(", m.eu, m.us", ""))
     drain(load(file), spark)
-    assert rows(load(file), "d.stays") == [(1, 1), (2, 2), (3, 3)]
+    assert rows(load(file), "d.lost") == [(1, 1), (2, 2), (3, 3)]

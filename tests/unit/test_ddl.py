@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from tailrace import lake
 from tailrace.apply.ddl import Ddl, between, decide, followed, projection
 from tailrace.change import Column, Relation
 from tailrace.errors import ApplyError
+from tailrace.landing import DeltaLanding, StagedLanding
 
 pytestmark = pytest.mark.unit
 
@@ -95,3 +99,17 @@ def test_projections_are_by_number() -> None:
 def test_a_change_says_what_it_is() -> None:
     assert str(Ddl("add", 3, None, N)) == "column 'n' was added"
     assert str(Ddl("retype", 3, N, TEXT)) == "column 'n' changed from integer to text"
+
+
+def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> None:
+    shared, other = f"{tmp_path}/all.t", f"{tmp_path}/eu.own"
+    rows = pa.table({"id": [1, 2, 1], "site": ["e'u", "us", "us"]})
+    lake.append(shared, rows)
+    lake.append(other, rows)
+    staging = DeltaLanding(f"{tmp_path}/staging")
+    StagedLanding(staging, "x", DeltaLanding(shared), {"site": "us"}).drop("us.t")
+    assert lake.read(shared).to_pylist() == [{"id": 1, "site": "e'u"}]
+    StagedLanding(staging, "x", DeltaLanding(shared), {"site": "e'u"}).drop("eu.t")
+    assert lake.read(shared).num_rows == 0
+    StagedLanding(staging, "x", DeltaLanding(other), {}).drop("eu.own")
+    assert not lake.exists(other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .. import log
@@ -113,7 +114,7 @@ class Routes:
         """A task's."""
         return Routes(
             spark,
-            lambda table: task_map(task, table),
+            cache(lambda table: task_map(task, table)),
             lambda table: task.table(table).ddl,
             task.control_path("ddl_decisions"),
             task.orders_path,
