@@ -111,7 +111,8 @@ class Watch:
 
     def _order(self, one: ddl.Event, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
-        if one.kind == "recreate_table":
+        state = tables.of_task(orders, self._baselines).get(one.table)
+        if one.kind == "recreate_table" or (state is not None and state.member == "removed"):
             return
         if policy == SUSPEND:
             tables.suspend(orders, one.table, why, who="ddl")
