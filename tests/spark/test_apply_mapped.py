@@ -66,12 +66,20 @@ def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, t
         (5, "U", image(4, "c")),
     ]
     write(spark, changes, "eu", moves)
-    write(spark, changes, "us", [(3, "I", image(5, "gone")), (4, "T", {}), (5, "I", image(3, "again"))])
+    write(
+        spark,
+        changes,
+        "us",
+        [
+            (3, "I", image(5, "gone")),
+            (4, "T", {}),
+            (5, "I", image(3, "again")),
+            (6, "I", image(6, "f")),
+            (7, "D", {"id": 6}),
+        ],
+    )
     apply()
     assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C"), ("us", 3, "AGAIN")]
-    write(spark, changes, "us", [(6, "D", {"id": 3})])
-    apply()
-    assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C")]
 
 
 def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path) -> None:
