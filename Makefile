@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
+LANES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs clean
@@ -16,8 +17,8 @@ setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
 
-test: $(JARS) ## run the tests; ARGS="-m unit" for those without JVM and server
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
+	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal $(ARGS)
 
 check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links
 	$(BIN)/ruff check .
