@@ -7,10 +7,10 @@ JARS := $(VENV)/.jars
 LANES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test test-all check bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
 
@@ -18,6 +18,9 @@ demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof
 	@$(BIN)/tailrace demo
 
 test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
+	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal -m "not slow" $(ARGS)
+
+test-all: $(JARS) ## the slow ones, too: kill -9, a cluster, Java from the wheel, more random histories
 	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal $(ARGS)
 
 check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links

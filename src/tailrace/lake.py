@@ -30,6 +30,21 @@ COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
 _RETRIES = 20
+_WORDS = frozenset(
+    [
+        "RECNAME",
+        "header__change_oper",
+        "header__operation",
+        "operation",
+        "change_row_type",
+        "action_taken",
+        "result_error",
+        "run_id",
+        "group_id",
+        "subscription_id",
+    ]
+)
+"""Columns of few words, in LOG, TRACKING, change tables and key logs."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -77,7 +92,7 @@ class Part:
         self._metadata: list[pq.FileMetaData] = []
         self.rows = 0
         # Dictionaries pay for repeated words only; unique bytes (images, positions) would be hashed in vain.
-        words = [f.name for f in schema if f.name.endswith(("RECNAME", "change_oper", "operation"))]
+        words = [f.name for f in schema if f.name in _WORDS]
         self._writer = pq.ParquetWriter(
             self._full, schema, filesystem=self._fs, compression=COMPRESSION, use_dictionary=words,
             store_schema=False, metadata_collector=self._metadata,

@@ -73,7 +73,6 @@ def check(task: Task, writer: Writer) -> None:
         assert bag(replayed) == bag(writer.rows(table)), table
 
 
-@pytest.mark.slow
 def test_a_crash_at_any_write_changes_nothing(
     tmp_path: Path, database: str, spark: object, crash_at: Callable[[int, bool], None]
 ) -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from tailrace.demo import demo, place, shop
 
-pytestmark = [pytest.mark.db, pytest.mark.slow]
+pytestmark = pytest.mark.db
 
 SHOP = ["Mixed Case", "customer", "document", "event", "orders", "product", "reading"]
 BENCH = ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"]

@@ -85,10 +85,10 @@ class Place:
 
 
 SOME = [("strict", {}), ("upsert", {}), ("soft_delete", {}), ("archive", {})]
+# Others are in tests/unit/test_audit.py.
 MORE = [
     ("strict", {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"}),
-    ("upsert", {"insert_exists": "ignore", "update_missing": "ignore", "delete_missing": "apply"}),
-    ("upsert", {"insert_exists": "log", "delete_missing": "log"}),
+    ("upsert", {"insert_exists": "log", "update_missing": "ignore", "delete_missing": "log"}),
     ("soft_delete", {"update_missing": "log", "insert_exists": "log"}),
 ]
 CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]

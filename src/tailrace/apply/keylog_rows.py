@@ -73,7 +73,8 @@ class Batch:
 
 def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, images: bool = True) -> pa.Table:
     """Some changes as rows of a key log; `flagged_count` counts all changes before them."""
-    taken = batch.rows.take(pa.array(rows))
+    whole = len(rows) == batch.rows.num_rows
+    taken = batch.rows if whole else batch.rows.take(pa.array(rows))
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, batch.events.old[rows], -1)
     seq = taken[SEQ].combine_chunks()
