@@ -52,7 +52,7 @@ def test_text_reads_back_as_it_was(data: st.DataObject) -> None:
     made = [
         Item(f, c, None if t is None else np.array(t)) for f, c, t in zip(fields, columns, there, strict=True)
     ]
-    found = keylog_text.parse(image("", items(made)), fields, row=True)
+    found = keylog_text.parse(image("", made), fields, row=True)
     assert found.why.to_pylist() == [None] * many
     for one, values, present in zip(made, found.values, found.present, strict=True):
         mine = [True] * many if one.there is None else one.there.tolist()

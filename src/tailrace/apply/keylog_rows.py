@@ -170,7 +170,8 @@ def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.Stri
     made = [_item(rows, sheet, i, None if there is None else there[:, i]) for i in range(len(sheet.fields))]
     more = np.full(len(oper), bool(rest)) if there is None else there[:, rest].any(axis=1)
     imaged = np.isin(oper, [INSERT, UPDATE]) | ((oper == DELETE) & more)
-    return pc.if_else(pa.array(imaged), image(sheet.dest, items(made)), pa.scalar(None, pa.string()))
+    texts = image(sheet.dest, made)
+    return texts if imaged.all() else pc.if_else(pa.array(imaged), texts, pa.scalar(None, pa.string()))
 
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:

@@ -32,8 +32,8 @@ class Item:
     there: Bools | None = None
 
 
-def items(columns: Sequence[Item]) -> pa.StringArray:
-    """The text of these columns, a row of text for each of theirs.
+def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringArray:
+    """The text of these columns, between two others, a row of text for each of theirs.
 
     >>> ids, notes = pa.array([1, 2]), pa.array(['a<b', None])
     >>> items([Item(Field("id", "bigint"), ids), Item(Field("n"), notes)]).to_pylist()
@@ -42,29 +42,31 @@ def items(columns: Sequence[Item]) -> pa.StringArray:
     ['id="1"', '']
     """
     if all(one.there is None for one in columns):
-        return _joined(columns)
+        return _joined(columns, start, end)
     pieces = []
     for one in columns:
         piece = pc.binary_join_element_wise(" ", _item(one), "")
         pieces.append(piece if one.there is None else pc.if_else(pa.array(one.there), piece, ""))
-    return pc.utf8_slice_codeunits(_concat(pieces), 1)
+    return _concat([start, pc.utf8_slice_codeunits(_concat(pieces), 1), end])
 
 
-def image(dest: str, row: pa.StringArray) -> pa.StringArray:
+def image(dest: str, columns: Sequence[Item]) -> pa.StringArray:
     """The text of an `after_image`: where the row is, and its items."""
-    return _concat([f"{dest}<row>", row, "</row>"])
+    return items(columns, f"{dest}<row>", "</row>")
 
 
-def _joined(columns: Sequence[Item]) -> pa.StringArray:
+def _joined(columns: Sequence[Item], start: str, end: str) -> pa.StringArray:
     """All columns in every row: one pass over all pieces."""
-    pieces: list[pa.Array | str] = []
+    pieces: list[pa.Array | str] = [start]
     for place, one in enumerate(columns):
         space, name = " " if place else "", escape_name(one.field.name)
         if one.values.null_count:
-            pieces += [space, _item(one)] if space else [_item(one)]
+            text = pc.fill_null(value_text(one.values, one.field), NIL[1:])
+            quote = pc.if_else(one.values.is_valid(), '"', "")
+            pieces += [f"{space}{name}=", quote, text, quote]
         else:
             pieces += [f'{space}{name}="', value_text(one.values, one.field), '"']
-    return _concat(pieces)
+    return _concat([*pieces, end])
 
 
 def _item(one: Item) -> pa.StringArray:
