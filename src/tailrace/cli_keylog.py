@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,6 +114,7 @@ def tail(
 ) -> None:  # fmt: skip
     """The newest rows; with --follow, what comes after them (JSON: a line a row)."""
     from .operate import ask, rows
+    from .processes import stop_on_signals
 
     which = ask.where(table, since, key or ())
     which = ask.flagged(which) if only_flagged else which
@@ -122,16 +123,14 @@ def tail(
         return
     seen = rows.reached(ctx.obj.path)
     _lines(rows.newest(ctx.obj.path, limit, which, upto=seen), as_json)
-    try:
-        while True:
-            # What is looked for may be rare: how far the key log is, all its rows say.
-            upto = rows.reached(ctx.obj.path)
-            for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
-                _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
-            seen = upto
-            time.sleep(every)
-    except KeyboardInterrupt:
-        return
+    stop = threading.Event()
+    stop_on_signals(stop)  # Ctrl-C too where whoever started us has it ignored
+    while not stop.wait(every):
+        # What is looked for may be rare: how far the key log is, all its rows say.
+        upto = rows.reached(ctx.obj.path)
+        for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
+            _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
+        seen = upto
 
 
 @app.command()
