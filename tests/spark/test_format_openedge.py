@@ -135,7 +135,6 @@ def vendor(spark: SparkSession, **changed: Sequence[Mapping[str, Any]]) -> dict[
 
 class TestOpenEdge(FormatConformance):
     format = formats.get("openedge")
-    kinds = ("csv", "delta")
 
     def vendor(self, spark):
         return vendor(spark)

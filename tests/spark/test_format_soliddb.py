@@ -38,7 +38,6 @@ def options(**more: str) -> Any:
 
 class TestSolidDB(FormatConformance):
     format = FORMAT
-    kinds = ("csv", "parquet")
 
     def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
         return tables(spark, sample())

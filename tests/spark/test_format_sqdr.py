@@ -89,7 +89,6 @@ def good(spark):
 
 class TestSqdr(FormatConformance):
     format = FORM
-    kinds = ("csv", "json")
 
     def vendor(self, spark):
         return good(spark)

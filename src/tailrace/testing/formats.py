@@ -115,8 +115,6 @@ class FormatConformance:
     `cannot_types`."""
     cannot_types: Mapping[str, str] = {}
     """Type name -> why the format does not keep all its values."""
-    kinds: Sequence[str] = ()
-    """Kinds of files to write and read; all that the format has when nothing is said."""
 
     def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
         """Some of the vendor's rows, every column filled at least once."""
@@ -271,7 +269,7 @@ class FormatConformance:
         options = self.options(tables)
         read = self.read(self.format.write(tables, options), options).changes
         want = {name: _compared(self.format, ct) for name, ct in read.items()}
-        for kind in self.kinds or self.format.files:
+        for kind in self.format.files:
             place = str(tmp_path / kind)
             save(self.format, self.format.write(tables, options), place, kind, options)
             back = self.read(load(self.format, spark, place, options), options).changes
