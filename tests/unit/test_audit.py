@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta_audit import Audit, Audited, AuditTask, LogPart, outcome_of
 from tailrace.apply.targets.delta_local import TOO_LARGE
 from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
+from tailrace.errors import ApplyError
 from tailrace.laketypes import schema_of
 from tailrace.wire.keylog_values import Field
 
@@ -41,14 +43,16 @@ class Place:
         self.path, self.log = str(root / "target"), str(root / "keylog")
         self.model = Model(mode, self.rules.on)
         self.sort = self.flagged = 0
-        lake.create(self.path, COLUMNS)
+        marks = [pa.field("_deleted", pa.string())] if mode == "soft_delete" else []
+        self.columns = pa.schema([*COLUMNS, *marks])
+        lake.create(self.path, self.columns)
         lake.create(self.log, SCHEMA)
 
     def apply(self, changes: Sequence[Change]) -> Audited:
         rows = [row for c in changes for row in images(c)]
         random.Random(1).shuffle(rows)
-        task = self.task(changes[-1].number)
-        (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
+        task = self.task(changes[-1].number, changes[0].number - 1)
+        (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])  # what a row lacks is NULL
         done = outcome_of(Row(**told.to_pylist()[0]))
         assert isinstance(done, Audited)
         if done.part:
@@ -56,16 +60,17 @@ class Place:
         self.flagged = self.model.flagged
         return done
 
-    def task(self, upto: int) -> AuditTask:
+    def task(self, upto: int, after: int) -> AuditTask:
         sheet = Sheet(
             "1", "g", "s.t", 0, self.flagged, 0, tuple(Field(c.name, c.type) for c in RELATION.columns),
             tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
+        exceptions = Exceptions(str(self.root), "task")
         audit = Audit(
-            "s.t", self.rules, Exceptions(str(self.root), "task"), sheet,
-            LogPart(self.log, SCHEMA, sheet, self.mode),
+            "s.t", self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, self.mode),
+            exceptions.counted("s.t", after, self.rules.limits), after,
         )  # fmt: skip
-        return AuditTask(self.path, "t", upto, KEY, COLUMNS, EXTRA, None, audit)
+        return AuditTask(self.path, "t", upto, KEY, self.columns, EXTRA, None, audit)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted((tuple(r.values()) for r in lake.read(self.path).to_pylist()), key=repr)
@@ -100,6 +105,8 @@ CASES = [
     ("strict", {"update_missing": "apply", "delete_missing": "ignore"}),
     ("upsert", {"insert_exists": "ignore", "update_missing": "ignore", "delete_missing": "apply"}),
     ("upsert", {"insert_exists": "log", "delete_missing": "log"}),
+    ("soft_delete", {}),
+    ("soft_delete", {"update_missing": "log", "insert_exists": "log"}),
 ]
 
 
@@ -159,6 +166,53 @@ def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
     assert [r["action_taken"] for r in place.logged()] == ["I", "M", "I"]
 
 
-def change(number: int, oper: str, key: str) -> Change:
+def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, "strict", {"delete_missing": "log then suspend after 2"})
+    first = [change(1, "D", "p"), change(2, "I", "q")]
+    assert place.apply(first).ends is None
+    exceptions = Exceptions(str(tmp_path), "task")
+    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    more = [change(3, "D", "p"), change(4, "I", "r"), change(5, "D", "s"), change(6, "I", "t")]
+    done = place.apply(more)
+    assert (done.ends, done.upto) == ((sequence.make(TIME, 5), "delete_missing", "suspend"), 4)
+    assert dict(done.tally) == {"D0": (1, sequence.make(TIME, 3))}
+    assert exceptions.counted("s.t", 4, ["delete_missing"]) == {"delete_missing": 2}
+    # A crash kept the target from it: the same changes, and more, come again.
+    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    shutil.rmtree(place.path)
+    lake.create(place.path, COLUMNS)
+    again = place.apply([*more, change(7, "U", "x")])
+    assert (again.ends, again.upto) == (done.ends, 4)
+    assert len(lake.read(str(tmp_path / EXCEPTIONS))) == 2
+
+
+@pytest.mark.parametrize("policy", ["log", "stop", "suspend"])
+def test_a_null_in_the_key_is_set_aside_or_ends_the_batch(tmp_path: Path, policy: str) -> None:
+    place = Place(tmp_path, "strict", {"data_error": policy})
+    moved = Change(3, "U", (0, None), {"lane": 0, "id": "p", "a": 3, "b": "p"})  # type: ignore[arg-type]
+    changes = [change(1, "I", "p"), change(2, "I", None), moved, change(4, "U", "p"), change(5, "D", None)]
+    if policy == "stop":
+        with pytest.raises(ApplyError, match=r"NULL in the row key \(lane, id\)"):
+            place.apply(changes)
+        return
+    done = place.apply(changes)
+    if policy == "suspend":
+        assert (done.ends, done.upto) == ((sequence.make(TIME, 2), "data_error", "suspend"), 1)
+        assert done.why == "NULL in id, which is in the key"
+        return
+    assert place.rows() == [(0, "p", 4, "p")]
+    assert dict(done.tally) == {"I!": (1, seq(2)), "U!": (1, seq(3)), "D!": (1, seq(5))}
+    odd = [(r["change_row_counter"], r["result_row_count"], r["result_error"]) for r in place.logged()]
+    why = "data_error: NULL in id, which is in the key"
+    assert odd == [(1, 1, None), (2, 0, why), (3, 0, why), (4, 1, None), (5, 0, why)]
+    kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
+    assert [r["STATEMENT"].split(" ", 1)[0] for r in kept] == ["I", "U", "D"]
+
+
+def seq(number: int) -> str:
+    return sequence.make(TIME, number)
+
+
+def change(number: int, oper: str, key: str | None) -> Change:
     rest = {} if oper == "D" else {"a": number, "b": key}
     return Change(number, oper, None, {"lane": 0, "id": key} | rest)

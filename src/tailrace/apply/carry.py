@@ -37,8 +37,9 @@ class Carried:
     origin: Ints
 
 
-def carry(events: Events, decided: Decided, there: Bools) -> Carried:
-    """Follows the values; `there`: which columns each row's image has.
+def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False) -> Carried:
+    """Follows the values; `there`: which columns each row's image has. With `marks` no row is taken away:
+    what would do that is an image of a row that stays.
 
     >>> ops = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
     >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
@@ -46,7 +47,7 @@ def carry(events: Events, decided: Decided, there: Bools) -> Carried:
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
-    line = _Line.of(events, np.flatnonzero(decided.effective))
+    line = _Line.of(events, np.flatnonzero(decided.effective), marks)
     last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
     deletes = line.ends[last]
     columns = there.shape[1]
@@ -72,10 +73,11 @@ class _Line:
     target: Bools
 
     @staticmethod
-    def of(events: Events, rows: Ints) -> _Line:
+    def of(events: Events, rows: Ints, marks: bool) -> _Line:
         rows = rows[np.argsort(events.key[rows], kind="stable")]
         key, oper = events.key[rows], events.oper[rows]
-        ends = np.isin(oper, [DELETE, BEFORE])
+        deletes = (oper == DELETE) & (not marks)
+        ends = deletes | ((oper == BEFORE) & (not marks))
         begins = (oper == INSERT) | (events.old[rows] >= 0)
         first = np.ones(len(rows), np.bool_)
         first[1:] = key[1:] != key[:-1]
@@ -86,7 +88,7 @@ class _Line:
         place = np.full(len(events), -1, np.int64)
         place[rows] = at
         came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
-        return _Line(rows, key, ends, oper == DELETE, start, came, (first & ~begins)[start])
+        return _Line(rows, key, ends, deletes, start, came, (first & ~begins)[start])
 
     def follow(self, there: Bools, last: Ints) -> tuple[Ints, Ints]:
         """Of the events `last` the row that has a column's value, or the key whose target row has it."""

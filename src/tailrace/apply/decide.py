@@ -8,6 +8,7 @@ is right.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,11 +35,13 @@ class Events:
         oper: the operation of each, one letter.
         change: the number of each row's change sequence: 0, 1, ...; B and U of an update have the same.
         key: the number of each row's key.
+        bad: which rows are of a change whose values the target cannot hold; None: none is.
     """
 
     oper: npt.NDArray[np.str_]
     change: Ints
     key: Ints
+    bad: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.oper)
@@ -50,7 +53,8 @@ class Events:
         found = np.full(many, -1, np.int64)
         before = np.flatnonzero(self.oper == BEFORE)
         found[self.change[before]] = before
-        old = np.where(self.oper == UPDATE, found[self.change], -1)
+        moving = self.oper == UPDATE if self.bad is None else (self.oper == UPDATE) & ~self.bad
+        old = np.where(moving, found[self.change], -1)
         return np.where((old >= 0) & (self.key[old] != self.key), old, -1)
 
     @cached_property
@@ -68,12 +72,14 @@ class Decided:
         effective: whether a row takes part in what is written: of B rows those that move a row away.
         upto: how many rows there are before the change at which the batch ends; all, when it does not.
         ends: the first row of that change; None: the batch does not end early.
+        policy: the one it ends by.
     """
 
     situation: Ints
     effective: Bools
     upto: int
     ends: int | None
+    policy: str = ""
 
     def last(self, key: Ints, keys: int) -> Ints:
         """Of each key's number the last row that takes part; -1: none does."""
@@ -83,8 +89,14 @@ class Decided:
         return found
 
 
-def decide(events: Events, exists: Bools, rules: Rules) -> Decided:
-    """Decides all changes; `exists`: of each key's number whether the target has a row.
+def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, int] | None = None) -> Decided:
+    """Decides all changes.
+
+    Args:
+        events: the changes.
+        exists: of each key's number whether the target has a (living) row.
+        rules: how they are applied.
+        counted: how many conflicts were logged before, by kind, for the limits of `rules`.
 
     >>> two = Events(np.array(["I", "U", "D"]), np.array([0, 1, 2]), np.array([0, 1, 0]))
     >>> met = decide(two, np.array([True, False]), Rules.of("strict"))
@@ -95,21 +107,32 @@ def decide(events: Events, exists: Bools, rules: Rules) -> Decided:
     situation = _situations(events, existed)
     outcomes = [rules.outcome(name) for name in NAMES]
     effective = np.array([o.effective for o in outcomes])[situation]
-    ending = np.array([_ends(o, rules) for o in outcomes])[situation]
     before = events.oper == BEFORE
     moves = events.moves
-    effective[before], ending[before] = False, False
-    effective[events.old[moves]] = effective[moves]
-    upto, ends = len(events), None
-    if ending.any():
-        ends = int(np.argmax(ending))
+    effective[before] = False
+    # A marked row stays where it is: a key without a living row has none to move away.
+    there = existed[events.old[moves]] if rules.mode == "soft_delete" else True
+    effective[events.old[moves]] = effective[moves] & there
+    upto = len(events)
+    ends, policy = _end(np.where(before, _PLACE["?"], situation), outcomes, rules, counted or {})
+    if ends is not None:
         upto = int(np.searchsorted(events.change, events.change[ends]))
         effective[upto:] = False
-    return Decided(situation, effective, upto, ends)
+    return Decided(situation, effective, upto, ends, policy)
 
 
-def _ends(outcome: Outcome, rules: Rules) -> bool:
-    return outcome.conflict is not None and rules.on[outcome.conflict] in ENDING
+def _end(
+    situation: Ints, outcomes: list[Outcome], rules: Rules, counted: Mapping[str, int]
+) -> tuple[int | None, str]:
+    """The first row that ends the batch, by a policy or because a limit is passed, and the policy."""
+    found = []
+    for kind, policy in rules.on.items():
+        mine = np.array([o.conflict == kind for o in outcomes])
+        limit, then = rules.limits.get(kind, (0, policy))
+        left = max(limit - counted.get(kind, 0), 0)
+        if then in ENDING and mine[situation].sum() > left:
+            found.append((int(np.flatnonzero(mine[situation])[left]), then))
+    return min(found) if found else (None, "")
 
 
 def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
@@ -122,6 +145,8 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
     if inserts:
         after[oper == UPDATE] = 1
     takes = oper != BEFORE
+    if events.bad is not None:
+        takes &= ~events.bad
     takes[out] = True
     line = _Line.of(np.flatnonzero(takes), events.key, exists)
     old_met, new_met = np.ones(len(moves), np.bool_), np.zeros(len(moves), np.bool_)
@@ -173,6 +198,8 @@ def _situations(events: Events, existed: Bools) -> Ints:
     for letter in (INSERT, UPDATE, DELETE):
         mine = events.oper == letter
         found[mine] = np.where(existed[mine], _PLACE[f"{letter}1"], _PLACE[f"{letter}0"])
+        if events.bad is not None:
+            found[mine & events.bad] = _PLACE[f"{letter}!"]
     moves = events.moves
     out = events.old[moves]
     met = np.array([_PLACE[n] for n in ("K00", "K01", "K10", "K11")])

@@ -101,18 +101,22 @@ class Exceptions:
         )
         lake.create(self.path, schema)
         files, _ = write_parts(made, PartTask(self.path, schema))
-        mine = self._name(table)
-        progress = {mine: upto}
-        if counts:
-            progress[f"{mine}/after"] = after + 1
-        for kind, (before, now) in (counts or {}).items():
-            progress |= {f"{mine}/{kind}/before": before, f"{mine}/{kind}": now}
-        lake.commit(self.path, files, progress=progress)
+        lake.commit(self.path, files, progress=self._progress(table, upto, after, counts))
 
-    def keep_rows(self, rows: pa.Table, table: str, upto: int) -> None:
+    def keep_rows(
+        self,
+        rows: pa.Table,
+        table: str,
+        upto: int,
+        *,
+        after: int = -1,
+        counts: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
         """The same with rows in Arrow, of the columns in `rows_schema`; runs in tasks too."""
-        if self.reached(table) >= upto:
+        reached = self.reached(table)
+        if reached >= upto:
             return
+        rows = rows.filter(pc.greater(rows["change_row_counter"], reached))
         owner, _, name = table.rpartition(".")
         text = pc.coalesce(rows["after_image"], rows["before_key"], "")
         parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
@@ -132,7 +136,8 @@ class Exceptions:
             made[f.name] if f.name in made else pa.repeat(pa.scalar(one[f.name], f.type), rows.num_rows)
             for f in schema
         ]
-        lake.append(self.path, pa.table(columns, schema=schema), progress={self._name(table): upto})
+        progress = self._progress(table, upto, after, counts)
+        lake.append(self.path, pa.table(columns, schema=schema), progress=progress)
 
     @property
     def rows_schema(self) -> pa.Schema:
@@ -140,6 +145,17 @@ class Exceptions:
         numbers = ("resync_state", "change_row_counter")
         texts = ("change_row_type", "result_error", "before_key", "after_image")
         return pa.schema([*[(n, pa.int64()) for n in numbers], *[(n, pa.string()) for n in texts]])
+
+    def _progress(
+        self, table: str, upto: int, after: int, counts: Mapping[str, tuple[int, int]] | None
+    ) -> dict[str, int]:
+        mine = self._name(table)
+        progress = {mine: upto}
+        if counts:
+            progress[f"{mine}/after"] = after + 1
+        for kind, (before, now) in (counts or {}).items():
+            progress |= {f"{mine}/{kind}/before": before, f"{mine}/{kind}": now}
+        return progress
 
     def _name(self, table: str) -> str:
         return f"{self._task}/exceptions/{table}"

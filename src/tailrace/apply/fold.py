@@ -88,12 +88,13 @@ def images(
     *,
     after: int = -1,
     beside: Mapping[str, Column] | None = None,
+    null_keys: bool = False,
 ) -> Images:
     """Change rows with numbers above `after`, in the relation's types, from the last truncate on; `beside`:
     more columns of them, by name.
 
     Finding the last truncate is a job of its own, run only when `counts` says there may be one. A row whose
-    key is NULL makes the job that reads it fail (see `refused`).
+    key is NULL makes the job that reads it fail (see `refused`), but with `null_keys`.
     """
     from pyspark.sql import functions as F
 
@@ -111,7 +112,7 @@ def images(
     data = []
     for c in relation.columns:
         value = col(c.name) if c.name in have else F.lit(None)
-        if c.key:
+        if c.key and not null_keys:
             value = F.coalesce(value, F.raise_error(F.concat(F.lit(NULL_KEY), seq)))
         data.append(value.cast(c.type).alias(c.name))
     extra = [_carried(changes, relation).alias(CARRIED)] if counts.get("absent") else []

@@ -49,12 +49,14 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Batch:
-    """The change rows of a batch, in order, and what became of each."""
+    """The change rows of a batch, in order, and what became of each; `why`: what is wrong with the values of
+    each (NULL: nothing)."""
 
     rows: pa.Table
     events: Events
     decided: Decided
     rules: Rules
+    why: pa.StringArray | None = None
 
     @property
     def changes(self) -> Places:
@@ -130,11 +132,14 @@ def _time(rows: pa.Table) -> dict[str, pa.Array]:
 def _outcome(batch: Batch, rows: Places) -> dict[str, pa.Array]:
     outcomes = [batch.rules.outcome(n) for n in NAMES]
     at = pa.array(batch.decided.situation[rows])
-    errors = [reason(o.conflict) if o.flagged else None for o in outcomes]
+    errors = pa.array([reason(o.conflict) if o.flagged else None for o in outcomes], pa.string()).take(at)
+    if batch.why is not None:
+        why = pc.binary_join_element_wise("data_error", batch.why.take(pa.array(rows)), ": ")
+        errors = pc.if_else(pc.and_(errors.is_valid(), why.is_valid()), why, errors)
     return {
         "action_taken": pa.array([o.action for o in outcomes]).take(at),
         "result_row_count": pa.array([o.rows for o in outcomes], pa.int64()).take(at),
-        "result_error": pa.array(errors, pa.string()).take(at),
+        "result_error": errors,
     }
 
 

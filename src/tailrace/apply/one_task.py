@@ -27,7 +27,7 @@ from .told import Done, told
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-MODES = ("strict", "upsert")
+MODES = ("strict", "upsert", "soft_delete")
 
 
 def attempt(
@@ -37,9 +37,10 @@ def attempt(
     rules: Rules,
     exceptions: Exceptions,
     log: KeyLog | None,
-) -> tuple[Done, Ends | None] | str | None:
-    """Target, exceptions and the key log's rows by one task: what was done, and the change before which the
-    batch ended. `LOST`: it was done, and what was found is not known; None: it is not for one task."""
+) -> tuple[Done, Ends | None, str | None] | str | None:
+    """Target, exceptions and the key log's rows by one task: what was done, the change before which the
+    batch ended, and what is wrong with its values. `LOST`: it was done, and what was found is not known;
+    None: it is not for one task."""
     found = batch.found
     if not isinstance(target, DeltaTarget) or batch.tolerant:
         return None
@@ -49,6 +50,10 @@ def attempt(
     if log is not None:
         lake.create(log.path, SCHEMA)
     order = audit(batch.changes, found.relation, rules, exceptions, log, one)
+    if rules.limits:
+        counted = exceptions.counted(batch.table, batch.after, rules.limits)
+        order = replace(order, counted=counted)
+    order = replace(order, after=batch.after)
     whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
     done = target.audited(whole, order, beside(batch.changes))
     if done is None or isinstance(done, str):
@@ -57,15 +62,18 @@ def attempt(
     if done.upto >= 0 and log is not None:
         one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
         log.commit([done.part] if done.part else [], one)
-    return told(done.upto, counts, expected, rules, done.outcome), done.ends
+    return told(done.upto, counts, expected, rules, done.outcome), done.ends, done.why
 
 
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
     """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
-    its own, and truncates take the long way."""
-    if rules.limits or rules.on["data_error"] != "stop":
-        return False
+    its own; truncates, and values that a narrower column may not hold, take the long way."""
     if rules.mode not in MODES or not relation.key or counts.get("T"):
+        return False
+    kinds = {f.name: f.dataType.simpleString() for f in changes.df.schema}
+    if rules.on["data_error"] != "stop" and any(
+        kinds.get(c.name, c.type) != c.type for c in relation.columns
+    ):
         return False
     return not any(h.startswith(NATIVE) for h in changes.headers)
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 from ..change import ChangeTable, Relation
 from ..errors import ApplyError
 from . import data_errors, effects, incoming, limits, one_task
-from .data_errors import Bad
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
 from .fold import col
@@ -150,14 +149,14 @@ class RuledApply:
             return self._writer.both(batch, layout, there)
         bad, (batch, ends) = batch.bad, self._until(batch, self._met(batch, there))
         done = Done() if batch.empty else self._writer.both(batch, layout, there)
-        return self._ended(name, done, ends, bad)
+        return self._ended(name, done, ends, data_errors.why(bad, ends[0]) if ends else None)
 
-    def _ended(self, name: str, done: Done, ends: Ends | None, bad: Bad | None = None) -> Done:
+    def _ended(self, name: str, done: Done, ends: Ends | None, why: str | None) -> Done:
         """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
         if ends is None:
             return done
         seq, kind, policy = ends
-        why = data_errors.why(bad, seq) or CONFLICTS[kind]
+        why = why or CONFLICTS[kind]
         said = f"{kind} at change_seq {seq}: {why}"
         if policy == "suspend":
             self.suspensions.suspend(name, said)

@@ -176,7 +176,7 @@ class DeltaTarget:
                 return None
             reached = table.transaction_version(self.app(batch.table))
             after = -1 if reached is None else int(reached)
-            made = images(batch.changes, batch.relation, {}, after=after, beside=beside)
+            made = images(batch.changes, batch.relation, {}, after=after, beside=beside, null_keys=True)
             kinds = [pa.field(n, arrow_type(made.df.schema[n].dataType.simpleString())) for n in beside]
             task = AuditTask(
                 path,

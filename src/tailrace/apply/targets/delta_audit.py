@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,12 @@ from ..decide import NAMES, Events, decide, tally
 from ..exceptions import Exceptions
 from ..fold import OPER, SEQ, null_key
 from ..keylog_rows import Batch, Sheet, carried, logged
+from ..null_keys import null_keys
 from ..rules import Rules
 from .base import Outcome
 from .delta_changes import RowsOf, Source, one, order, whole
 from .delta_local import TOO_LARGE, info, result, run, typed
+from .delta_marks import marked
 from .delta_rewrite import merge
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class LogPart:
 class Audit:
     """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
 
-    `sheet`: how changes are told in exceptions.
+    `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
+    before, for the limits of the rules; `after`: the change number that the target had reached.
     """
 
     table: str
@@ -64,6 +67,8 @@ class Audit:
     exceptions: Exceptions
     sheet: Sheet
     keylog: LogPart | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
+    after: int = -1
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Audited:
         counts: its changes by operation.
         tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
         ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
+        why: what is wrong with the values of that change; None: nothing is.
         part: of the key log, not committed; None: no rows.
     """
 
@@ -85,12 +91,14 @@ class Audited:
     tally: Mapping[str, tuple[int, str]]
     ends: tuple[str, str, str] | None
     part: lake.AddedFile | None
+    why: str | None = None
 
     def to_json(self) -> str:
         """For the driver, without the outcome."""
         ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
         counts, odd = dict(self.counts), dict(self.tally)
-        return json.dumps({"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part})
+        told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
+        return json.dumps(told | {"why": self.why})
 
     @staticmethod
     def from_json(text: str, outcome: Outcome) -> Audited:
@@ -99,7 +107,7 @@ class Audited:
         odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
         ends = tuple(told["ends"]) or None
         part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
-        return Audited(outcome, told["upto"], told["counts"], odd, ends, part)
+        return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
 
 
 @dataclass(frozen=True)
@@ -129,10 +137,11 @@ class AuditTask:
                 yield result(file=TOO_LARGE)
                 return
         rows = pa.Table.from_batches(held, wanted).combine_chunks()
-        self._refuse_null_keys(rows)
         if (places := order(rows)) is not None:
             rows = rows.take(pa.array(places)).combine_chunks()
         source = Source.of(rows, self.key, self.schema, partial=False)
+        if self.audit.rules.mode == "soft_delete":
+            source = replace(source, mark=self.audit.rules.soft_column)
         auditor = _Auditor(self, source)
         done = merge(
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor
@@ -149,12 +158,6 @@ class AuditTask:
         order_by = [pa.field(n, pa.string()) for n in (SEQ, OPER)]
         return pa.schema([*order_by, *self.extra, *self.schema])
 
-    def _refuse_null_keys(self, rows: pa.Table) -> None:
-        for name in self.key:
-            if rows[name].null_count:
-                (seq,) = rows.filter(pc.is_null(rows[name]))[SEQ].slice(0, 1).to_pylist()
-                raise null_key(self.audit.table, self.key, seq)
-
 
 class _Auditor:
     """The auditor of one merge; decides anew when the merge has to begin again."""
@@ -163,9 +166,19 @@ class _Auditor:
         self._audit, self._most = task.audit, task.upto
         self._rows = source.rows
         self._events = _events(source)
+        keys = [(name, one(source.rows[name])) for name in source.key]
+        if bad := null_keys(keys, self._events.oper, self._events.change):
+            self._events = replace(self._events, bad=bad.rows)
+        self._why = bad.why if bad else None
+        self._refuse_null_keys(source.key)
         self._batch: Batch | None = None
         self._writing: Future[lake.AddedFile | None] | None = None
         self._part: lake.AddedFile | None = None
+
+    def _refuse_null_keys(self, key: Sequence[str]) -> None:
+        if self._events.bad is not None and self._audit.rules.on["data_error"] == "stop":
+            first = int(np.argmax(self._events.bad))
+            raise null_key(self._audit.table, key, self._seq[first].as_py())
 
     @cached_property
     def _seq(self) -> pa.StringArray:
@@ -184,14 +197,18 @@ class _Auditor:
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
     ) -> Source:
         """See `delta_rewrite.Auditor`."""
-        decided = decide(self._events, exists, self._audit.rules)
-        self._batch = Batch(self._rows, self._events, decided, self._audit.rules)
+        decided = decide(self._events, exists, self._audit.rules, self._audit.counted)
+        self._batch = Batch(self._rows, self._events, decided, self._audit.rules, self._why)
         self._writing = pool.submit(self._log, self._batch)
-        there = carried(self._rows, self._audit.sheet.ordinals)
-        lacking = decided.effective & ~np.isin(self._events.oper, [DELETE, BEFORE])
-        if there is None or there[lacking].all():
+        there, marks = carried(self._rows, self._audit.sheet.ordinals), source.mark is not None
+        imaged = decided.effective
+        if marks:
+            source, there = marked(source, self._events, decided, there)
+        else:
+            imaged = imaged & ~np.isin(self._events.oper, [DELETE, BEFORE])
+        if there is None or there[imaged].all():
             return replace(source, last=decided.last(source.keys.place, len(source.last)))
-        return whole(source, carry(self._events, decided, there), rows_of)
+        return whole(source, carry(self._events, decided, there, marks=marks), rows_of)
 
     def finish(self) -> None:
         """See `delta_rewrite.Auditor`."""
@@ -199,10 +216,20 @@ class _Auditor:
         self._part = self._writing.result()
         if len(aside := self._batch.aside()):
             audit = self._audit
-            schema = audit.exceptions.rows_schema
-            audit.exceptions.keep_rows(
-                logged(self._batch, audit.sheet, schema, aside), audit.table, self.upto
-            )
+            rows = logged(self._batch, audit.sheet, audit.exceptions.rows_schema, aside)
+            counts = self._counts()
+            audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        """Kind -> conflicts before the batch, and with it, of the kinds that have a limit."""
+        assert self._batch is not None  # noqa: S101 - decided before
+        rules, counted = self._audit.rules, self._audit.counted
+        found = {kind: (counted.get(kind, 0), counted.get(kind, 0)) for kind in rules.limits}
+        for situation, (many, _) in tally(self._events, self._batch.decided).items():
+            if (kind := rules.outcome(situation).conflict) in found:
+                before, now = found[kind]
+                found[kind] = before, now + many
+        return found
 
     def _log(self, batch: Batch) -> lake.AddedFile | None:
         if (log := self._audit.keylog) is None:
@@ -220,12 +247,14 @@ class _Auditor:
         batch, events, decided = self._batch, self._events, self._batch.decided
         counts = Counter(events.oper[batch.changes].tolist())
         odd = {s: (n, self._seq[row].as_py()) for s, (n, row) in tally(events, decided).items()}
-        ends = None
+        ends, why = None, None
         if decided.ends is not None:
             kind = batch.rules.outcome(NAMES[decided.situation[decided.ends]]).conflict
             assert kind is not None  # noqa: S101 - only conflicts end a batch
-            ends = (self._seq[decided.ends].as_py(), kind, batch.rules.on[kind])
-        return Audited(outcome, self.upto, {k: counts[k] for k in "IUDT"}, odd, ends, self._part)
+            ends = (self._seq[decided.ends].as_py(), kind, decided.policy)
+            why = None if self._why is None else self._why[decided.ends].as_py()
+        told = {k: counts[k] for k in "IUDT"}
+        return Audited(outcome, self.upto, told, odd, ends, self._part, why)
 
 
 def _events(source: Source) -> Events:

@@ -22,7 +22,8 @@ RowsOf = Callable[[Places], tuple[Places, pa.Table]]
 @dataclass(frozen=True)
 class Source:
     """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
-    images (`SEQ`, `OPER`, the data columns). `last`: of each key's number the row that counts, -1: none."""
+    images (`SEQ`, `OPER`, the data columns). `last`: of each key's number the row that counts, -1: none.
+    `mark`: the column that marks rows of the table as deleted, if it has one."""
 
     rows: pa.Table
     key: tuple[str, ...]
@@ -31,6 +32,7 @@ class Source:
     keys: Keys
     last: Places
     deletes: npt.NDArray[np.bool_]
+    mark: str | None = None
 
     @staticmethod
     def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:

@@ -58,8 +58,8 @@ class Auditor(Protocol):
     def decide(
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
     ) -> Source:
-        """The changes with what counts of them; `exists`: of each key's number whether the table has a row.
-        The pool runs what can be done beside the writing."""
+        """The changes with what counts of them; `exists`: of each key's number whether the table has a row
+        that is not marked as deleted. The pool runs what can be done beside the writing."""
 
     def finish(self) -> None:
         """Ends what was begun; called before the commit."""
@@ -88,8 +88,9 @@ class Rewrite:
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
             files = [f for f in files if self._may_touch(f)]
-            met = list(pool.map(self._touched, files))
-            upto = self._decided(files, met, upto, pool)
+            touched = list(pool.map(self._touched, files))
+            met = [(rows, keys) for rows, keys, _ in touched]
+            upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
             found = [self._counting(rows, keys) for rows, keys in met]
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
@@ -98,11 +99,11 @@ class Rewrite:
                 self._auditor.finish()
         if upto < 0:
             return Outcome(version=self._table.version())
-        touched = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
+        gone = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
         now = int(time.time() * 1000)
         self._table.create_write_transaction(
             [
-                *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in touched],
+                *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in gone],
                 *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
             ],
             mode="append",
@@ -119,6 +120,7 @@ class Rewrite:
         self,
         files: list[dict[str, Any]],
         met: list[tuple[Places, Places]],
+        living: list[Places],
         upto: int,
         pool: ThreadPoolExecutor,
     ) -> int:
@@ -126,7 +128,7 @@ class Rewrite:
         if self._auditor is None:
             return upto
         exists = np.zeros(len(self._source.last), np.bool_)
-        for _, keys in met:
+        for keys in living:
             exists[keys] = True
 
         def rows_of(wanted: Places) -> tuple[Places, pa.Table]:
@@ -187,20 +189,27 @@ class Rewrite:
             ]
             yield pa.record_batch(arrays, schema=wanted)
 
-    def _touched(self, file: dict[str, Any]) -> tuple[Places, Places]:
-        """Numbers of the file's rows whose keys changes have, and the numbers of those keys."""
-        source, rows, keys, begin = self._source, [], [], 0
+    def _touched(self, file: dict[str, Any]) -> tuple[Places, Places, Places]:
+        """Numbers of the file's rows whose keys changes have, the numbers of those keys, and of those among
+        them whose rows live."""
+        source, rows, keys, living, begin = self._source, [], [], [], 0
         opened = self._open(file["path"])
         groups = list(range(opened.num_row_groups))
+        marks = [source.mark] if source.mark else []
         # Large batches: each look-up begins with a hash table of the changes' keys.
-        for batch in self._batches(opened, groups, list(source.key), _MANY):
-            found = source.keys.find(batch.columns)
+        for batch in self._batches(opened, groups, [*source.key, *marks], _MANY):
+            found = source.keys.find(batch.columns[: len(source.key)])
             here = np.flatnonzero(found >= 0)
             rows.append(here + begin)
             keys.append(found[here])
+            alive = found[here]
+            if source.mark:
+                alive = alive[batch[source.mark].is_null().to_numpy(zero_copy_only=False)[here]]
+            living.append(alive)
             begin += batch.num_rows
         empty = np.empty(0, np.int64)
-        return np.concatenate([empty, *rows]), np.concatenate([empty, *keys])
+        all_rows, all_keys, alive_keys = (np.concatenate([empty, *some]) for some in (rows, keys, living))
+        return all_rows, all_keys, alive_keys
 
     def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[_Piece]:
         """The pieces to write.

@@ -16,7 +16,7 @@ class Keys:
     """The changes' keys, numbered, to look rows up: `find` says which number a row's key has, -1 for none.
 
     `place` is the number of each change's key, `last` the last change of each number; `order` has the changes
-    in order, when they are not in order already.
+    in order, when they are not in order already. NULL is a value like others.
 
     >>> keys = Keys([pa.array([7, 7, 9, 7]), pa.array(["a", "b", "a", "b"])])
     >>> keys.place.tolist(), keys.last.tolist()
@@ -29,7 +29,7 @@ class Keys:
         self._steps: list[tuple[pa.Array, Places]] = []
         place = np.zeros(len(columns[0]), np.int64)
         for column in columns:
-            known = _comparable(column).dictionary_encode()
+            known = _comparable(column).dictionary_encode(null_encoding="encode")
             words = known.dictionary
             code = place * len(words) + known.indices.to_numpy()
             # The words of the first column are numbered already; later ones make pairs, numbered anew.

@@ -1,0 +1,59 @@
+"""Changes whose key is NULL, in arrays: what `data_errors` finds of them with Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..change import BEFORE, UPDATE
+
+
+def null_in_key(name: str) -> str:
+    """What is wrong with a change.
+
+    >>> null_in_key("id")
+    'NULL in id, which is in the key'
+    """
+    return f"NULL in {name}, which is in the key"
+
+
+@dataclass(frozen=True)
+class NullKeys:
+    """Which rows they are, and of each row what is wrong (NULL: nothing)."""
+
+    rows: npt.NDArray[np.bool_]
+    why: pa.StringArray
+
+
+def null_keys(
+    keys: Sequence[tuple[str, pa.Array]], oper: npt.NDArray[np.str_], change: npt.NDArray[np.int64]
+) -> NullKeys | None:
+    """Finds them; None when there are none. A NULL in a B row is its update's error.
+
+    Args:
+        keys: names and values of the key's columns.
+        oper, change: as in `decide.Events`.
+
+    >>> found = null_keys([("id", pa.array([1, None, 2]))], np.array(["I", "B", "U"]), np.array([0, 1, 1]))
+    >>> found.why.to_pylist()
+    [None, 'NULL in id, which is in the key', 'NULL in id, which is in the key']
+    """
+    if not any(values.null_count for _, values in keys):
+        return None
+    texts = sorted(null_in_key(name) for name, _ in keys)
+    none = len(texts)
+    found = np.full(len(oper), none)
+    for name, values in reversed(keys):  # the first column of the key is named
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        found = np.where(null, texts.index(null_in_key(name)), found)
+    both = np.flatnonzero((oper == BEFORE) | (oper == UPDATE))
+    least = np.full(int(change[-1]) + 1, none)
+    np.minimum.at(least, change[both], found[both])
+    found[both] = least[change[both]]
+    bad = found < none
+    return NullKeys(bad, pc.take(pa.array(texts), pa.array(found, mask=~bad)))

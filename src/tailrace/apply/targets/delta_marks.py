@@ -1,0 +1,43 @@
+"""Soft delete in arrays, for a batch that one task holds: what `effects` does with Spark.
+
+A delete, and the old key of a change of key, is an image of a row that stays: it carries the key and the
+mark. All other images clear the mark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...change import BEFORE, DELETE
+from ..decide import Decided, Events
+from ..fold import SEQ
+from .delta_changes import Source, one
+
+Bools = npt.NDArray[np.bool_]
+
+
+def marked(
+    source: Source, events: Events, decided: Decided, carried: Bools | None
+) -> tuple[Source, Bools | None]:
+    """The changes with their marks, and which columns each image then has (None: all).
+
+    `carried`: which of the columns but the mark each image has; None: all.
+    """
+    assert source.mark is not None  # noqa: S101 - asked for such tables alone
+    marks = decided.effective & ((events.oper == DELETE) | (events.oper == BEFORE))
+    if not marks.any() and carried is None:
+        return source, None
+    place = source.schema.names.index(source.mark)
+    mark = pc.if_else(pa.array(marks), one(source.rows[SEQ]), pa.scalar(None, pa.string()))
+    rows = source.rows.set_column(source.rows.schema.names.index(source.mark), source.mark, mark)
+    there = np.ones((len(events), len(source.schema)), np.bool_)
+    if carried is not None:
+        there[:, np.arange(there.shape[1]) != place] = carried
+    rest = [n not in (*source.key, source.mark) for n in source.schema.names]
+    there[np.ix_(marks, rest)] = False
+    return replace(source, rows=rows), there
