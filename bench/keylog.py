@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,15 +50,23 @@ def plain(spark: SparkSession, root: str) -> Side:
     return lambda changes, upto, counts: target.apply(TableBatch(TABLE, RELATION, changes, upto, counts))
 
 
-def ruled(spark: SparkSession, root: str, mode: str, log: str) -> Side:
+NAMES = {"limits": "strict with limits and data errors logged"}
+LIMITED = {"delete_missing": "log then suspend after 1000000", "data_error": "log"}
+"""Policies that are looked at change by change."""
+
+
+def ruled(spark: SparkSession, root: str, mode: str, log: str, on: Mapping[str, str] | None = None) -> Side:
     """With rules, as a task applies; `log`: a key log mode."""
     target = DeltaTarget(spark, root, app_id="bench")
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    applier = RuledApply(spark, target, Rules.of(mode), root=root, task="t", app_id="bench", keylog=keylog)
+    rules = Rules.of(mode, on)
+    applier = RuledApply(spark, target, rules, root=root, task="t", app_id="bench", keylog=keylog)
     reached = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
         nonlocal reached
+        if reached < 0:
+            applier.alter(TABLE, RELATION, RELATION)
         after, reached = max(reached, upto - sum(counts[k] for k in "IUDT")), upto
         return applier.follow(TableBatch(TABLE, RELATION, changes, upto, counts), after, exact=True)
 
@@ -91,21 +99,25 @@ def measured(spark: SparkSession, case: Case, folder: Path, sides: dict[str, Sid
 
 
 def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
-    """The full key log against none, under two modes."""
+    """The full key log against none, under several rules."""
     sides: dict[str, Side] = {
         "upsert": plain(spark, str(folder / "upsert")),
         "upsert, logged": ruled(spark, str(folder / "upsert, logged"), "upsert", "all"),
         "strict": ruled(spark, str(folder / "strict"), "strict", "off"),
         "strict, logged": ruled(spark, str(folder / "strict, logged"), "strict", "all"),
+        "limits": ruled(spark, str(folder / "limits"), "strict", "off", LIMITED),
+        "limits, logged": ruled(spark, str(folder / "limits, logged"), "strict", "all", LIMITED),
+        "soft delete": ruled(spark, str(folder / "soft delete"), "soft_delete", "off"),
+        "soft delete, logged": ruled(spark, str(folder / "soft delete, logged"), "soft_delete", "all"),
     }
     fill(spark, case, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
     took = measured(spark, case, folder, sides)
     return [
         {
-            "name": f"{case.name}, {mode}, full key log", "ours": took[f"{mode}, logged"],
+            "name": f"{case.name}, {NAMES.get(mode, mode)}, full key log", "ours": took[f"{mode}, logged"],
             "peer": "the same without a key log", "theirs": took[mode], "goal": 1 / (1 + COST),
         }
-        for mode in ("upsert", "strict")
+        for mode in ("upsert", "strict", "limits", "soft delete")
     ]  # fmt: skip
 
 

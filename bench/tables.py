@@ -1,4 +1,5 @@
-"""Many small tables in one task: 200, each with a few changes, against 20 of them: time and memory."""
+"""Many small tables in one task: 200, each with a few changes, against 20 of them: time and memory, without
+a key log and with the full one."""
 
 from __future__ import annotations
 
@@ -16,22 +17,24 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     """The bench `tables`."""
     found = []
     for many in (FEW, MANY) if not quick else (4, FEW):
-        seconds, peak = _drained(running, folder, many)
-        found.append(Row(f"{many} small tables of {CHANGES} changes each: store and apply", seconds, "s",
-                         peak_rss_mb=peak))  # fmt: skip
+        for log in ("off", "all"):
+            seconds, peak = _drained(running, folder, many, log)
+            what = "store and apply" if log == "off" else "with the full key log"
+            name = f"{many} small tables of {CHANGES} changes each: {what}"
+            found.append(Row(name, seconds, "s", peak_rss_mb=peak))
     return found
 
 
-def _drained(running: EmbeddedPostgres, folder: Path, many: int) -> tuple[float, float]:
+def _drained(running: EmbeddedPostgres, folder: Path, many: int, log: str) -> tuple[float, float]:
     """Seconds of the second round of changes: the first one warms up. Peak memory of the Spark half."""
-    name = f"tables{many}"
+    name = f"tables{many}{log}"
     session = load.database(running, name)
     session.execute("create schema small")
     for n in range(many):
         session.execute(f"create table small.t{n} (id int primary key, word text)")
         session.execute(f"insert into small.t{n} select i, 'word ' || i from generate_series(1, {ROWS}) i")
     tables = tuple(f"small.t{n}" for n in range(many))
-    file = tasks.write(folder, name, running.tcp_url(name), tables)
+    file = tasks.write(folder, name, running.tcp_url(name), tables, keylog={"mode": log})
     say(f"{many} tables: baseline (not counted)")
     tasks.capture(file)
 

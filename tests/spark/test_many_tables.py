@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace import lake
+from tailrace.apply.keylog import KeyLog
 from tailrace.apply.rules import Rules
-from tailrace.apply.targets.base import Outcome
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta_audit import Audited
 from tailrace.apply.task_rules import TableRules
 from tailrace.errors import ApplyError
 
@@ -40,14 +41,27 @@ class Watched(DeltaTarget):
         return found
 
 
-def staged(spark: SparkSession, root: Path) -> tuple[Staged, Watched]:
+RULED = [
+    Rules.of("strict"),
+    Rules.of("upsert"),
+    Rules.of("soft_delete"),
+    Rules.of("strict", {"update_missing": "log then stop after 9999", "delete_missing": "ignore"}),
+    Rules.of("upsert", {"insert_exists": "log", "data_error": "log"}),
+    Rules.of("soft_delete", {"delete_missing": "log"}),
+]
+
+
+def staged(spark: SparkSession, root: Path, rules: Sequence[Rules] | None = None) -> tuple[Staged, Watched]:
     target = Watched(spark, f"{root}/lake", app_id="t")
-    rules = {t: TableRules(Rules.of("upsert")) for t in TABLES}
-    return Staged(spark, root, rules, keylog="off", target=target), target
+    each = dict(zip(TABLES, map(TableRules, rules or [Rules.of("upsert")] * len(TABLES)), strict=True))
+    return Staged(spark, root, each, keylog="all" if rules else "off", target=target), target
 
 
-def test_tables_of_one_job_end_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
-    task, target = staged(spark, tmp_path)
+@pytest.mark.parametrize("rules", [None, RULED], ids=["plain", "rules and key log"])
+def test_tables_of_one_job_end_as_row_by_row(
+    spark: SparkSession, tmp_path: Path, rules: Sequence[Rules] | None
+) -> None:
+    task, target = staged(spark, tmp_path, rules)
     seed = random.randrange(10**6)
     changes = interleaved({t: history(seed + k, 5, 6) for k, t in enumerate(TABLES)})
     cut = max(c.number for many in changes.values() for c in many[:20])
@@ -56,9 +70,11 @@ def test_tables_of_one_job_end_as_row_by_row(spark: SparkSession, tmp_path: Path
         done = task.catch_up()
         for table, model in task.models.items():
             assert task.rows(table) == sorted(model.state(), key=repr), (table, seed)
+        if rules:
+            task.same(seed)
         assert {one.table for one in done} == set(TABLES)
         # Tables that are not there yet are made on their own.
-        assert target.took == ({} if first else dict.fromkeys(TABLES, Outcome))
+        assert target.took == ({} if first else dict.fromkeys(TABLES, Audited))
         before = {t: DeltaTable(task.target.path(t)).version() for t in TABLES}
         assert task.catch_up() == []
         assert before == {t: DeltaTable(task.target.path(t)).version() for t in TABLES}
@@ -78,3 +94,38 @@ def test_a_table_that_fails_does_so_alone(spark: SparkSession, tmp_path: Path) -
     assert "s.t2" in str(caught.value)
     reached = [lake.progress(task.target.path(t), "t") for t in TABLES]
     assert reached == [25, 25, 15, 25, 25, 25]
+
+
+def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [Rules.of("strict", {"delete_missing": "stop"} if k == 2 else {}) for k in range(len(TABLES))]
+    task, target = staged(spark, tmp_path, rules)
+    row = {"lane": 0, "id": "k", "a": 1, "b": "x"}
+    task.store({t: [Change(10 + k, "I", None, row)] for k, t in enumerate(TABLES)})
+    task.catch_up()
+    gone = {"lane": 0, "id": "gone"}
+    later = {t: [Change(20 + k, "U", None, {**row, "a": 2}), Change(30 + k, "D", None, gone),
+                 Change(40 + k, "I", None, row)] for k, t in enumerate(TABLES)}  # fmt: skip
+    task.put(later)
+
+    real = KeyLog.flush
+
+    def killed(log: KeyLog) -> None:
+        if log._files:
+            raise RuntimeError("killed before the key log is visible")
+        real(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyLog, "flush", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            task.applier().catch_up()
+    with pytest.raises(ApplyError, match="delete_missing") as caught:
+        task.catch_up(run="2")
+    assert "s.t2" in str(caught.value)
+    assert target.took == {}
+    actions = [("M", 1), ("D", 0), ("I", 0)]
+    for k, table in enumerate(TABLES):
+        found = task.logged(table)
+        assert [(r[2], r[3]) for r in found] == [("I", 1), *(actions[:1] if k == 2 else actions)], table
+        assert task.target.progress(table) == (31 if k == 2 else 45)

@@ -89,26 +89,29 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     yield arm
 
 
-SEVERAL = {"delete_missing": "log then stop after 1000"}
-"""What one task does not do: then exceptions, target and key log are jobs of their own."""
+ON = {"delete_missing": "log then stop after 1000"}
 
 
 @pytest.mark.parametrize(
-    ("on", "points"), [({}, [0, 1, 1, 2]), (SEVERAL, [1, 2, 3, 2, 3])], ids=["in one task", "in several jobs"]
+    ("truncates", "points"),
+    # With truncates, exceptions, target and key log are jobs of their own.
+    [(False, [0, 1, 1, 2]), (True, [1, 2, 3, 2, 3])],
+    ids=["in one task", "in several jobs"],
 )
 def test_a_crash_between_any_two_writes_is_made_good(
     spark: SparkSession,
     tmp_path: Path,
     crash_at: Callable[[int], None],
-    on: dict[str, str],
+    truncates: bool,
     points: list[int],
 ) -> None:
     """Exceptions, target, key log, applied: each slice dies before another one of them."""
-    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", on))})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON))})
     crashes = 0
     for place, point in enumerate(points):
         number, kept = 10 * (place + 1), f"k{place}"
-        task.store({"s.t": [change(number, "I", kept), change(number + 1, "D", "gone"),
+        first = [Change(number - 1, "T", None, {})] if truncates else []
+        task.store({"s.t": [*first, change(number, "I", kept), change(number + 1, "D", "gone"),
                             change(number + 2, "U", kept, b="new"), change(number + 3, "I", kept)]})  # fmt: skip
         crash_at(point)
         with suppress(Exception):
@@ -121,8 +124,8 @@ def test_a_crash_between_any_two_writes_is_made_good(
     task.catch_up(run="last")
     task.same()
     assert crashes == len(points)
-    counted = Exceptions(task.control, "t").counted("s.t", task.target.progress("s.t"), on)
-    assert counted == ({"delete_missing": len(points)} if on else {})
+    counted = Exceptions(task.control, "t").counted("s.t", task.target.progress("s.t"), ON)
+    assert counted == {"delete_missing": len(points)}
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
     assert sorted(kept) == sorted(
         f"{what}, change_seq {sequence.make(TIME, n + 10 * (p + 1))}"

@@ -26,20 +26,16 @@ from .plan import SPECIAL
 from .reading import ApplyPaths, read_changes
 from .route import Halt, Route, Routes
 from .segment import Segment, segments, slices
-from .shared import Place
+from .small_batches import SmallBatches
 from .targets.base import Target
-from .targets.delta import DeltaTarget
-from .targets.delta_many import ROWS, Small
+from .targets.delta_many import Small
 from .task_rules import TaskRules
-from .told import Done
 from .way import Way, applied
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APPLIED_APP = "tailrace/applied"
-TOGETHER = 4
-"""From so many tables on, small batches share a job."""
 
 
 class Applier:
@@ -65,6 +61,7 @@ class Applier:
         self._most = (max_changes, max_bytes)
         self._parallel, self._need_baseline = parallel, need_baseline
         self._gate = gate or Always()
+        self._small = SmallBatches(target, paths, rules)
         self._failing = threading.Lock()
         self._lock = threading.Lock()
         self._stored: list[Stored] = ledger.read_stored(paths.stored)
@@ -151,9 +148,9 @@ class Applier:
         try:
             if self._rules:
                 self._rules.begin({t: self._reached(t) for t in counts})
-            together = self._together(last.upto, counts)
+            together, failed = self._together(last.upto, counts)
             rest = sorted(set(counts) - set(together))
-            alone = self._side_by_side(rest, lambda t: self._try(t, last.upto, counts[t]))
+            alone = self._side_by_side(rest, lambda t: self._try(t, last.upto, counts[t]), failed)
             done = [*together.values(), *alone]
         except OvertakenError:  # targets have it, the key log not: it comes again
             return []
@@ -166,51 +163,41 @@ class Applier:
             ledger.write_applied(self._paths.applied, last, flat)
         return flat
 
-    def _together(self, upto: int, counts: Mapping[str, Mapping[str, int]]) -> dict[str, list[AppliedTable]]:
-        """Applies small batches of tables without rules in one job, when there are several of them."""
-        if not isinstance(self._target, DeltaTarget):
-            return {}
-        todo = [s for t in sorted(counts) if (s := self._small(t, upto, counts[t], self._target))]
-        if len(todo) < TOGETHER:
-            return {}
+    def _together(
+        self, upto: int, counts: Mapping[str, Mapping[str, int]]
+    ) -> tuple[dict[str, list[AppliedTable]], list[tuple[str, TailraceError]]]:
+        """Applies small batches of tables in one job, when there are several; and what failed."""
+        todo = [s for t in sorted(counts) if (s := self._small_batch(t, upto, counts[t]))]
         done: dict[str, list[AppliedTable]] = {}
-        for small, made in zip(todo, self._target.together(todo), strict=True):
+        failed: list[tuple[str, TailraceError]] = []
+        for table, made in self._small.run(todo).items():
+            if made is None:
+                continue
+            done[table] = []
+            self._progress.pop(table, None)
             if isinstance(made, TailraceError):
-                self._progress.pop(small.table, None)
-                self._gate.failed(small.table, made)
-                done[small.table] = []
-            elif made is not None:
-                self._progress[small.table] = upto
-                self._followed[small.table] = self._baselines.get(small.table)
-                if self._rules:
-                    self._rules.passed(small.table, upto)
-                self._gate.went(small.table)
-                done[small.table] = [applied(small.table, Done(upto, outcome=made))]
-        return done
+                failed.append((table, made))
+                continue
+            self._gate.went(table)
+            done[table] = [applied(table, made)]
+            if made.suspended is None:
+                self._progress[table], self._followed[table] = upto, self._baselines.get(table)
+        return done, failed
 
-    def _small(self, table: str, upto: int, counts: Mapping[str, int], target: DeltaTarget) -> Small | None:
-        """A table's batch as one of many in a job; None: it is large, or has rules, a key log, a new layout,
-        a truncate or an open window to follow."""
-        many = sum(counts.get(k, 0) for k in "IUD")
-        if counts.get("T") or many > ROWS or target.place(table) != Place(table):
+    def _small_batch(self, table: str, upto: int, counts: Mapping[str, int]) -> Small | None:
+        if not self._small.may(table, counts):
             return None
         routes, halt = self._routed(table, upto)
-        if halt is not None or len(routes) != 1:
-            return None
-        ((one, route),) = routes
-        if route.steps or route.relation != route.before or not one.relation.key:
-            return None
-        plain = self._rules is None or self._rules.of(table, one.relation) is None
-        if one.tolerant or not plain or (self._rules and self._rules.transactional(table)):
-            return None
-        changes = self._paths.changes(table)
-        return Small(table, changes, target.path(table), one.relation, one.after, one.upto, one.position)
+        return None if halt is not None else self._small.of(table, routes, self._baselines.get(table))
 
     def _side_by_side(
-        self, tables: Sequence[str], work: Callable[[str], list[AppliedTable]]
+        self,
+        tables: Sequence[str],
+        work: Callable[[str], list[AppliedTable]],
+        failed: Sequence[tuple[str, TailraceError]],
     ) -> list[list[AppliedTable]]:
-        """Applies tables of a slice. Whatever one of them meets, the others end, and what was done is
-        logged, before its error is raised."""
+        """Applies tables of a slice. Whatever one of them meets, or those that `failed` before, the others
+        end, and what was done is logged, before its error is raised."""
         with ThreadPoolExecutor(max_workers=self._parallel, thread_name_prefix="apply") as pool:
             waiting = [pool.submit(work, t) for t in tables]
             wait(waiting)
@@ -221,6 +208,8 @@ class Applier:
                 self._progress.clear()  # the key log is behind its targets
                 self._rules.again()
                 raise
+        for table, error in failed:
+            self._gate.failed(table, error)
         return [one.result() for one in waiting]
 
     def _try(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from .. import lake
 from ..change import NATIVE, ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_writing
+from . import effects
 from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
@@ -21,7 +22,8 @@ from .ruled_batch import Batch
 from .rules import Rules
 from .targets.base import Target
 from .targets.delta import DeltaTarget
-from .targets.delta_audit import Audit, LogPart
+from .targets.delta_audit import Audit, Audited, LogPart
+from .targets.delta_many import Small
 from .told import Done, told
 
 if TYPE_CHECKING:
@@ -47,22 +49,33 @@ def attempt(
     if not fits(batch.changes, found.relation, rules, found.counts):
         return None
     one = replace(batch, expected=Expected()).stretch(rules)
-    if log is not None:
-        lake.create(log.path, SCHEMA)
-    order = audit(batch.changes, found.relation, rules, exceptions, log, one)
-    if rules.limits:
-        counted = exceptions.counted(batch.table, batch.after, rules.limits)
-        order = replace(order, counted=counted)
-    order = replace(order, after=batch.after)
+    order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
     whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
     done = target.audited(whole, order, beside(batch.changes))
-    if done is None or isinstance(done, str):
-        return done
-    expected, counts = Expected(tally=done.tally), {**found.counts, **done.counts}
+    return done if done is None or isinstance(done, str) else finished(done, one, rules, log)
+
+
+def finished(
+    done: Audited, one: Stretch, rules: Rules, log: KeyLog | None
+) -> tuple[Done, Ends | None, str | None]:
+    """Commits the key log of an audited merge, and tells what it did as `attempt` does."""
+    expected = Expected(tally=done.tally)
     if done.upto >= 0 and log is not None:
         one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
         log.commit([done.part] if done.part else [], one)
-    return told(done.upto, counts, expected, rules, done.outcome), done.ends, done.why
+    return told(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
+
+
+def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> Small | None:
+    """A small batch of a task with what its merge needs to find and log what becomes of the changes; None
+    when that is not for one task, or when the key log lacks something of the target."""
+    if rules.mode not in MODES:
+        return None
+    if log is not None and log.standing(batch.table).reached != batch.after:
+        return None
+    one = Stretch(batch.table, batch.after, batch.upto, 0)
+    order = audit(batch.relation, rules, exceptions, log, one, batch.after, ())
+    return replace(batch, audit=order, layout=effects.relation_of(batch.relation, rules))
 
 
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
@@ -79,19 +92,23 @@ def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping
 
 
 def audit(
-    changes: ChangeTable,
     relation: Relation,
     rules: Rules,
     exceptions: Exceptions,
-    keylog: KeyLog | None,
+    log: KeyLog | None,
     one: Stretch,
+    after: int,
+    names: Sequence[str],
 ) -> Audit:
-    """How the batch is audited; `one.flagged` has no meaning yet."""
-    sheet = _sheet(changes, relation, keylog, one)
-    if keylog is None:
-        return Audit(relation.table, rules, exceptions, sheet)
-    part = LogPart(keylog.path, SCHEMA, sheet, keylog.mode)
-    return Audit(relation.table, rules, exceptions, sheet, part)
+    """How changes in (`one.after`, `one.upto`] are audited, when the target has reached `after`; `names`: the
+    columns of their change table."""
+    sheet = _sheet(names, relation, log, one)
+    counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
+    part = None
+    if log is not None:
+        lake.create(log.path, SCHEMA)
+        part = LogPart(log.path, SCHEMA, sheet, log.mode)
+    return Audit(relation.table, rules, exceptions, sheet, part, counted, after)
 
 
 def beside(changes: ChangeTable) -> dict[str, Column]:
@@ -106,8 +123,7 @@ def beside(changes: ChangeTable) -> dict[str, Column]:
     return made
 
 
-def _sheet(changes: ChangeTable, relation: Relation, keylog: KeyLog | None, one: Stretch) -> Sheet:
-    names = changes.df.columns
+def _sheet(names: Sequence[str], relation: Relation, keylog: KeyLog | None, one: Stretch) -> Sheet:
     # A column that the change table does not have is in no mask.
     ordinals = [names.index(c.name) if c.name in names else len(names) for c in relation.columns]
     at = keylog.reserve(one) if keylog else None

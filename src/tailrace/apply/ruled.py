@@ -28,7 +28,8 @@ from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
 from .rules import CONFLICTS, Rules
 from .targets.base import Outcome, Target
-from .targets.delta_audit import LOST
+from .targets.delta_audit import LOST, Audited
+from .targets.delta_many import Small
 from .told import Done, told
 
 if TYPE_CHECKING:
@@ -101,6 +102,21 @@ class RuledApply:
             return self._apply(batch.table, of_task(batch, after, exact=exact), batch.upto)
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
+
+    def small(self, small: Small, baseline: int) -> Small | None:
+        """A small batch of a task with what its merge needs to find and log what becomes of the changes; None
+        when it needs more than one task. `baseline` as in `follow`."""
+        self._begin(small.table, small.after, baseline)
+        return one_task.small(small, self._rules, self._exceptions, self._log)
+
+    def went(self, small: Small, done: Audited) -> Done:
+        """What a small batch did, its key log committed.
+
+        Raises:
+            ApplyError: the rules stop at a change; those before it are applied.
+        """
+        stretch = Stretch(small.table, small.after, small.upto, 0)
+        return self._ended(small.table, *one_task.finished(done, stretch, self._rules, self._log))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have

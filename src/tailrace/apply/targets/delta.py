@@ -191,7 +191,7 @@ class DeltaTarget:
             done = merge_audited(made.df, task)
             return None if done == TOO_LARGE else done
 
-    def together(self, batches: Sequence[Small]) -> list[Outcome | TailraceError | None]:
+    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
         """Applies small batches of different tables in one job; see `delta_many.merge_many`."""
         make = ManyTask(tuple(batches), self._app, self._limits, self._memory)
         with ExitStack() as held:

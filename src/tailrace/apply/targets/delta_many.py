@@ -5,7 +5,7 @@ their changes itself and merges them (`delta_audit`). No job, plan or thread is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 from ... import lake
 from ...change import PREFIX, Relation
 from ...errors import TailraceError, from_spark
-from ...laketypes import schema_of
+from ...laketypes import arrow_type, schema_of
 from ...machine import cores
 from ...sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
 from ...store.tables import kept_as
 from ...wire.keylog_values import Field
 from ..exceptions import Exceptions
 from ..fold import OPER, SEQ
-from ..keylog_rows import MASK, Sheet
+from ..keylog_rows import AT, MASK, Sheet
 from ..plan import Limits, is_local
 from ..rules import Rules
 from .base import Outcome
@@ -37,14 +37,24 @@ if TYPE_CHECKING:
 ROWS = 20_000
 """A batch of more changes is a job of its own: what a job costs does not show then."""
 POSITION, FAILED = "header__position", "failed"
-_HEADERS = {SEQ: "change_seq", OPER: "change_oper", MASK: "column_mask", POSITION: "stream_position"}
-_EXTRA = pa.schema([(MASK, pa.binary())])
+_HEADERS = {
+    SEQ: "change_seq",
+    OPER: "change_oper",
+    MASK: "column_mask",
+    AT: "timestamp",
+    POSITION: "stream_position",
+}
+_EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 
 
 @dataclass(frozen=True)
 class Small:
     """A table's batch: changes with numbers in (after, upto] at positions from `position` (hex) on, of one
-    layout, without truncates. `changes` and `target` are paths of Delta tables."""
+    layout, without truncates. `changes` and `target` are paths of Delta tables.
+
+    `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
+    the target, when that has more columns.
+    """
 
     table: str
     changes: str
@@ -53,6 +63,8 @@ class Small:
     after: int
     upto: int
     position: str = ""
+    audit: Audit | None = None
+    layout: Relation | None = None
 
     def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The changes, in the columns and types that a merge wants."""
@@ -128,37 +140,57 @@ class ManyTask:
         table = DeltaTable(small.target)
         if not is_local(size_of(table), self.limits) or not is_plain(table):
             return None
-        columns, names = small.relation.columns, lake.arrow_schema(small.changes).names
-        if any(kept_as(names, c.name, small.upto) != c.name for c in columns):
+        reached = table.transaction_version(self.app_id)
+        if small.audit is not None and reached is not None and small.after < reached < small.upto:
+            return None  # the key log is to be made good first
+        made = (small.layout or small.relation).columns
+        if {c.name for c in made} - {f.name for f in table.schema().fields}:
             return None
-        fields = tuple(Field(c.name, c.type) for c in columns)
-        ordinals = tuple(names.index(c.name) if c.name in names else len(names) for c in columns)
+        if (audit := _audit(small)) is None:
+            return None
         key = tuple(small.relation.key)
-        sheet = Sheet("", "", small.table, small.after, 0, 0, fields, ordinals, key, "")
-        audit = Audit(small.table, Rules(), Exceptions(small.target, ""), sheet)
-        schema = schema_of(columns)
+        schema = schema_of(made)
         return AuditTask(small.target, self.app_id, small.upto, key, schema, _EXTRA, self.memory_bytes, audit)
+
+
+def _audit(small: Small) -> Audit | None:
+    """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
+    columns, there = small.relation.columns, lake.arrow_schema(small.changes)
+    if any(kept_as(there.names, c.name, small.upto) != c.name for c in columns):
+        return None
+    ordinals = tuple(there.names.index(c.name) if c.name in there.names else len(there) for c in columns)
+    if (audit := small.audit) is not None:
+        same = all(there.field(c.name).type == arrow_type(c.type) for c in columns if c.name in there.names)
+        if not same and audit.rules.on["data_error"] != "stop":
+            return None
+        sheet = replace(audit.sheet, ordinals=ordinals)
+        log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
+        return replace(audit, sheet=sheet, keylog=log)
+    fields = tuple(Field(c.name, c.type) for c in columns)
+    key = tuple(small.relation.key)
+    sheet = Sheet("", "", small.table, small.after, 0, 0, fields, ordinals, key, "")
+    return Audit(small.table, Rules(), Exceptions(small.target, ""), sheet)
 
 
 def merge_many(
     spark: SparkSession, todo: Sequence[Small], make: ManyTask
-) -> list[Outcome | TailraceError | None]:
+) -> list[Audited | TailraceError | None]:
     """Merges all batches in one job, as many side by side as there are cores.
 
     Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
-    None: it needs a job of its own, and nothing was done.
+    None: it needs a job of its own (nothing was done, or what was found is not known).
     """
     lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
     rows = spark.range(0, len(todo), 1, lanes).mapInArrow(make, RESULT).collect()
-    found: dict[int, Outcome | TailraceError | None] = {}
+    found: dict[int, Audited | TailraceError | None] = {}
     for row in rows:
-        place = int(row["table"])
+        small = todo[place := int(row["table"])]
         if row["file"] == FAILED:
-            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {todo[place].table}")
+            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {small.table}")
             continue
         done = outcome_of(row)
-        if done == LOST:
-            found[place] = Outcome(version=row["version"], plan="task_local")
-        else:
-            found[place] = done.outcome if isinstance(done, Audited) else None
+        if done == LOST and small.audit is None:
+            outcome = Outcome(version=row["version"], plan="task_local")
+            done = Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        found[place] = done if isinstance(done, Audited) else None
     return [found[place] for place in range(len(todo))]

@@ -1,0 +1,84 @@
+"""Small batches of many tables, in one Spark job: which tables can share it, and what came of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..control.ledger import Baseline
+from ..errors import TailraceError
+from .reading import ApplyPaths
+from .route import Route
+from .ruled import RuledApply
+from .segment import Segment
+from .shared import Place
+from .targets.base import Target
+from .targets.delta import DeltaTarget
+from .targets.delta_many import ROWS, Small
+from .task_rules import TaskRules
+from .told import Done
+
+TOGETHER = 4
+"""From so many tables on, small batches share a job."""
+
+
+@dataclass(frozen=True)
+class SmallBatches:
+    """Applies them to a target."""
+
+    target: Target
+    paths: ApplyPaths
+    rules: TaskRules | None
+
+    def may(self, table: str, counts: Mapping[str, int]) -> bool:
+        """Whether a table's batch may be one: few changes, no truncate, a target of its own."""
+        if not isinstance(self.target, DeltaTarget) or counts.get("T"):
+            return False
+        return sum(counts.get(k, 0) for k in "IUD") <= ROWS and self.target.place(table) == Place(table)
+
+    def of(
+        self, table: str, routes: Sequence[tuple[Segment, Route]], baseline: Baseline | None
+    ) -> Small | None:
+        """A table's batch; None: it has a new layout, a mapping or an open window to follow, or is applied
+        transaction by transaction, or by rules that need more than one task."""
+        if len(routes) != 1 or not isinstance(self.target, DeltaTarget):
+            return None
+        ((one, route),) = routes
+        if route.steps or route.relation != route.before or not one.relation.key or one.tolerant:
+            return None
+        if self.rules and self.rules.transactional(table):
+            return None
+        small = Small(
+            table,
+            self.paths.changes(table),
+            self.target.path(table),
+            one.relation,
+            one.after,
+            one.upto,
+            one.position,
+        )
+        ruled = self._ruled(small)
+        return ruled.small(small, baseline.number if baseline else 0) if ruled else small
+
+    def run(self, todo: Sequence[Small]) -> dict[str, Done | TailraceError | None]:
+        """Applies them; gives of each table what was done, its error, or None: it needs a job of its own."""
+        if len(todo) < TOGETHER or not isinstance(self.target, DeltaTarget):
+            return {}
+        found: dict[str, Done | TailraceError | None] = {}
+        for small, made in zip(todo, self.target.together(todo), strict=True):
+            ruled = self._ruled(small)
+            if made is None or isinstance(made, TailraceError):
+                found[small.table] = made
+            elif ruled is None:
+                found[small.table] = Done(small.upto, outcome=made.outcome)
+                if self.rules:
+                    self.rules.passed(small.table, small.upto)
+            else:
+                try:
+                    found[small.table] = ruled.went(small, made)
+                except TailraceError as error:  # a policy says so; the other tables go on
+                    found[small.table] = error
+        return found
+
+    def _ruled(self, small: Small) -> RuledApply | None:
+        return self.rules.of(small.table, small.relation) if self.rules else None
