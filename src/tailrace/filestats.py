@@ -70,3 +70,16 @@ def _plain(value: Any, *, last: bool = False) -> Any:
     if isinstance(value, str) and len(value) > LONGEST:
         return value[:LONGEST] + ("\U0010ffff" if last else "")
     return value
+
+
+def width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
+    """Bytes of a row in those columns, about; more than none."""
+    held = [meta.row_group(g) for g in groups]
+    size: int = sum(
+        column.total_uncompressed_size
+        for group in held
+        for column in map(group.column, range(meta.num_columns))
+        if column.path_in_schema in names
+    )
+    rows: int = sum(g.num_rows for g in held)
+    return size // max(1, rows) + 8

@@ -25,6 +25,7 @@ from deltalake.schema import Field, Schema
 from deltalake.transaction import AddAction
 
 from .filestats import stats_json
+from .laketypes import plain_schema
 
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
@@ -252,19 +253,6 @@ def arrow_schema(table: str) -> pa.Schema:
     return plain_schema(pa.schema(DeltaTable(table).schema().to_arrow()))
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with string and binary types that every reader knows."""
-
-    def plain(kind: pa.DataType) -> pa.DataType:
-        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return pa.string()
-        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-            return pa.binary()
-        return kind
-
-    return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema])
-
-
 def files(table: str, column: str, keep: Callable[[Any, Any], bool]) -> list[str]:
     """Paths of the table's files for which `keep(smallest, largest)` of a column says yes.
 
@@ -306,16 +294,3 @@ def hours(seconds: float) -> int:
 def schema_json(schema: pa.Schema) -> str:
     """A schema as Delta's JSON text; Spark reads it with `StructType.fromJson`."""
     return Schema.from_arrow(schema).to_json()
-
-
-def width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
-    """Bytes of a row in those columns, about; more than none."""
-    held = [meta.row_group(g) for g in groups]
-    size: int = sum(
-        column.total_uncompressed_size
-        for group in held
-        for column in map(group.column, range(meta.num_columns))
-        if column.path_in_schema in names
-    )
-    rows: int = sum(g.num_rows for g in held)
-    return size // max(1, rows) + 8

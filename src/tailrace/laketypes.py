@@ -73,3 +73,16 @@ def schema_of(columns: Iterable[Column]) -> pa.Schema:
 def header_schema(prefix: str = PREFIX) -> pa.Schema:
     """The Arrow schema of a change table's header columns."""
     return pa.schema([pa.field(prefix + name, arrow_type(kind)) for name, kind in HEADERS.items()])
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with string and binary types that every reader knows."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return pa.string()
+        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+            return pa.binary()
+        return kind
+
+    return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema])

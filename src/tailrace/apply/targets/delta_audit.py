@@ -196,7 +196,7 @@ class _Auditor:
     def decide(
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
     ) -> Source:
-        """See `delta_rewrite.Auditor`."""
+        """See `delta_changes.Auditor`."""
         decided = decide(self._events, exists, self._audit.rules, self._audit.counted)
         self._batch = Batch(self._rows, self._events, decided, self._audit.rules, self._why)
         self._writing = pool.submit(self._log, self._batch)
@@ -211,7 +211,7 @@ class _Auditor:
         return whole(source, carry(self._events, decided, there, marks=marks), rows_of)
 
     def finish(self) -> None:
-        """See `delta_rewrite.Auditor`."""
+        """See `delta_changes.Auditor`."""
         assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
         self._part = self._writing.result()
         if len(aside := self._batch.aside()):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +60,23 @@ class Source:
             stays = pc.equal(pc.utf8_slice_codeunits(kept, i, i + 1), "1").fill_null(False)
             columns.append(pc.if_else(stays, old[name], new[name]))
         return pa.table(columns, schema=self.schema)
+
+
+class Auditor(Protocol):
+    """Decides, once it is known which keys the table has, what counts of the changes."""
+
+    @property
+    def upto(self) -> int:
+        """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
+
+    def decide(
+        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
+    ) -> Source:
+        """The changes with what counts of them; `exists`: of each key's number whether the table has a row
+        that is not marked as deleted. The pool runs what can be done beside the writing."""
+
+    def finish(self) -> None:
+        """Ends what was begun; called before the commit."""
 
 
 def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,9 +23,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ... import lake
+from ...filestats import width
 from ...machine import cores
 from .base import Outcome
-from .delta_changes import RowsOf, Source
+from .delta_changes import Auditor, Source
 from .row_keys import Places
 
 _PART = lake.WHOLE_FILE // 2
@@ -46,23 +46,6 @@ class _Piece:
     rows: Places
     changes: Places
     added: Places
-
-
-class Auditor(Protocol):
-    """Decides, once it is known which keys the table has, what counts of the changes."""
-
-    @property
-    def upto(self) -> int:
-        """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
-
-    def decide(
-        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
-    ) -> Source:
-        """The changes with what counts of them; `exists`: of each key's number whether the table has a row
-        that is not marked as deleted. The pool runs what can be done beside the writing."""
-
-    def finish(self) -> None:
-        """Ends what was begun; called before the commit."""
 
 
 class Rewrite:
@@ -180,7 +163,7 @@ class Rewrite:
         NULL."""
         wanted = pa.schema([self._source.schema.field(n) for n in names])
         have = [n for n in names if n in file.schema_arrow.names]
-        size = max(1024, min(most, self._batch // lake.width(file.metadata, groups, have)))
+        size = max(1024, min(most, self._batch // width(file.metadata, groups, have)))
         # Threads read files side by side; more threads within each make it slower.
         for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
             arrays = [
