@@ -123,9 +123,9 @@ def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
     with pytest.raises(ApplyError, match="delete_missing") as caught:
         task.catch_up(run="2")
     assert "s.t2" in str(caught.value)
-    assert target.took == {}
+    assert target.took == dict.fromkeys(TABLES)  # what was found is not known: each is logged on its own
     actions = [("M", 1), ("D", 0), ("I", 0)]
     for k, table in enumerate(TABLES):
         found = task.logged(table)
         assert [(r[2], r[3]) for r in found] == [("I", 1), *(actions[:1] if k == 2 else actions)], table
-        assert task.target.progress(table) == (31 if k == 2 else 45)
+        assert task.target.progress(table) == (22 if k == 2 else 45)

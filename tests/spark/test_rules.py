@@ -19,7 +19,7 @@ from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import DEFAULTS, Rules
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.errors import ApplyError, ConfigError, UnsupportedError
+from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr import reading as sqdr_read
 from tailrace.formats.sqdr.tables import SqdrOptions
@@ -230,9 +230,6 @@ def test_modes_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
         Place(spark, tmp_path / mode, mode, {}).apply(changes)
         with pytest.raises(ConfigError):
             Place(spark, tmp_path / mode, other, {}).apply(changes)
-    lacking = replace(changes[0], number=2, oper="U", old=(0, "a"), values={"lane": 0, "id": "z"})
-    with pytest.raises(UnsupportedError, match="leaves columns out"):
-        Place(spark, tmp_path / "soft_delete", "soft_delete", {}).apply([lacking])
     assert set(DEFAULTS) == {"strict", "upsert", "archive", "soft_delete"}
 
 
