@@ -1,6 +1,8 @@
-"""The key log: what the full one costs of an apply, and what a tiny batch costs with it.
+"""The key log: what the full one costs of an apply, to Delta and to a database, and what a tiny batch costs
+with it.
 
-Run by `rows` as a process of its own: `keylog.py FOLDER [--quick]` prints JSON. Batches are those of the bench
+Run by `rows` as a process of its own: `keylog.py FOLDER URL [--quick]` prints JSON; `URL` is that of a server's
+databases, `{}` for the name. Batches are those of the bench
 `apply`, with times and masks. All sides get every batch, in turns; medians count, the first batch does not.
 """
 
@@ -15,6 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
+
+import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
@@ -22,21 +27,34 @@ from tailrace.apply.keylog import KeyLog
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
+from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.change import ChangeTable
+from tailrace.sources.embedded import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COST = 0.35
 """At most so much of an apply's time does the key log add."""
+DATABASES = {
+    "upsert": ("upsert", "off"),
+    "upsert_logged": ("upsert", "all"),
+    "strict": ("strict", "off"),
+    "strict_logged": ("strict", "all"),
+}
+"""Database -> mode, and key log mode."""
 Side = Callable[[ChangeTable, int, dict[str, int]], object]
 
 
-def rows(folder: Path, *, quick: bool) -> list[Row]:
+def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     """The bench `keylog`."""
     say("key log: its cost, and a tiny batch")
-    command = [sys.executable, HERE / "keylog.py", folder / "keylog", *(["--quick"] if quick else [])]
+    for name in DATABASES:
+        load.database(running, name).close()
+    url = running.tcp_url(DATABASES[0]).replace(DATABASES[0], "{}")
+    command = [sys.executable, HERE / "keylog.py", folder / "keylog", url, *(["--quick"] if quick else [])]
     done = measure.run(command, log=None)
     found = json.loads(done.output.strip().splitlines()[-1])
     return [
@@ -57,9 +75,12 @@ LIMITED = {"delete_missing": "log then suspend after 1000000", "data_error": "lo
 
 def ruled(spark: SparkSession, root: str, mode: str, log: str, on: Mapping[str, str] | None = None) -> Side:
     """With rules, as a task applies; `log`: a key log mode."""
-    target = DeltaTarget(spark, root, app_id="bench")
+    return following(spark, DeltaTarget(spark, root, app_id="bench"), root, Rules.of(mode, on), log)
+
+
+def following(spark: SparkSession, target: Target, root: str, rules: Rules, log: str) -> Side:
+    """What follows a task's changes into a target; the key log is `root`-log."""
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    rules = Rules.of(mode, on)
     applier = RuledApply(spark, target, rules, root=root, task="t", app_id="bench", keylog=keylog)
     reached = -1
 
@@ -121,6 +142,29 @@ def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
     ]  # fmt: skip
 
 
+def database(spark: SparkSession, case: Case, folder: Path, url: str) -> list[dict[str, object]]:
+    """The full key log against none, with PostgreSQL as target."""
+    sides: dict[str, Side] = {}
+    for name, (mode, log) in DATABASES.items():
+        target = PostgresTarget(spark, url.format(name), task="bench")
+        target.alter(TABLE, RELATION, RELATION)
+        with psycopg.connect(url.format(name), autocommit=True) as session:
+            session.execute(
+                f"insert into {target.path(TABLE)} select id, 'name ' || id, id * 1.25, '2026-01-01', "
+                f"md5(id::text) from generate_series(0, {case.rows - 1}) id"
+            )
+            session.execute("analyze")
+        sides[name] = following(spark, target, str(folder / name), Rules.of(mode), log)
+    took = measured(spark, case, folder, sides)
+    return [
+        {
+            "name": f"{case.name} of PostgreSQL, {mode}, full key log", "ours": took[f"{mode}_logged"],
+            "peer": "the same without a key log", "theirs": took[mode], "goal": 1 / (1 + COST),
+        }
+        for mode in ("upsert", "strict")
+    ]  # fmt: skip
+
+
 def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
     """A few changes of a small table, with the full key log, against a hand-written MERGE without any."""
     theirs = by_hand(spark, str(folder / "by-hand"))
@@ -135,8 +179,8 @@ def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
     ]  # fmt: skip
 
 
-def main(folder: str, *flags: str) -> None:
-    """Both, in one session."""
+def main(folder: str, url: str, *flags: str) -> None:
+    """All of it, in one session."""
     from tailrace.spark import session
 
     spark = session("bench keylog")
@@ -144,6 +188,8 @@ def main(folder: str, *flags: str) -> None:
     found = cost(
         spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost")
     )
+    name = f"{many // 2:,} changes into {large // 4:,} rows"
+    found += database(spark, Case(name, many // 2, large // 4, 3, 0), Path(folder, "database"), url)
     found += tiny(spark, Case("20 changes into 10,000 rows", 20, 10_000, 11, 4), Path(folder, "tiny"))
     print(json.dumps(found))
     spark.stop()

@@ -65,7 +65,7 @@ class Benches:
 
     def keylog(self) -> list[Row]:
         """The key log's cost."""
-        return keylog.rows(self.folder, quick=self.quick)
+        return keylog.rows(self.running, self.folder, quick=self.quick)
 
     def tables(self) -> list[Row]:
         """Many small tables."""
