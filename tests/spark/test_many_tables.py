@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from tailrace import lake
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.rules import Rules
+from tailrace.apply.targets.auditor import Audited
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.apply.targets.delta_audit import Audited
 from tailrace.apply.task_rules import TableRules
 from tailrace.errors import ApplyError
 

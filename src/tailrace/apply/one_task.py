@@ -20,9 +20,9 @@ from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
 from .rules import Rules
+from .targets.auditor import Audit, Audited, LogPart
 from .targets.base import Target
 from .targets.delta import DeltaTarget
-from .targets.delta_audit import Audit, Audited, LogPart
 from .targets.delta_many import Small
 from .told import Done, told
 

@@ -27,8 +27,9 @@ from .plan import TableBatch
 from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
 from .rules import CONFLICTS, Rules
+from .targets.auditor import Audited
 from .targets.base import Outcome, Target
-from .targets.delta_audit import LOST, Audited
+from .targets.delta_audit import LOST
 from .targets.delta_many import Small
 from .told import Done, told
 

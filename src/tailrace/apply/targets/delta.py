@@ -23,8 +23,9 @@ from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
 from ..shared import Place, emptied, own_rows
 from . import delta_layout, delta_spark
+from .auditor import Audit, Audited
 from .base import Outcome
-from .delta_audit import Audit, Audited, AuditTask, merge_audited
+from .delta_audit import AuditTask, merge_audited
 from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
 from .delta_many import ManyTask, Small, merge_many
 from .delta_size import actions, is_plain, rows_in, size_of

@@ -1,113 +1,25 @@
-"""A merge inside one task that also finds what became of each change, and writes the key log of it.
-
-The look at the target's keys that a merge takes in any case tells what each change met; so one Spark job does
-what otherwise takes several. Exceptions are committed by the task, before the target; the part of the key log
-is handed to the driver, which commits it after.
+"""A merge into a Delta table inside one task that also finds what became of each change, and writes the key
+log of it: one Spark job does what otherwise takes several.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ... import lake
-from ...change import BEFORE, DELETE
-from ...sequence import number_of
-from ..carry import carry
-from ..decide import NAMES, Events, decide, tally
-from ..exceptions import Exceptions
-from ..fold import OPER, SEQ, null_key
-from ..keylog_rows import Batch, Sheet, carried, logged
-from ..null_keys import null_keys
-from ..rules import Rules
+from .auditor import Audit, Audited, BatchAuditor, held, source_of, wanted
 from .base import Outcome
-from .delta_changes import RowsOf, Source, one, order, whole
-from .delta_local import TOO_LARGE, info, result, run, typed
-from .delta_marks import marked
+from .delta_local import TOO_LARGE, info, result, run
 from .delta_rewrite import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-
 LOST = "lost"
-
-
-@dataclass(frozen=True)
-class LogPart:
-    """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
-    mode (see `keylog.LOG_MODES`)."""
-
-    path: str
-    schema: pa.Schema
-    sheet: Sheet
-    mode: str
-
-
-@dataclass(frozen=True)
-class Audit:
-    """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
-
-    `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
-    before, for the limits of the rules; `after`: the change number that the target had reached.
-    """
-
-    table: str
-    rules: Rules
-    exceptions: Exceptions
-    sheet: Sheet
-    keylog: LogPart | None = None
-    counted: Mapping[str, int] = field(default_factory=dict)
-    after: int = -1
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What an audited merge found.
-
-    Attributes:
-        outcome: what it did to the target.
-        upto: the change number reached; -1: the batch ended before its first change.
-        counts: its changes by operation.
-        tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
-        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
-        why: what is wrong with the values of that change; None: nothing is.
-        part: of the key log, not committed; None: no rows.
-    """
-
-    outcome: Outcome
-    upto: int
-    counts: Mapping[str, int]
-    tally: Mapping[str, tuple[int, str]]
-    ends: tuple[str, str, str] | None
-    part: lake.AddedFile | None
-    why: str | None = None
-
-    def to_json(self) -> str:
-        """For the driver, without the outcome."""
-        ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
-        counts, odd = dict(self.counts), dict(self.tally)
-        told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
-        return json.dumps(told | {"why": self.why})
-
-    @staticmethod
-    def from_json(text: str, outcome: Outcome) -> Audited:
-        """What `to_json` wrote."""
-        told = json.loads(text)
-        odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
-        ends = tuple(told["ends"]) or None
-        part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
-        return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
 
 
 @dataclass(frozen=True)
@@ -129,142 +41,29 @@ class AuditTask:
     audit: Audit
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held, size, wanted = [], 0, self.wanted
-        for batch in batches:
-            held.append(typed(batch, wanted))
-            size += batch.nbytes
-            if self.memory_bytes is not None and size > self.memory_bytes // 3:
-                yield result(file=TOO_LARGE)
-                return
-        rows = pa.Table.from_batches(held, wanted).combine_chunks()
-        if (places := order(rows)) is not None:
-            rows = rows.take(pa.array(places)).combine_chunks()
-        source = Source.of(rows, self.key, self.schema, partial=False)
-        if self.audit.rules.mode == "soft_delete":
-            source = replace(source, mark=self.audit.rules.soft_column)
-        auditor = _Auditor(self, source)
+        rows = held(batches, self.wanted, self.memory_bytes)
+        if rows is None:
+            yield result(file=TOO_LARGE)
+            return
+        source = source_of(rows, self.key, self.schema, self.audit.rules)
+        auditor = BatchAuditor(self.audit, self.upto, source)
         done = merge(
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor
         )
-        told = auditor.told(done)
-        yield result(
-            inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
-            told=told.to_json() if told else None,
-        )  # fmt: skip
+        yield row_of(done, auditor.told(done))
 
     @property
     def wanted(self) -> pa.Schema:
         """The columns of the batches it gets."""
-        order_by = [pa.field(n, pa.string()) for n in (SEQ, OPER)]
-        return pa.schema([*order_by, *self.extra, *self.schema])
+        return wanted(self.extra, self.schema)
 
 
-class _Auditor:
-    """The auditor of one merge; decides anew when the merge has to begin again."""
-
-    def __init__(self, task: AuditTask, source: Source) -> None:
-        self._audit, self._most = task.audit, task.upto
-        self._rows = source.rows
-        self._events = _events(source)
-        keys = [(name, one(source.rows[name])) for name in source.key]
-        if bad := null_keys(keys, self._events.oper, self._events.change):
-            self._events = replace(self._events, bad=bad.rows)
-        self._why = bad.why if bad else None
-        self._refuse_null_keys(source.key)
-        self._batch: Batch | None = None
-        self._writing: Future[lake.AddedFile | None] | None = None
-        self._part: lake.AddedFile | None = None
-
-    def _refuse_null_keys(self, key: Sequence[str]) -> None:
-        if self._events.bad is not None and self._audit.rules.on["data_error"] == "stop":
-            first = int(np.argmax(self._events.bad))
-            raise null_key(self._audit.table, key, self._seq[first].as_py())
-
-    @cached_property
-    def _seq(self) -> pa.StringArray:
-        return one(self._rows[SEQ])
-
-    @property
-    def upto(self) -> int:
-        """The change number reached."""
-        assert self._batch is not None  # noqa: S101 - asked once decided
-        end = self._batch.decided.upto
-        if self._batch.decided.ends is None:
-            return self._most
-        return max((number_of(s) for s in self._seq[max(end - 1, 0) : end].to_pylist()), default=-1)
-
-    def decide(
-        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
-    ) -> Source:
-        """See `delta_changes.Auditor`."""
-        decided = decide(self._events, exists, self._audit.rules, self._audit.counted)
-        self._batch = Batch(self._rows, self._events, decided, self._audit.rules, self._why)
-        self._writing = pool.submit(self._log, self._batch)
-        there, marks = carried(self._rows, self._audit.sheet.ordinals), source.mark is not None
-        imaged = decided.effective
-        if marks:
-            source, there = marked(source, self._events, decided, there)
-        else:
-            imaged = imaged & ~np.isin(self._events.oper, [DELETE, BEFORE])
-        if there is None or there[imaged].all():
-            return replace(source, last=decided.last(source.keys.place, len(source.last)))
-        return whole(source, carry(self._events, decided, there, marks=marks), rows_of)
-
-    def finish(self) -> None:
-        """See `delta_changes.Auditor`."""
-        assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
-        self._part = self._writing.result()
-        if len(aside := self._batch.aside()):
-            audit = self._audit
-            rows = logged(self._batch, audit.sheet, audit.exceptions.rows_schema, aside)
-            counts = self._counts()
-            audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
-
-    def _counts(self) -> dict[str, tuple[int, int]]:
-        """Kind -> conflicts before the batch, and with it, of the kinds that have a limit."""
-        assert self._batch is not None  # noqa: S101 - decided before
-        rules, counted = self._audit.rules, self._audit.counted
-        found = {kind: (counted.get(kind, 0), counted.get(kind, 0)) for kind in rules.limits}
-        for situation, (many, _) in tally(self._events, self._batch.decided).items():
-            if (kind := rules.outcome(situation).conflict) in found:
-                before, now = found[kind]
-                found[kind] = before, now + many
-        return found
-
-    def _log(self, batch: Batch) -> lake.AddedFile | None:
-        if (log := self._audit.keylog) is None:
-            return None
-        rows = batch.changes
-        part = lake.Part(log.path, log.schema)
-        rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        part.write(logged(batch, log.sheet, log.schema, rows, images=log.mode != "keys"))
-        return part.close()
-
-    def told(self, outcome: Outcome) -> Audited | None:
-        """What was found; None when the target had the batch already."""
-        if self._batch is None:
-            return None
-        batch, events, decided = self._batch, self._events, self._batch.decided
-        counts = Counter(events.oper[batch.changes].tolist())
-        odd = {s: (n, self._seq[row].as_py()) for s, (n, row) in tally(events, decided).items()}
-        ends, why = None, None
-        if decided.ends is not None:
-            kind = batch.rules.outcome(NAMES[decided.situation[decided.ends]]).conflict
-            assert kind is not None  # noqa: S101 - only conflicts end a batch
-            ends = (self._seq[decided.ends].as_py(), kind, decided.policy)
-            why = None if self._why is None else self._why[decided.ends].as_py()
-        told = {k: counts[k] for k in "IUDT"}
-        return Audited(outcome, self.upto, told, odd, ends, self._part, why)
-
-
-def _events(source: Source) -> Events:
-    oper = one(source.rows[OPER]).dictionary_encode()
-    letters = np.array([*oper.dictionary.to_pylist(), "?"])
-    seq = one(source.rows[SEQ])
-    change = np.zeros(len(seq), np.int64)
-    change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
-    codes = oper.indices.fill_null(len(letters) - 1).to_numpy()
-    return Events(letters[codes], change, source.keys.place)
+def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
+    """One row of results; `outcome_of` reads it."""
+    return result(
+        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
+        told=told.to_json() if told else None,
+    )  # fmt: skip
 
 
 def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:

@@ -26,8 +26,9 @@ from ..fold import OPER, SEQ
 from ..keylog_rows import AT, MASK, Sheet
 from ..plan import Limits, is_local
 from ..rules import Rules
+from .auditor import Audit, Audited
 from .base import Outcome
-from .delta_audit import LOST, Audit, Audited, AuditTask, outcome_of
+from .delta_audit import LOST, AuditTask, outcome_of
 from .delta_local import RESULT, TOO_LARGE, result
 from .delta_size import is_plain, size_of
 
