@@ -22,7 +22,8 @@ from .control.tables import TableControl
 from .control.task import Task
 from .ddl_watch import Watch, recreated
 from .errors import ConnectionLostError, SourceError, TailraceError
-from .membership import Known, drop_targets, members
+from .membership import Known, Moved, drop_targets, members
+from .renaming import Renaming
 from .sources import open_source
 from .sources.base import Finding, LogSource
 from .taking import Baselines
@@ -73,6 +74,8 @@ class Capture:
         self._failed = False
         self._known_tables: list[str] = []
         self._watch = Watch(task)
+        self._moved = Moved()
+        self._renaming = Renaming(task)
         self._known = Known(task)
 
     def run(self) -> None:
@@ -104,9 +107,11 @@ class Capture:
             windows = Windows(task, source)
             work = Baselines(task, source, windows, self.stop, lambda: writer.state.number)
             self._state.baselines = work.progress
-            self._known.look()
             self._watch.look(source, writer.state)
-            self._known_tables = members(source, task, self._known.states, self._watch.moved(source))
+            self._renaming.carry_on(task)
+            self._known.look()
+            self._moved = self._watch.moved(source)
+            self._known_tables = members(source, task, self._known.states, self._moved)
             self._check(source, writer)
             self._follow(source, work)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
@@ -134,6 +139,8 @@ class Capture:
         """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
         if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
             source.withdraw(gone)
+        if old := [one.known for one in self._moved.old]:
+            source.withdraw(old)
         self._made_again(source)
         fresh = source.prepare(self._known_tables)
         busy = work.busy
@@ -218,7 +225,8 @@ class Capture:
             busy = work.busy
             news = self._known.look()
             self._watch.follow(self._task)
-            wanted = members(source, self._task, self._known.states, self._watch.moved(source))
+            self._moved = self._watch.moved(source)
+            wanted = members(source, self._task, self._known.states, self._moved)
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
             self._state.message = f"task file not taken in: {error.what}"
@@ -230,6 +238,7 @@ class Capture:
         due = work.due(wanted, self._task, self._known, busy)
         if new or news or due or source.lost(wanted):
             self._follow(source, work)
+        self._renaming.carry_on(self._task, work.busy)
         drop_targets(self._task, self._known.states, work.busy)
 
     def _tell_lag(self, source: LogSource) -> None:

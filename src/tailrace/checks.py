@@ -10,11 +10,14 @@ from .apply.table_map import TableMap, task_map
 from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
-from .control import live
+from .control import ledger, live
 from .control.table_settings import RuleSettings, TableSettings
+from .control.tables import of_task
 from .control.task import Task
+from .ddl_watch import moved_of
 from .errors import ConfigError
 from .log import state
+from .membership import members
 from .sources import open_source
 from .sources.base import Finding, LogSource
 
@@ -37,7 +40,7 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     """
     source = open_source(task)
     try:
-        tables = source.tables(task.source.tables, task.source.exclude)
+        tables = _tables(task, source)
         after = state(task.log_path).position
         found = list(source.check(tables, after, live.read(task.run_path, "source")))
         found += mapping_findings(task, source, tables, spark)
@@ -53,10 +56,16 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
         return
     source = open_source(task)
     try:
-        tables = source.tables(task.source.tables, task.source.exclude)
+        tables = _tables(task, source)
         report(mapping_findings(task, source, tables, spark))
     finally:
         source.close()
+
+
+def _tables(task: Task, source: LogSource) -> list[str]:
+    """The tables that the task would capture now."""
+    states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    return members(source, task, states, moved_of(task, source))
 
 
 def mapping_findings(

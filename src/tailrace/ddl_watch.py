@@ -8,6 +8,7 @@ sequences. Its policy is carried out once those are applied, and that is kept in
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from . import ddl_history, lake, log, sequence
 from .apply.applier import APPLIED_APP
@@ -15,13 +16,13 @@ from .apply.ddl import APPLY, DEFAULTS, IGNORE, STOP, SUSPEND
 from .control import ddl, ledger, tables
 from .control.task import Task
 from .errors import SourceError
-from .membership import Moved
+from .membership import Moved, called_now, moved, newest
 from .sources.base import LogSource
 
 logger = logging.getLogger("tailrace.ddl")
 WORDS = {
     "drop_table": "the table was dropped at the source",
-    "rename_table": "the table was renamed at the source, to {new_name}; its changes go on under this name",
+    "rename_table": "the table was renamed at the source, to {new_name}",
     "recreate_table": "the table was dropped at the source and made again",
 }
 
@@ -43,27 +44,21 @@ class Watch:
         self._task = task
 
     def moved(self, source: LogSource) -> Moved:
-        """Names of known tables that are gone, and new names of renamed ones."""
+        """What became of known tables; the source goes by their known names from now on."""
         self._refresh()
-        relids = self._relids()
-        now = source.names(list(relids.values())) if relids else None
-        if now is None:
-            return Moved()
-        away = {t for t, relid in relids.items() if now.get(relid) != t}
-        gone = away - set(source.tables(["*.*"])) if away else set()
-        ignored = {t for t in away - gone if recreated(self._task, t) == IGNORE}
-        renamed = {now[relids[t]] for t in away if relids[t] in now}
-        return Moved(frozenset(gone), frozenset(renamed | ignored))
+        return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
 
     def look(self, source: LogSource, state: log.LogState) -> None:
         """Notices what happened to known tables, and keeps what the log has been read past."""
         self._refresh()
-        relids = self._relids()
-        now = source.names(list(relids.values())) if relids else None
-        if now is None:
+        relids = newest(self._history, self._baselines)
+        found = called_now(source, list(relids.values()))
+        if found is None:
             return
+        now, there = found
+        taken = there - set(now.values())  # by tables that the task does not know
         for table, relid in relids.items():
-            event = self._event(source, table, relid, now.get(relid))
+            event = self._event(table, relid, now.get(relid), taken)
             if event is not None and (event.table, event.relid, event.kind) not in self._coming:
                 self._coming[event.table, event.relid, event.kind] = event, source.end_position()
         reached = source.reached()
@@ -120,10 +115,10 @@ class Watch:
             tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
             tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
 
-    def _event(self, source: LogSource, table: str, relid: int, name: str | None) -> ddl.Event | None:
+    def _event(self, table: str, relid: int, name: str | None, taken: Collection[str]) -> ddl.Event | None:
         """What happened to a table that is not known yet."""
         known = [one for one in self._events if one.table == table and one.relid == relid]
-        if name is not None and name != table and table in source.tables(["*.*"]):
+        if name is not None and name != table and table in taken:
             done = any(one.kind == "recreate_table" for one in known)  # another one took its name
             return None if done else ddl.Event(table, relid, "recreate_table", "", name)
         if name is not None:
@@ -131,14 +126,9 @@ class Watch:
             return None if name == last else ddl.Event(table, relid, "rename_table", "", name)
         if any(one.kind == "recreate_table" for one in known):
             return None
-        if table in source.tables(["*.*"]):
+        if table in taken:
             return ddl.Event(table, relid, "recreate_table", "")
         return None if known and known[-1].kind == "drop_table" else ddl.Event(table, relid, "drop_table", "")
-
-    def _relids(self) -> dict[str, int]:
-        """The newest relation of each table: its baseline's, where it has one."""
-        found = {table: layouts[-1].relation.relid for table, layouts in self._history.items()}
-        return found | {t: one.relation.relid for t, one in self._baselines.items() if t in found}
 
     def _refresh(self) -> None:
         task = self._task
@@ -153,6 +143,13 @@ class Watch:
         self._versions = versions
 
 
+def moved_of(task: Task, source: LogSource) -> Moved:
+    """What became of a task's tables, for a process that does not capture."""
+    history = log.history(task.relations_path)
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
+
+
 def recreated(task: Task, table: str) -> str:
     """The policy for a table that was made again: the group's, where none is given: a new baseline, when the
     group is to have such by itself."""
@@ -164,6 +161,6 @@ def said(one: ddl.Event) -> str:
     """An event in words.
 
     >>> said(ddl.Event("s.t", 7, "rename_table", "", "s.u"))
-    'the table was renamed at the source, to s.u; its changes go on under this name'
+    'the table was renamed at the source, to s.u'
     """
     return WORDS[one.kind].format(new_name=one.new_name)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from . import lake
 from .apply.table_map import STAGED_FOR, task_map
 from .change import Relation
+from .control.tables import of_task, target_names
 from .errors import TableMovedError
 from .laketypes import schema_of
 
@@ -135,24 +136,23 @@ class StagedLanding:
 
 def landings(task: Task) -> Callable[[str], Landing]:
     """The landing of each of a task's tables, by name."""
-    plain = _unmapped(task)
 
     def landing(table: str) -> Landing:
+        names = target_names(of_task(task.orders_path, {}))
         mapping = task_map(task, table)
         if mapping.plain:
-            return plain(table)
-        target = DeltaLanding(task.target_path(mapping.target))
+            return _unmapped(task, table, names)
+        target = DeltaLanding(task.target_path(names.get(table, mapping.target)))
         staging = DeltaLanding(task.staging_path(table))
         return StagedLanding(staging, mapping.digest, target, mapping.partition)
 
     return landing
 
 
-def _unmapped(task: Task) -> Callable[[str], Landing]:
+def _unmapped(task: Task, table: str, names: Mapping[str, str]) -> Landing:
     if not task.target.database:
-        return lambda table: DeltaLanding(task.target_path(table), task.apply_app)
+        return DeltaLanding(task.target_path(names.get(table, table)), task.apply_app)
     from .apply.targets.postgresql_landing import PostgresLanding
     from .apply.targets.postgresql_place import Place
 
-    place = Place.of(task.target.database)
-    return lambda table: PostgresLanding(place, task.name)
+    return PostgresLanding(Place.of(task.target.database, named=names), task.name)

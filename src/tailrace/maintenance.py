@@ -57,7 +57,7 @@ class Maintenance:
         states = of_task(task.orders_path, tables)
         for table in tables:
             # Capture is about to replace it, or to drop it, and has heard that nobody else is at it.
-            if table in states and (states[table].landing or states[table].member == "removed"):
+            if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         for path in (task.log_path, task.relations_path):

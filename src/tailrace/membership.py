@@ -3,16 +3,21 @@ what becomes of the targets of those."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeAlias
 
-from . import lake
+from . import lake, log
 from .control import ledger, tables
 from .control.ledger import Baseline
 from .control.tables import TableControl
 from .control.task import Task
 from .landing import landings
-from .sources.base import LogSource
+from .sources.base import LogSource, Renamed
+
+History: TypeAlias = Mapping[str, Sequence[log.Layout]]
+"""The relation history by table."""
 
 
 class Known:
@@ -38,11 +43,65 @@ class Known:
 
 @dataclass(frozen=True)
 class Moved:
-    """What became of tables that the task knows: names that are `gone`; names to be `left` out: new ones of
-    renamed tables, whose changes go on under the first one, and those made again that are to be ignored."""
+    """What became of tables that the task knows.
+
+    Attributes:
+        gone: names of known tables that nothing has now.
+        left: names to be left out: those of tables that are known by another one, and of tables made again
+            that are to be ignored.
+        renamed: known tables that have another name now; their changes go on under the first one.
+        old: tables whose known name another one has taken, under a name of their own: followed no longer.
+    """
 
     gone: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
+    renamed: tuple[Renamed, ...] = ()
+    old: tuple[Renamed, ...] = ()
+
+
+def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
+    """What relations are called, and all names that there are, as of one moment; None: nobody can tell."""
+    now = source.names(relids) if relids else None
+    while now is not None:
+        there = set(source.tables(["*.*"]))
+        before, now = now, source.names(relids)
+        if now == before:
+            return now, there
+    return None
+
+
+def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
+    """The newest relation of each known table: its baseline's, where it has one."""
+    found = {table: layouts[-1].relation.relid for table, layouts in history.items()}
+    return found | {t: one.relation.relid for t, one in baselines.items() if t in found}
+
+
+def moved(
+    source: LogSource, history: History, baselines: Mapping[str, Baseline], ignored: Callable[[str], bool]
+) -> Moved:
+    """What the source's catalog says of known tables; from now on the source goes by their known names.
+
+    `ignored`: whether a table that is made again is to be left out.
+    """
+    last = newest(history, baselines)
+    relids = {one.relation.relid: t for t, layouts in history.items() for one in layouts}
+    relids |= {relid: t for t, relid in last.items()}
+    found = called_now(source, list(relids))
+    if found is None:
+        return Moved()
+    now, there = found
+    taken = there - set(now.values())  # by tables that the task does not know
+    away = {t for t, relid in last.items() if now.get(relid) != t}
+    renamed = [
+        Renamed(last[t], t, now[last[t]])
+        for t in sorted(away)
+        if last[t] in now and (t not in taken or ignored(t))
+    ]
+    own = {one.relid for one in renamed} | {last[t] for t in last.keys() - away}
+    old = [Renamed(r, f"{relids[r]}, relation {r}", name) for r, name in now.items() if r not in own]
+    left = {one.now for one in (*renamed, *old)} | {t for t in away & taken if ignored(t)}
+    source.called([*renamed, *old])
+    return Moved(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
 
 
 def members(
@@ -56,9 +115,18 @@ def members(
     # A table that was removed, or is gone, may be named in the file all the same.
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
     named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
+    # Chosen by the name they are known by, whatever they are called now.
+    named += [one.known for one in moved.renamed if _chosen(task, states, one.known)]
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *there} if not _removed(states.get(t)))
+
+
+def _chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+    if table in states and states[table].member == "added":
+        return True
+    fits = any(fnmatchcase(table, pattern) for pattern in task.source.tables)
+    return fits and not any(fnmatchcase(table, out) for out in task.source.exclude)
 
 
 def _removed(state: TableControl | None) -> bool:
@@ -75,7 +143,7 @@ def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collectio
     at work on them (`busy`); gives which. For the process that captures, or while none does."""
     gone = [
         t for t, one in states.items()
-        if one.dropped and one.member == "removed" and t not in busy
+        if one.dropped and one.member == "removed" and t not in busy and not one.moving
         and tables.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     for table in gone:

@@ -20,6 +20,7 @@ from .control import ledger, live, tables
 from .control.policies import MEDIUM
 from .control.tables import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
 from .control.task import Task
+from .ddl_watch import moved_of
 from .errors import ConfigError
 from .membership import drop_targets, members
 from .sources import open_source
@@ -153,8 +154,10 @@ def _joining(
 ) -> tuple[list[str], dict[str, str]]:
     source = open_source(task)
     try:
-        wanted = source.tables(patterns)
-        there = set(members(source, task, states))
+        moved = moved_of(task, source)
+        known = {one.now: one.known for one in moved.renamed}
+        wanted = sorted({known.get(t, t) for t in source.tables(patterns)})
+        there = set(members(source, task, states, moved))
     finally:
         source.close()
     if not wanted:

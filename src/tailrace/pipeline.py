@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -62,10 +62,10 @@ class Pipeline:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
-        self._target = target_of(task, spark)
+        self._gate = Ordered(task.orders_path, task.groups)
+        self._target = target_of(task, spark, self._gate.names)
         self._runs = TaskRuns(task)
         routes = Routes.of(task, spark)
-        self._gate = Ordered(task.orders_path, task.groups)
         self._applier = Applier(
             spark,
             apply_paths(task),
@@ -208,17 +208,19 @@ def refuse_lowered(task: Task) -> None:
         )
 
 
-def target_of(task: Task, spark: SparkSession) -> Target:
-    """The task's target: a database when it names one, else Delta tables."""
+def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Target:
+    """The task's target: a database when it names one, else Delta tables. `named`: what targets are called
+    that have other names than their tables; it may change."""
     if task.target.database:
-        return PostgresTarget(spark, task.target.database, task=task.name)
+        return PostgresTarget(spark, task.target.database, task=task.name, named=named)
+    maps = cache(lambda table: task_map(task, table))
     return DeltaTarget(
         spark,
         task.target.path,
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=cache(lambda table: place_of(task_map(task, table))),
+        places=lambda table: place_of(maps(table), named),
     )
 
 

@@ -30,6 +30,7 @@ from .apply.plan import SPECIAL, TableBatch
 from .apply.reading import read_changes
 from .apply.rules import Rules
 from .apply.segment import Segment, segments
+from .apply.shared import Place
 from .apply.table_map import task_map
 from .apply.targets import delta_spark
 from .apply.targets.base import Target
@@ -38,6 +39,7 @@ from .apply.targets.delta_local import PartTask, write_parts
 from .apply.targets.postgresql import PostgresTarget
 from .change import PREFIX, ChangeTable, Relation
 from .control import ledger, live
+from .control.tables import of_task, target_names
 from .control.task import Task
 from .laketypes import header_schema, schema_of
 from .operate.runs import REPAIR, Runs
@@ -145,7 +147,7 @@ class Repair:
                 with readers(task.baseline.workers) as pool:
                     files = held.files(table, scratch, pool)
                 return rows_of_files(self.spark, there.layout, files), there.upto, there.layout
-        path = task.target_path(table)
+        path = task.target_path(self._names().get(table, table))
         rows = delta_spark.rows_of(self.spark, path, DeltaTable(path))
         taken = ledger.read_baselines(task.control_path("baselines"))[table]
         upto = max(lake.progress(path, task.apply_app), taken.after)
@@ -204,7 +206,8 @@ class Repair:
         taken = ledger.read_baselines(self.task.control_path("baselines"))[table]
         history = log.history(self.task.relations_path).get(table, [])
         last = log.number(history[-1]) if history else -1
-        return segments(history, taken, last, last)[0].relation if history else taken.relation
+        found = segments(history, taken, last, last)[0].relation if history else taken.relation
+        return replace(found, schema=taken.relation.schema, name=taken.relation.name)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in a run of its own; gives the run."""
@@ -233,11 +236,19 @@ class Repair:
         """The task's target, with the repairs' progress."""
         task = self.task
         if task.target.database:
-            return PostgresTarget(self.spark, task.target.database, task=task.name, repairs=True)
+            return PostgresTarget(
+                self.spark, task.target.database, task=task.name, repairs=True, named=self._names()
+            )
+        names = self._names()
         return DeltaTarget(
             self.spark,
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
             local_limit_bytes=task.target.local_limit,
             merge_memory_bytes=task.apply.merge_memory,
+            places=lambda table: Place(names.get(table, table)),
         )
+
+    def _names(self) -> dict[str, str]:
+        """The names of targets that are called otherwise than their tables."""
+        return target_names(of_task(self.task.orders_path, {}))

@@ -37,10 +37,11 @@ def table(found: Status) -> Table:
 
 
 def reasons(found: Status) -> Text:
-    """Why tables are paused, suspended or wait for a baseline: a line each."""
+    """Why tables are paused, suspended or wait for a baseline, and targets with other names: a line each."""
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
+    lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     return Text("\n".join(lines))
 
 

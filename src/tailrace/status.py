@@ -19,7 +19,8 @@ class TableStatus:
     change-table rows that the target does not have yet.
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
-    baseline, waits for a new baseline. `why`, `who` and `since` belong to it where somebody ordered it."""
+    baseline, waits for a new baseline, being renamed. `why`, `who` and `since` belong to it where somebody
+    ordered it. `target`: the name of its target, where that is not the table's."""
 
     table: str
     state: str
@@ -36,6 +37,7 @@ class TableStatus:
     who: str | None = None
     since: str | None = None
     group: str | None = None
+    target: str | None = None
 
 
 @dataclass
@@ -98,9 +100,12 @@ def _ordered(
             mine.state = one.held
         elif one.landing or (one.wanted and mine.state in ("running", "waits for its baseline")):
             mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
+        if one.moving and not one.held:
+            mine.state = "being renamed"
         if one.wanted and name in reading and not one.held:
             at = capture["baselines"][name]
             mine.state = f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
+        mine.target = one.target or None
         mine.why, mine.who = one.why or None, one.who or None
         mine.since = one.since.isoformat(timespec="seconds") if one.since else None
     for name, mine in tables.items():

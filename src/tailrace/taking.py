@@ -78,7 +78,9 @@ class Baselines:
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
-        return [t for t in mine if t not in busy]
+        # Where the rows of one that is being renamed are to land is about to be known.
+        moving = {t for t, one in known.states.items() if one.moving}
+        return [t for t in mine if t not in busy and t not in moving]
 
     def begin(self, due: Sequence[str], task: Task) -> None:
         """Begins to take the baselines of tables; returns when the snapshot they need is held."""

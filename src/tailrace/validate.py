@@ -29,6 +29,7 @@ from .compare import TableResult, compare
 from .control import ledger
 from .control.tables import of_task
 from .control.task import Task
+from .ddl_watch import moved_of
 from .errors import ConfigError, PositionError, TableMovedError
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
@@ -97,6 +98,12 @@ def validate(
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     removed = {t for t, one in states.items() if one.member == "removed"}
+    if moving := sorted(t for t in tables or baselines if t in states and states[t].moving):
+        raise ConfigError(
+            f"the target of {', '.join(moving)} is about to get another name",
+            where=task.name,
+            hint="validate again in a moment; the process that captures gives it the name",
+        )
     chosen = list(tables) or sorted(baselines.keys() - removed)
     wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
@@ -107,6 +114,7 @@ def validate(
         )
     if catch_up is not None:
         catch_up()
+    moved_of(task, source)  # those that were renamed are found under the names they are known by
     for attempt in range(TRIES):
         scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
         try:

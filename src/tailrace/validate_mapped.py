@@ -17,6 +17,7 @@ from .apply.table_map import place_of, task_map
 from .change import Relation
 from .control import ledger
 from .control.ledger import Baseline
+from .control.tables import of_task, target_names
 from .control.task import Task
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Made:
 
 def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str) -> tuple[DataFrame, int]:
     """A Delta target's newest version not after a position, and the change number it has reached."""
-    place = place_of(task_map(task, taken.table))
+    names = target_names(of_task(task.orders_path, {}))
+    place = place_of(task_map(task, taken.table), names)
     path, app = task.target_path(place.target), task.apply_app
     version, number = taken.version, taken.after
     if version < 0:

@@ -15,6 +15,7 @@ from . import baseline
 from .apply.targets.postgresql_place import Place, session
 from .apply.targets.postgresql_progress import Progress
 from .change import Relation
+from .control.tables import of_task, target_names
 from .control.task import Task
 from .errors import ConfigError
 from .sources.base import BaselinePart, Snapshot
@@ -58,7 +59,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
     if not task.target.database:
         yield None
         return
-    place = Place.of(task.target.database)
+    place = Place.of(task.target.database, named=target_names(of_task(task.orders_path, {})))
     progress = Progress(place, task.name)
     with session(place, place.label) as on:
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

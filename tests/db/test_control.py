@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from tailrace import lake
 from tailrace.capture import Capture
 from tailrace.cli import app
-from tailrace.control import ledger
+from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
 from tailrace.pipeline import Pipeline
+from tailrace.renaming import Renaming
 from tailrace.sources.pg_slot import published
 from tailrace.status import status
 
@@ -75,7 +76,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         db.execute(
             f"create table s.{name} (id int primary key, v text); insert into s.{name} values (1, 'x')"
         )  # type: ignore[arg-type]
-    path = task_file(tmp_path, database)
+    path = task_file(tmp_path, database, more="tables: {s.*: {ddl: {rename_table: apply}}}\n")
     shop, stop = Shop(path, db), threading.Event()
     text = str(path)
     capture = Capture(load(path), stop=stop, reload=lambda: load(path))
@@ -119,8 +120,14 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         wait_for(lambda: shop.equal("s.c"))
 
         tailrace("remove", text, "s.c", "--drop-target")
+        shop.do("alter table s.b rename to bee")
+        for n in range(3, 30):
+            shop.do(f"insert into s.bee values ({n}, 'under another name')")
         wait_for(lambda: not lake.exists(shop.task.target_path("s.c")))
-    assert shop.equal("s.b")
+        wait_for(lambda: shop.equal("s.bee") and shop.state("s.b") == ("running", None))
+        shop.do("update s.bee set v = 'followed'")
+        wait_for(lambda: shop.equal("s.bee"))
+    assert not lake.exists(shop.task.target_path("s.b"))
 
 
 GROUPS = """groups:
@@ -187,19 +194,19 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     assert shop.equal("s.d")
 
 
-def test_a_postgresql_target_is_replaced_and_dropped(
-    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+def test_a_postgresql_target_is_replaced_renamed_and_dropped(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.execute(
         "create schema s; create table s.a (id int primary key, v text); insert into s.a values (1, 'x')"
     )
-    path = task_file(tmp_path, database)
+    path = task_file(tmp_path, database, more="tables: {s.*: {ddl: {rename_table: apply}}}\n")
     words = path.read_text().replace("target: {path: lake}", f"target: '{database}&schema=copy'")
     path.write_text(words.replace("tables: [s.a, s.b]", "tables: [s.a]"))
     task = load(path)
 
-    def copied() -> list[tuple[Any, ...]]:
-        return db.execute("select id, v from copy.a order by id").fetchall()
+    def copied(name: str = "a") -> list[tuple[Any, ...]]:
+        return db.execute(f"select id, v from copy.{name} order by id").fetchall()
 
     drain(task, spark)
     db.execute("insert into s.a values (2, 'y')")
@@ -210,8 +217,37 @@ def test_a_postgresql_target_is_replaced_and_dropped(
     db.execute("insert into s.a values (3, 'z')")
     drain(task, spark)
     assert copied() == [(1, "x"), (2, "y"), (3, "z")]
+
+    # It is renamed at the source; capture dies when the target has the new name, and nobody knows.
+    db.execute("alter table s.a rename to other; insert into s.other values (4, 'renamed')")
+    drain(task, spark)
+    with monkeypatch.context() as patch:
+        patch.setattr(Renaming, "_order", _die_after_the_move)
+        with pytest.raises(ZeroDivisionError):
+            drain(task, spark)
+    db.execute("update s.other set v = 'Z' where id = 3")
+    drain(task, spark)
+    assert copied("other") == [(1, "x"), (2, "y"), (3, "Z"), (4, "renamed")]
+    assert db.execute("select target from tailrace.tailrace_progress").fetchall() == [('"copy"."other"',)]
+    tailrace("resync", str(path), "s.a")
+    drain(task, spark)
+    assert len(copied("other")) == 4 and shop_target(task, "s.a") == "s.other"
     assert tailrace("remove", str(path), "s.a", "--drop-target")["dropped"] == ["s.a"]
-    assert db.execute("select to_regclass('copy.a')").fetchall() == [(None,)]
+    assert db.execute("select to_regclass('copy.a'), to_regclass('copy.other')").fetchall() == [(None, None)]
+
+
+_order = Renaming._order
+
+
+def _die_after_the_move(self: Renaming, action: str, table: str, to: str) -> None:
+    if action == tables.RENAMED:
+        raise ZeroDivisionError
+    _order(self, action, table, to)
+
+
+def shop_target(task: Task, table: str) -> str | None:
+    (mine,) = [t for t in status(task).tables if t.table == table]
+    return mine.target
 
 
 def test_orders_that_cannot_be_meant_are_refused(

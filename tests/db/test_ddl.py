@@ -28,7 +28,11 @@ source: {{url: '{url}', tables: ['d.*', m.eu, m.us]}}
 target: {{path: lake}}
 capture: {{commit_every: 100ms, idle_advance: 1s}}
 baseline: {{workers: 1}}
+types: {{d.called.n: bigint}}
 tables:
+  d.called: {{ddl: {{rename_table: apply}}}}
+  d.left: {{ddl: {{rename_table: apply}}}}
+  d.right: {{ddl: {{rename_table: apply}}}}
   d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore}}}}
   d.held: {{ddl: {{add: suspend}}}}
   d.again: {{ddl: {{recreate_table: apply}}}}
@@ -36,7 +40,10 @@ tables:
   m.*: {{target: m.all, where: "n < 100", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v]}}
 """
 TABLE = "(id int primary key, v text, n int)"
-NAMES = ("d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.lost", "m.eu", "m.us")
+NAMES = (
+    "d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.lost", "m.eu", "m.us",
+    "d.called", "d.left", "d.right",
+)  # fmt: skip
 
 
 def rows(task: Task, table: str) -> list[tuple[Any, ...]]:
@@ -85,6 +92,10 @@ def test_every_kind_of_ddl_under_its_policy(
     db.execute("insert into d.held values (4, 'd', 4, 5)")
     db.execute("insert into d.gone values (3, 'last', 3); drop table d.gone; drop table d.lost")
     db.execute("alter table d.first rename to renamed; insert into d.renamed values (3, 'c', 3)")
+    db.execute("alter table d.called rename to another; insert into d.another values (3, 'c', 3)")
+    db.execute("insert into d.left values (3, 'left', 3); insert into d.right values (4, 'right', 4)")
+    db.execute('alter table d.left rename to tmp; alter table d.right rename to "left"')
+    db.execute("alter table d.tmp rename to \"right\"; insert into d.right values (5, 'was left', 5)")
     db.execute("alter table d.again alter n type text; insert into d.again values (3, 'c', 'old')")
     db.execute("drop table d.again; create table d.again (n int, id text primary key)")
     db.execute("insert into d.again values (1, 'new')")
@@ -104,6 +115,10 @@ def test_every_kind_of_ddl_under_its_policy(
     assert rows(task, "d.held") == [(1, 10, "a"), (2, 200, "b"), (3, 3, "c")]
     assert rows(task, "d.gone")[-1] == (3, 3, "last")
     assert rows(task, "d.first")[-1] == (3, 3, "c") and not lake.exists(task.target_path("d.renamed"))
+    assert rows(task, "d.another")[-1] == (3, 3, "c") and not lake.exists(task.target_path("d.called"))
+    assert columns(task, "d.another")["n"] == "int64"
+    assert [r[0] for r in rows(task, "d.right")] == [1, 2, 3, 5]  # what was d.left
+    assert [r[0] for r in rows(task, "d.left")] == [1, 2, 4]
     assert rows(task, "d.again") == [("new", 1), ("newer", 2)]
     assert rows(task, "m.all") == [(2, 1, "us", 2), (3, 30, "us", 60)]
     assert held(task) == {
@@ -111,8 +126,9 @@ def test_every_kind_of_ddl_under_its_policy(
     }  # fmt: skip
     events = ddl.events(task.control_path("ddl_events"))
     assert sorted((e.table, e.kind) for e in events) == [
-        ("d.again", "recreate_table"), ("d.first", "rename_table"), ("d.gone", "drop_table"),
-        ("d.lost", "drop_table"),
+        ("d.again", "recreate_table"), ("d.called", "rename_table"), ("d.first", "rename_table"),
+        ("d.gone", "drop_table"), ("d.left", "rename_table"), ("d.lost", "drop_table"),
+        ("d.right", "rename_table"),
     ]  # fmt: skip
     assert history(task, "kept")[1:] == [
         ("ALTER_TABLE", {"n": "ALTER"}), ("ALTER_TABLE", {"x": "ADD"}), ("ALTER_TABLE", {"v": "DROP"}),
@@ -122,13 +138,20 @@ def test_every_kind_of_ddl_under_its_policy(
     assert [kind for kind, _ in history(task, "gone")] == ["CREATE_TABLE", "DROP_TABLE"]
 
     tables.give(task.orders_path, tables.RESUME, ["d.held"], why="looked at", who="test")
+    tables.resync(task.orders_path, "d.called", "asked for", who="test")
+    db.execute("insert into d.left values (6, 'was right', 6)")
     drain(task, spark)
+    assert rows(task, "d.left")[-1] == (6, 6, "was right")
     states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-    assert (states["d.lost"].member, bool(states["d.lost"].dropped)) == ("removed", True)
+    lost = bool(states["d.lost"].dropped) or not lake.exists(task.target_path("d.lost"))
+    assert (states["d.lost"].member, lost) == ("removed", True)
     assert columns(task, "d.held") == {"id": "int32", "v": "string", "n": "int32", "x": "int32"}
     assert rows(task, "d.held")[-1] == (4, 4, "d", 5)
-    found = _validated(task, spark, "d.follows", "d.held", "m.us")
-    assert found == {"d.follows": (7, True), "d.held": (4, True), "m.us": (2, True)}
+    found = _validated(task, spark, "d.follows", "d.held", "m.us", "d.called", "d.right", "d.first")
+    assert found == {
+        "d.follows": (7, True), "d.held": (4, True), "m.us": (2, True), "d.called": (3, True),
+        "d.right": (4, True), "d.first": (3, True),
+    }  # fmt: skip
 
 
 def _validated(task: Task, spark: Any, *names: str) -> dict[str, tuple[int, bool]]:

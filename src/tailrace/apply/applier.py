@@ -284,8 +284,10 @@ class Applier:
                 known = {b.upto: b for b in [*again, *self._stored]}
                 self._stored = [known[upto] for upto in sorted(known)]
             self._baselines = fresh
+            self._gate.refresh(fresh)
             if self._loads is not None:
-                self._loads.refresh(fresh)
-        elif self._loads is not None:
-            self._loads.look(self._baselines)
+                self._loads.refresh(fresh, self._gate.moving)
+            return
         self._gate.refresh(self._baselines)
+        if self._loads is not None:
+            self._loads.look(self._baselines, self._gate.moving)

@@ -36,6 +36,9 @@ class Gate(Protocol):
     def gone(self, table: str) -> bool:
         """Whether the table was removed: nobody waits for its changes."""
 
+    def moving(self, table: str) -> bool:
+        """Whether its target is about to get another name."""
+
     def went(self, table: str) -> None:
         """Its changes were applied."""
 
@@ -61,6 +64,10 @@ class Always:
         return True
 
     def gone(self, table: str) -> bool:
+        """No."""
+        return False
+
+    def moving(self, table: str) -> bool:
         """No."""
         return False
 
@@ -90,6 +97,8 @@ class Ordered:
         self._path, self._groups, self.patient = orders, groups, patient
         self.orders = 0
         """The number of the newest order that is followed."""
+        self.names: dict[str, str] = {}
+        """The names of targets that are called otherwise than their tables: changed in place by `refresh`."""
         self._version: tuple[int, int] = (-1, -1)
         self._states: dict[str, TableControl] = {}
         self._baselines: Mapping[str, Baseline] = {}
@@ -125,6 +134,10 @@ class Ordered:
             elif before and not one.held:
                 logger.warning("%s is no longer %s", table, before)
         self._states, self._baselines, self._version = fresh, baselines, version
+        names = tables.target_names(fresh)
+        self.names.update(names)
+        for table in self.names.keys() - names.keys():
+            del self.names[table]
         numbers = {t: baselines[t].number if t in baselines else 0 for t in self._stuck}
         self._stuck = {t: n for t, n in self._stuck.items() if numbers[t] == n}
         self._errors = {t: n for t, n in self._errors.items() if not self._waits(t)}
@@ -141,6 +154,10 @@ class Ordered:
     def gone(self, table: str) -> bool:
         """Whether it was removed."""
         return table in self._states and self._states[table].member == "removed"
+
+    def moving(self, table: str) -> bool:
+        """Whether an order says so."""
+        return table in self._states and bool(self._states[table].moving)
 
     def went(self, table: str) -> None:
         """Ends a row of errors."""

@@ -105,15 +105,18 @@ class Loads:
         """Whether the target holds a baseline made with the mapping that holds now."""
         return table not in self._waiting
 
-    def look(self, baselines: Mapping[str, Baseline]) -> None:
+    def look(self, baselines: Mapping[str, Baseline], moving: Callable[[str], bool]) -> None:
         """Suspends again what was resumed, and still cannot go on."""
         if self._waiting:
-            self.refresh(baselines)
+            self.refresh(baselines, moving)
 
-    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
-        """Takes in new baselines; suspends tables whose mapping has changed."""
+    def refresh(self, baselines: Mapping[str, Baseline], moving: Callable[[str], bool]) -> None:
+        """Takes in new baselines, but not of tables whose target is `moving`; suspends tables whose mapping
+        has changed."""
         self._waiting = set(baselines)
         for table, one in baselines.items():
+            if moving(table):
+                continue
             made_of = (one.number, self._routes.map(table).digest)
             if self._refused.get(table, (None, ""))[0] == made_of:
                 continue
@@ -127,7 +130,7 @@ class Loads:
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
         for table in sorted(self._waiting):
             state = states.get(table)
-            if state is None or not (state.held or state.wanted or state.landing):
+            if state is None or not (state.held or state.wanted or state.landing or state.moving):
                 tables.suspend(
                     self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
                 )

@@ -11,7 +11,6 @@ from .reading import ApplyPaths
 from .route import Route
 from .ruled import RuledApply
 from .segment import Segment
-from .shared import Place
 from .targets.base import Target
 from .targets.delta import DeltaTarget
 from .targets.delta_many import ROWS, Small
@@ -34,7 +33,7 @@ class SmallBatches:
         """Whether a table's batch may be one: few changes, no truncate, a target of its own."""
         if not isinstance(self.target, DeltaTarget) or counts.get("T"):
             return False
-        return sum(counts.get(k, 0) for k in "IUD") <= ROWS and self.target.place(table) == Place(table)
+        return sum(counts.get(k, 0) for k in "IUD") <= ROWS and not self.target.place(table).partition
 
     def of(
         self, table: str, routes: Sequence[tuple[Segment, Route]], baseline: Baseline | None

@@ -111,10 +111,11 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
     return {column: known.get(value, value) for column, value in given.items()}
 
 
-def place_of(one: TableMap) -> Place:
-    """Where a table's rows are; with a constant in the key others may be there, too.
+def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> Place:
+    """Where a table's rows are; with a constant in the key others may be there, too. `named`: the names of
+    targets that are called otherwise (`control.tables.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
     Place(target='all.t', partition={'site': 'us'})
     """
-    return Place(one.target, one.partition)
+    return Place((named or {}).get(one.source, one.target), one.partition)

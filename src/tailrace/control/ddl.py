@@ -14,7 +14,7 @@ smaller one are from before the DDL), `noticed_at`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -68,6 +68,28 @@ def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
     rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
     if rows:
         lake.append(path, pa.Table.from_pylist(rows, DECISIONS))
+
+
+def wanted_names(events: Iterable[Event], decisions: Mapping[Key, str]) -> dict[str, str]:
+    """The names that targets are to have, by table: those of renamed tables whose renaming is not ignored.
+
+    A table that was made again begins under its own name.
+
+    >>> there, back = Event("s.t", 7, "rename_table", "1", "s.u"), Event("s.t", 8, "recreate_table", "2")
+    >>> said = {("s.t", "1", "rename_table", 0): "apply", ("s.t", "2", "recreate_table", 0): "apply"}
+    >>> wanted_names([there], said), wanted_names([there, back], said)
+    ({'s.t': 's.u'}, {'s.t': 's.t'})
+    """
+    found: dict[str, str] = {}
+    for one in events:
+        policy = decisions.get((one.table, one.change_seq, one.kind, 0), "ignore")
+        if policy == "ignore":
+            continue
+        if one.kind == "rename_table" and one.new_name:
+            found[one.table] = one.new_name
+        elif one.kind == "recreate_table" and one.table in found:
+            found[one.table] = one.table
+    return found
 
 
 def events(path: str) -> list[Event]:

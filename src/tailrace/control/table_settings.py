@@ -75,13 +75,7 @@ def _ddl(name: str) -> str:
     return name
 
 
-def _renames(policies: dict[str, str]) -> dict[str, str]:
-    if policies.get("rename_table") == "apply":
-        raise ValueError("a target keeps its name: rename_table is ignore, suspend or stop")
-    return policies
-
-
-Ddl = Annotated[dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy], AfterValidator(_renames)]
+Ddl = dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy]
 
 
 def _target(value: str) -> str:

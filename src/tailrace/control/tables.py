@@ -13,6 +13,7 @@ after any restart. Its columns:
 | `why` | string | the reason, in words |
 | `who` | string | the user of the command, or the part of tailrace: `apply`, `ddl`, `capture` |
 | `baseline` | bigint | `land` only: the number of the baseline |
+| `target` | string | `rename`, `renamed` only: the name that the target gets, or has got |
 
 A table that asks for a baseline gets one: the `baselines` record names the order that it answers.
 """
@@ -33,6 +34,7 @@ from . import live
 
 PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "resync", "add", "remove"
 RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
+RENAME, RENAMED = "rename", "renamed"
 PAUSED, SUSPENDED = "paused", "suspended"
 ACTIONS: dict[str, str] = {
     PAUSE: "apply takes no changes of the table until `resume`; they are kept",
@@ -45,6 +47,8 @@ ACTIONS: dict[str, str] = {
     DROP: "its target goes, too",
     DROPPED: "it is gone",
     LAND: "the rows of a baseline are about to become the target: apply waits until they have",
+    RENAME: "its target is about to get another name: apply waits until it has",
+    RENAMED: "it has",
 }
 """Action -> what it does."""
 
@@ -52,6 +56,7 @@ SCHEMA = pa.schema(
     [
         ("number", pa.int64()), ("ordered_at", pa.timestamp("us", "UTC")), ("table", pa.string()),
         ("action", pa.string()), ("why", pa.string()), ("who", pa.string()), ("baseline", pa.int64()),
+        ("target", pa.string()),
     ]
 )  # fmt: skip
 APP = "tailrace/orders"
@@ -69,6 +74,7 @@ class Order:
     why: str = ""
     who: str = ""
     baseline: int = 0
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,9 @@ class TableControl:
         landing: number of the baseline that is about to replace the target; 0: none is.
         gap: changes are missing between its target and what is captured now: it was removed for a while.
         dropped: number of the order that its target is to go; 0: it stays.
+        target: the name of its target; empty: the table's own, or the one its mapping says.
+        moving: the name that its target is about to get; empty: it keeps the one it has.
+        move: number of the order that says so; 0: none does.
     """
 
     table: str
@@ -97,11 +106,19 @@ class TableControl:
     landing: int = 0
     gap: bool = False
     dropped: int = 0
+    target: str = ""
+    moving: str = ""
+    move: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether capture is at its target: a baseline replaces it, or it gets another name."""
+        return bool(self.landing or self.moving)
 
     @property
     def waits(self) -> bool:
         """Whether apply leaves the table's changes alone."""
-        return bool(self.held or self.landing or self.gap)
+        return bool(self.held or self.gap or self.busy)
 
 
 class Answered(Protocol):
@@ -117,7 +134,14 @@ class Answered(Protocol):
 
 
 def give(
-    path: str, action: str, tables: Iterable[str], *, why: str, who: str, baseline: int | None = None
+    path: str,
+    action: str,
+    tables: Iterable[str],
+    *,
+    why: str,
+    who: str,
+    baseline: int | None = None,
+    target: str | None = None,
 ) -> int:
     """Writes an order for each table, all at once; gives the number of the last one.
 
@@ -129,11 +153,13 @@ def give(
         last, now = newest(path), dt.datetime.now(dt.timezone.utc)
         orders = [
             {"number": n, "ordered_at": now, "table": t, "action": action, "why": why, "who": who,
-             "baseline": baseline}
+             "baseline": baseline, "target": target}
             for n, t in enumerate(wanted, last + 1)
         ]  # fmt: skip
         upto = last + len(orders)
         try:
+            if lake.exists(path):  # made by an earlier release, perhaps
+                lake.add_columns(path, list(SCHEMA))
             # None when somebody else took these numbers meanwhile.
             if lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}) is not None:
                 return upto
@@ -175,7 +201,7 @@ def read(path: str) -> list[Order]:
     return [
         Order(
             r["number"], r["ordered_at"], r["table"], r["action"], r["why"] or "", r["who"] or "",
-            r["baseline"] or 0,
+            r["baseline"] or 0, r.get("target") or "",
         )
         for r in rows
     ]  # fmt: skip
@@ -207,6 +233,15 @@ def paused(path: str, baselines: Mapping[str, Answered]) -> dict[str, TableContr
     return {t: one for t, one in of_task(path, baselines).items() if one.waits}
 
 
+def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
+    """The names of targets that are called otherwise than their tables.
+
+    >>> target_names({"s.t": TableControl("s.t", target="s.u"), "s.v": TableControl("s.v")})
+    {'s.t': 's.u'}
+    """
+    return {t: one.target for t, one in states.items() if one.target}
+
+
 def _after(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
     said = replace(state, why=one.why, who=one.who, since=one.at)
     if one.action in (PAUSE, SUSPEND):
@@ -214,13 +249,22 @@ def _after(state: TableControl, one: Order, taken: Answered | None) -> TableCont
         return state if stays else replace(said, held=PAUSED if one.action == PAUSE else SUSPENDED)
     if one.action in (RESYNC, RESYNC_EXACT, ADD):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
-    if one.action == LAND:
-        return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
+    if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
+        return _at_target(state, one, taken)
     if one.action == REMOVE:
         return replace(said, member="removed", held="", wanted=0, landing=0, gap=True)
-    if one.action in (DROP, DROPPED):
-        return replace(state, dropped=one.number if one.action == DROP else 0)
     return _free(state)
+
+
+def _at_target(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
+    """Orders about the target itself."""
+    if one.action == LAND:
+        return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
+    if one.action == RENAME:
+        return replace(state, moving=one.target, move=one.number)
+    if one.action == RENAMED:
+        return replace(state, moving="", move=0, target="" if one.target == one.table else one.target)
+    return replace(state, dropped=one.number if one.action == DROP else 0)
 
 
 def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:

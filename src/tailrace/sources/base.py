@@ -103,6 +103,14 @@ class BaselinePart:
     rows: int
 
 
+class Renamed(NamedTuple):
+    """A table that was renamed: its relation id, the name it is `known` by, the name it has `now`."""
+
+    relid: int
+    known: str
+    now: str
+
+
 class BadValue(NamedTuple):
     """A value that its column's lake type cannot hold: row of the batch, column, the source's text."""
 
@@ -143,6 +151,10 @@ class LogSource(Protocol):
     def names(self, relids: Sequence[int]) -> dict[int, str] | None:
         """`schema.table` as they are called now, by relation id; those that are gone are missing. None: this
         source cannot tell, and tables keep their ids for ever."""
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        """Tables that are known by another name than they have now. From now on known names are understood,
+        and given, and settings for them hold; only `tables` and `names` go by the names of now."""
 
     def prepare(self, tables: Sequence[str]) -> bool:
         """Makes at the source what capture needs and is not there yet; whether the stream begins anew."""

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..change import Relation
 from ..errors import PositionError
 from ..wire.pgmessages import RelationMessage
 from . import pg_baseline, pg_catalog, pg_checks, pg_slot, pg_snapshot
-from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot
 from .pg_check_tables import Question
 from .pg_connect import Session, address, asking, connect, lsn_of, position_at
 from .pg_stream import Stream
@@ -56,6 +57,7 @@ class PostgresSource:
         self.url, self.task, self.types = url, task, dict(types or {})
         self.slot = self.publication = pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
+        self._renamed: tuple[Renamed, ...] = ()
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
@@ -72,7 +74,8 @@ class PostgresSource:
         with asking(self.where):
             log_at = None if after is None else lsn_of(after)
             server = address(self.url)
-            question = Question(self._session(), server, self.slot, self.publication, tables, log_at)
+            names = [self._now(t) for t in tables]
+            question = Question(self._session(), server, self.slot, self.publication, names, log_at)
             return pg_checks.check(question, stored)
 
     def identity(self) -> dict[str, str]:
@@ -90,13 +93,17 @@ class PostgresSource:
         with asking(self.where):
             return pg_catalog.names(self._session(), relids)
 
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        """Tables that are known by another name than they have now."""
+        self._renamed = tuple(renamed)
+
     def prepare(self, tables: Sequence[str]) -> bool:
         """Publication and slot, made when they are not there; whether the slot is new.
 
         A new slot has a snapshot: `snapshot()` gives it when it is the next call.
         """
         with asking(self.where):
-            pg_slot.publish(self._session(), self.publication, tables)
+            pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
             there = self._session().execute(
                 "select 1 from pg_replication_slots where slot_name = %s", (self.slot,)
             )
@@ -109,13 +116,13 @@ class PostgresSource:
     def withdraw(self, tables: Sequence[str]) -> None:
         """Takes tables out of the publication."""
         with asking(self.where):
-            pg_slot.withdraw(self._session(), self.publication, tables)
+            pg_slot.withdraw(self._session(), self.publication, [self._now(t) for t in tables])
 
     def lost(self, tables: Sequence[str]) -> list[str]:
         """Tables that are not in the publication: a table that is dropped leaves it."""
         with asking(self.where):
             there = pg_slot.published(self._session(), self.publication)
-        return [] if there is None else [t for t in tables if t not in there]
+        return [] if there is None else [t for t in tables if self._now(t) not in there]
 
     @property
     def exact(self) -> bool:
@@ -185,8 +192,12 @@ class PostgresSource:
 
     def relation(self, table: str) -> Relation:
         """The layout a table has now, with the columns its publication sends."""
+        now = self._now(table)
         with asking(self.where):
-            return pg_catalog.relation(self._session(), table, self.publication, self.types)
+            types = self._types(table, now)
+            found = pg_catalog.relation(self._session(), now, self.publication, types)
+        schema, _, name = table.partition(".")
+        return replace(found, schema=schema, name=name)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The table cut into pieces of about that many rows; none for a root without partitions."""
@@ -255,5 +266,16 @@ class PostgresSource:
             self._fresh = None
 
     def _announced(self, message: RelationMessage, previous: Relation | None) -> Relation:
+        said = f"{message.schema}.{message.name}"
+        known = {one.relid: one.known for one in self._renamed}
+        types = self._types(known.get(message.relid, previous.table if previous else said), said)
         with asking(self.where):
-            return pg_catalog.announced(self._session(), message, previous, self.types)
+            return pg_catalog.announced(self._session(), message, previous, types)
+
+    def _now(self, table: str) -> str:
+        return next((one.now for one in self._renamed if one.known == table), table)
+
+    def _types(self, known: str, now: str) -> dict[str, str]:
+        """The types of a table's columns, under the name it has now."""
+        start = f"{known}."
+        return {f"{now}.{n.removeprefix(start)}": t for n, t in self.types.items() if n.startswith(start)}

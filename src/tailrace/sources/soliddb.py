@@ -21,7 +21,7 @@ from ..change import Relation
 from ..errors import ConfigError, PositionError, UnsupportedError
 from ..formats.soliddb.options import SolidOptions
 from ..wire.soliddb_address import behind, short
-from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Snapshot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot
 from .soliddb_baseline import PartReader, lock, quoted
 from .soliddb_catalog import chosen, names, relation
 from .soliddb_connect import Connection, Server, asking, let_go
@@ -70,6 +70,7 @@ class SolidSource:
         self._side: Connection | None = None
         self._lock = threading.RLock()
         self._ids: dict[str, int] = {}
+        self._renamed: tuple[Renamed, ...] = ()
         self._begin: bytes | None = None
         self._length: int = self.options.logaddr_bytes
         self._asked: tuple[float, bytes] | None = None
@@ -107,14 +108,18 @@ class SolidSource:
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
         with self._lock, asking(self.server.where):
-            self._ids = names(self._session())
-        return chosen(list(self._ids), patterns, exclude)
+            self._ids = self._known(found := names(self._session()))
+        return chosen(list(found), patterns, exclude)
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """`schema.table` as they are called now, by relation id; those that are gone are missing."""
         with self._lock, asking(self.server.where):
             found = names(self._session())
         return {relid: table for table, relid in found.items() if relid in relids}
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        """Tables that are known by another name than they have now."""
+        self._renamed, self._ids = tuple(renamed), {}
 
     def prepare(self, tables: Sequence[str]) -> bool:
         """Nothing is made at the source; the stream takes these tables from now on."""
@@ -155,7 +160,7 @@ class SolidSource:
         try:
             with asking(self.server.where):
                 if self._locks:
-                    lock(holder, sorted(self._stream.wanted))
+                    lock(holder, sorted(map(self._now, self._stream.wanted)))
                 position = behind(short(log_end(holder)))
             yield Snapshot("", position)
         finally:
@@ -198,7 +203,7 @@ class SolidSource:
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The whole table: solidDB has nothing to cut it by."""
-        return [BaselinePart(quoted(relation.table), 0, None, 0)]
+        return [BaselinePart(quoted(self._now(relation.table)), 0, None, 0)]
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
@@ -244,7 +249,7 @@ class SolidSource:
     def _id(self, table: str) -> int:
         if table not in self._ids:
             with self._lock, asking(self.server.where):
-                self._ids = names(self._session())
+                self._ids = self._known(names(self._session()))
         if table not in self._ids:
             raise ConfigError(f"there is no table {table}", where=self.server.where)
         return self._ids[table]
@@ -253,9 +258,17 @@ class SolidSource:
         table = next((t for t, i in self._ids.items() if i == relid), None)
         if table is None:
             with self._lock, asking(self.server.where):
-                self._ids = names(self._session())
+                self._ids = self._known(names(self._session()))
             table = next(t for t, i in self._ids.items() if i == relid)
         return self.relation(table)
+
+    def _known(self, ids: Mapping[str, int]) -> dict[str, int]:
+        """Ids by the names that tables are known by."""
+        known = {one.relid: one.known for one in self._renamed}
+        return {known.get(relid, name): relid for name, relid in ids.items()}
+
+    def _now(self, table: str) -> str:
+        return next((one.now for one in self._renamed if one.known == table), table)
 
     def _session(self) -> Connection:
         with self._lock:  # baselines ask from a thread of their own

@@ -77,7 +77,7 @@ class DeltaTarget:
         rewrite_share: int = Limits.rewrite_share,
         places: Callable[[str], Place] | None = None,
     ) -> None:
-        self._places = places or Place
+        self._places, self._known = places or Place, dict[str, Place]()
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
         self._limits = Limits(local_limit_bytes, rewrite_share)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
@@ -86,7 +86,11 @@ class DeltaTarget:
 
     def place(self, table: str) -> Place:
         """Where a table's rows are."""
-        return self._places(table)
+        now = self._places(table)
+        if self._known.setdefault(table, now) != now:
+            self._known[table] = now
+            delta_spark.forget(self._spark)  # at its path another table was, perhaps
+        return now
 
     def path(self, table: str) -> str:
         """The Delta table's path."""

@@ -32,6 +32,14 @@ _SHARED = (
 )
 
 
+def forget(spark: SparkSession) -> None:
+    """Makes Spark look anew at every Delta table: it keeps what it knows of a path, and another table may
+    have been moved there."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None  # noqa: S101 - a session has one
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 def beside(spark: SparkSession) -> SparkSession:
     """A session of our own in the same application, with the settings that results and speed depend on."""
     mine = spark.newSession()

@@ -7,6 +7,7 @@ Data goes from Spark's tasks to the server in bulk and columnar; this process se
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -59,13 +60,21 @@ class PostgresTarget:
         task: under which name the progress stands.
         control: the schema of the progress table and of staging tables; made when it is not there.
         repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
+        named: the names of targets that are called otherwise than their tables; it may change.
     """
 
     def __init__(
-        self, spark: SparkSession, url: str, *, task: str, control: str = CONTROL, repairs: bool = False
+        self,
+        spark: SparkSession,
+        url: str,
+        *,
+        task: str,
+        control: str = CONTROL,
+        repairs: bool = False,
+        named: Mapping[str, str] | None = None,
     ) -> None:
         self._spark, self._task = spark, task
-        self._place = Place.of(url, control)
+        self._place = Place.of(url, control, named)
         self._progress = Repairs(self._place, task) if repairs else Progress(self._place, task)
         self._notes = Notes(self._place, task)
 

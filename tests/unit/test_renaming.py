@@ -1,0 +1,166 @@
+"""Targets of renamed tables: which names they end with, whatever interrupts, and what keeps a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.control import ddl, tables
+from tailrace.control.task import Task, read
+from tailrace.renaming import Renaming
+
+pytestmark = pytest.mark.unit
+
+FILE = """
+name: shop
+source: {url: "postgresql://me@db/shop", tables: ["s.*"]}
+target: {path: lake}
+apply: {ddl: {rename_table: apply}}
+"""
+NAMES = ("s.a", "s.b", "s.c")
+
+
+def task(folder: Path, more: str = "") -> Task:
+    made = read(FILE + more, folder)
+    assert isinstance(made, Task)
+    return made
+
+
+def target(one: Task, name: str, mark: str = "") -> Path:
+    """The folder of a target, with a file that says whose it is."""
+    folder = Path(one.target_path(name))
+    folder.mkdir(parents=True)
+    (folder / (mark or name)).touch()
+    return folder
+
+
+def renamed(one: Task, *names: tuple[str, str], at: int = 1, policy: str = "apply") -> None:
+    """Tables were renamed at the source, all between two looks at it."""
+    seq = f"{at:035d}"
+    ddl.happened(
+        one.control_path("ddl_events"), [ddl.Event(t, 7, "rename_table", seq, new) for t, new in names]
+    )
+    made = [((t, seq, "rename_table", 0), policy) for t, _ in names]
+    ddl.decided(one.control_path("ddl_decisions"), made)
+
+
+def there(one: Task) -> dict[str, str]:
+    """Whose target is where: name of the folder -> table."""
+    return {p.name: next(p.iterdir()).name for p in Path(one.target.path).iterdir()}
+
+
+def states(one: Task) -> dict[str, tables.TableControl]:
+    return tables.of_task(one.orders_path, {})
+
+
+def known(one: Task, *names: str) -> None:
+    """Tables that the task has, with targets."""
+    for name in names:
+        target(one, name)
+        tables.give(one.orders_path, tables.RESUME, [name], why="", who="test")
+
+
+def test_a_target_gets_the_new_name_and_gives_it_back(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    known(one, "s.a")
+    renamed(one, ("s.a", "t.x"))
+    Renaming(one).carry_on(one)
+    assert there(one) == {"t.x": "s.a"}
+    assert tables.target_names(states(one)) == {"s.a": "t.x"} and not states(one)["s.a"].waits
+    renamed(one, ("s.a", "s.a"), at=2)
+    Renaming(one).carry_on(one)
+    assert there(one) == {"s.a": "s.a"} and tables.target_names(states(one)) == {}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def give_or_die(lives: list[int]) -> object:
+    real = tables.give
+
+    def give(*args: object, **more: object) -> int:
+        lives[0] -= 1
+        if lives[0] == 0:
+            raise Killed
+        done = real(*args, **more)  # type: ignore[arg-type]
+        if lives[0] == -1:
+            raise Killed
+        return done
+
+    return give
+
+
+@settings(max_examples=8)
+@given(
+    st.lists(st.permutations(["s.a", "s.b", "s.c", "s.d"]), min_size=1, max_size=2),
+    st.lists(st.integers(1, 6), max_size=3),
+)
+def test_whatever_tables_exchange_and_whenever_it_dies_each_target_has_its_table_s_name(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[str]], kills: list[int]
+) -> None:
+    one = task(tmp_path_factory.mktemp("t"))
+    known(one, *NAMES)
+    for at, names in enumerate(steps, 1):
+        renamed(one, *zip(NAMES, names, strict=False), at=at)
+        for life in kills:
+            with mock.patch.object(tables, "give", give_or_die([life])):
+                try:
+                    Renaming(one).carry_on(one)
+                except Killed:
+                    continue
+        Renaming(one).carry_on(one)
+        assert there(one) == dict(zip(names, NAMES, strict=False))
+        assert {t: tables.target_names(states(one)).get(t, t) for t in NAMES} == dict(
+            zip(NAMES, names, strict=False)
+        )
+
+
+def test_a_name_that_others_have_is_not_taken(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    known(one, "s.a", "s.b", "s.c")
+    strange = target(one, "s.strange", "mine")
+    renamed(one, ("s.a", "s.strange"), ("s.b", "s.c"))
+    watch = Renaming(one)
+    watch.carry_on(one)
+    assert there(one) == {"s.a": "s.a", "s.b": "s.b", "s.c": "s.c", "s.strange": "mine"}
+    why = {t: s.why for t, s in states(one).items() if s.held}
+    assert "s.strange: something that is no target of this task has that name" in why["s.a"]
+    assert "s.c: the target of s.c has that name" in why["s.b"] and set(why) == {"s.a", "s.b"}
+    (strange / "mine").unlink()
+    strange.rmdir()
+    tables.give(one.orders_path, tables.RESUME, ["s.a", "s.b"], why="", who="test")
+    watch.carry_on(task(tmp_path, "tables: {s.b: {ddl: {rename_table: ignore}}}"))
+    assert there(one) == {"s.b": "s.b", "s.c": "s.c", "s.strange": "s.a"}
+    assert not any(s.held for s in states(one).values())
+
+
+def test_what_is_under_both_names_is_touched_by_nobody(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    known(one, "s.a")
+    renamed(one, ("s.a", "s.x"))
+    tables.give(one.orders_path, tables.RENAME, ["s.a"], why="", who="ddl", target="s.x")
+    target(one, "s.x", "mine")
+    Renaming(one).carry_on(one)
+    state = states(one)["s.a"]
+    assert state.held == "suspended" and f"both {tmp_path}/lake/s.a and {tmp_path}/lake/s.x" in state.why
+    assert there(one) == {"s.a": "s.a", "s.x": "mine"}
+
+
+def test_what_holds_a_rename_up(tmp_path: Path) -> None:
+    one = task(tmp_path, "tables: {s.c: {target: s.other}}")
+    known(one, "s.a", "s.b", "s.c")
+    tables.give(one.orders_path, tables.PAUSE, ["s.b"], why="", who="test")
+    renamed(one, ("s.a", "s.x"), ("s.b", "s.y"), ("s.c", "s.z"))
+    renamed(one, ("s.a", "s.v"), at=2, policy="ignore")
+    Renaming(one).carry_on(one, busy={"s.a"})
+    assert set(there(one)) == {"s.a", "s.b", "s.c"}
+    Renaming(one).carry_on(one)
+    assert set(there(one)) == {"s.x", "s.b", "s.c"}  # a mapping says where its table goes
+    tables.give(one.orders_path, tables.RESUME, ["s.b"], why="", who="test")
+    Renaming(one).carry_on(one)
+    assert set(there(one)) == {"s.x", "s.y", "s.c"}
