@@ -22,9 +22,9 @@ class Noting(Protocol):
         """All notes: table, change number, note; those of a table in order."""
 
 
-def note_of(files: list[Any], one: Stretch, log: KeyLog) -> str:
-    """A note that names a stretch's parts of a key log."""
-    words = {"path": log.path, "sort": log.sort, "files": [f.to_json() for f in files], **vars(one)}
+def note_of(files: list[Any], one: Stretch, path: str, sort: int) -> str:
+    """A note that names a stretch's parts of a key log, whose `keylog_sort` goes up to `sort`."""
+    words = {"path": path, "sort": sort, "files": [f.to_json() for f in files], **vars(one)}
     return json.dumps(words)
 
 

@@ -1,4 +1,4 @@
-"""Whether a batch can be audited in one task (`targets/delta_audit.py`), and what that task has to get."""
+"""Whether a batch can be audited in one task (`targets/auditor.py`), and what that task has to get."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
 from .rules import Rules
-from .targets.auditor import Audit, Audited, LogPart
+from .targets.auditor import Audit, Audited, Auditing, LogPart
 from .targets.base import Target
-from .targets.delta import DeltaTarget
 from .targets.delta_many import Small
 from .told import Done, told
 
@@ -44,7 +43,7 @@ def attempt(
     batch ended, and what is wrong with its values. `LOST`: it was done, and what was found is not known;
     None: it is not for one task."""
     found = batch.found
-    if not isinstance(target, DeltaTarget) or batch.tolerant:
+    if not isinstance(target, Auditing) or batch.tolerant:
         return None
     if not fits(batch.changes, found.relation, rules, found.counts):
         return None
@@ -107,7 +106,7 @@ def audit(
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
-        part = LogPart(log.path, SCHEMA, sheet, log.mode)
+        part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table))
     return Audit(relation.table, rules, exceptions, sheet, part, counted, after)
 
 

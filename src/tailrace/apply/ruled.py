@@ -22,14 +22,13 @@ from .expect import Expected, expect
 from .fold import col
 from .keylog import KeyLog, Stretch
 from .limits import Ends
-from .noted import Noting
+from .noted import Noting, recover
 from .plan import TableBatch
 from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
 from .rules import CONFLICTS, Rules
-from .targets.auditor import Audited
+from .targets.auditor import LOST, Audited
 from .targets.base import Outcome, Target
-from .targets.delta_audit import LOST
 from .targets.delta_many import Small
 from .told import Done, told
 
@@ -156,6 +155,8 @@ class RuledApply:
             self._target.alter(name, incoming.present(self._target, layout), layout)
         attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
         if attempt == LOST:  # what an attempt found is to be found anew
+            if self._log is not None:
+                recover(self._target, self._log)
             return self._apply(name, cut, end)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)

@@ -61,7 +61,7 @@ class Writer:
         if log is None:
             return _told(batch, rules, self._write(batch, layout))
         files = log.write(batch.changes, batch.expected, rules, one)
-        note = note_of(files, one, log), log.visible(batch.table)
+        note = note_of(files, one, log.path, log.sort), log.visible(batch.table)
         outcome = self._write(batch, layout, note)
         log.commit(files, one)
         return _told(batch, rules, outcome)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,24 +26,33 @@ from ..carry import carry
 from ..decide import NAMES, Events, decide, tally
 from ..exceptions import Exceptions
 from ..fold import OPER, SEQ, null_key
+from ..keylog import Stretch
 from ..keylog_rows import Batch, Sheet, carried, logged
+from ..noted import note_of
 from ..null_keys import null_keys
+from ..plan import TableBatch
 from ..rules import Rules
 from .base import Outcome
 from .delta_changes import RowsOf, Source, one, order, whole
-from .delta_local import typed
+from .delta_local import TOO_LARGE, Task, result, run, typed
 from .delta_marks import marked
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+LOST = "lost"
 
 
 @dataclass(frozen=True)
 class LogPart:
     """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
-    mode (see `keylog.LOG_MODES`)."""
+    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody."""
 
     path: str
     schema: pa.Schema
     sheet: Sheet
     mode: str
+    visible: int = -1
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,19 @@ class Audited:
         ends = tuple(told["ends"]) or None
         part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
         return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
+
+
+@runtime_checkable
+class Auditing(Protocol):
+    """A target that merges a batch and looks what each change meets in one task."""
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """Applies one batch without truncates.
+
+        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
+        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
+        was found is not known.
+        """
 
 
 class BatchAuditor:
@@ -182,6 +205,16 @@ class BatchAuditor:
         part.write(logged(batch, log.sheet, log.schema, rows, images=log.mode != "keys"))
         return part.close()
 
+    def note(self) -> tuple[str, int] | None:
+        """What a target without versions keeps of the part of the key log, and up to which change number
+        earlier notes are needed no more; None when there is no key log."""
+        if (log := self._audit.keylog) is None or (batch := self._batch) is None:
+            return None
+        sheet, flagged = log.sheet, int(batch.flagged(batch.changes).sum())
+        one = Stretch(sheet.subscription, sheet.after, self.upto, flagged)
+        sort = sheet.sort + self._most - sheet.after
+        return note_of([self._part] if self._part else [], one, log.path, sort), log.visible
+
     def told(self, outcome: Outcome) -> Audited | None:
         """What was found; None when the target had the batch already."""
         if self._batch is None:
@@ -232,3 +265,31 @@ def source_of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, rules: Ru
     """The rows ready to be merged under rules."""
     source = Source.of(rows, key, schema, partial=False)
     return replace(source, mark=rules.soft_column) if rules.mode == "soft_delete" else source
+
+
+def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
+    """One row of results; `outcome_of` reads it."""
+    return result(
+        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
+        table=done.plan, told=told.to_json() if told else None,
+    )  # fmt: skip
+
+
+def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], Outcome]) -> Audited | str:
+    """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
+
+    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
+    committed it and was lost: what it found is not known then.
+    """
+    found = run(df.coalesce(1), task)
+    if not found:  # Spark runs no task for rows it knows to be none
+        return Audited(nothing(), upto, dict.fromkeys("IUDT", 0), {}, None, None)
+    return outcome_of(found[0])
+
+
+def outcome_of(row: Row) -> Audited | str:
+    """What one row of results says; see `merge_audited`."""
+    if row["file"] == TOO_LARGE:
+        return TOO_LARGE
+    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
+    return Audited.from_json(row["told"], outcome) if row["told"] else LOST

@@ -23,9 +23,9 @@ from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
 from ..shared import Place, emptied, own_rows
 from . import delta_layout, delta_spark
-from .auditor import Audit, Audited
+from .auditor import Audit, Audited, merge_audited
 from .base import Outcome
-from .delta_audit import AuditTask, merge_audited
+from .delta_audit import AuditTask
 from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
 from .delta_many import ManyTask, Small, merge_many
 from .delta_size import actions, is_plain, rows_in, size_of
@@ -168,12 +168,7 @@ class DeltaTarget:
         return replace(done, seconds=time.monotonic() - began)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
-        """Applies one batch without truncates and looks what each change meets, all in one task.
-
-        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
-        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
-        was found is not known.
-        """
+        """See `Auditing`."""
         with self._locks[self.path(batch.table)]:
             path = self.path(batch.table)
             table = DeltaTable(path)
@@ -193,7 +188,12 @@ class DeltaTarget:
                 self._memory,
                 audit,
             )
-            done = merge_audited(made.df, task)
+
+            def nothing() -> Outcome:
+                version = lake.commit(path, [], progress={task.app_id: batch.upto})
+                return Outcome(version=lake.version(path) if version is None else version)
+
+            done = merge_audited(made.df, task, batch.upto, nothing)
             return None if done == TOO_LARGE else done
 
     def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:

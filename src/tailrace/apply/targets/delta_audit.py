@@ -6,20 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ... import lake
-from .auditor import Audit, Audited, BatchAuditor, held, source_of, wanted
-from .base import Outcome
-from .delta_local import TOO_LARGE, info, result, run
+from .auditor import Audit, BatchAuditor, held, row_of, source_of, wanted
+from .delta_local import TOO_LARGE, info, result
 from .delta_rewrite import merge
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-
-LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -56,33 +48,3 @@ class AuditTask:
     def wanted(self) -> pa.Schema:
         """The columns of the batches it gets."""
         return wanted(self.extra, self.schema)
-
-
-def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
-    """One row of results; `outcome_of` reads it."""
-    return result(
-        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
-        told=told.to_json() if told else None,
-    )  # fmt: skip
-
-
-def merge_audited(df: DataFrame, task: AuditTask) -> Audited | str:
-    """Runs the merge as one Spark job of one task.
-
-    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
-    committed it and was lost: what it found is not known then.
-    """
-    found = run(df.coalesce(1), task)
-    if not found:  # Spark runs no task for rows it knows to be none
-        version = lake.commit(task.path, [], progress={task.app_id: task.upto})
-        outcome = Outcome(version=lake.version(task.path) if version is None else version)
-        return Audited(outcome, task.upto, dict.fromkeys("IUDT", 0), {}, None, None)
-    return outcome_of(found[0])
-
-
-def outcome_of(row: Row) -> Audited | str:
-    """What one row of results says; see `merge_audited`."""
-    if row["file"] == TOO_LARGE:
-        return TOO_LARGE
-    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
-    return Audited.from_json(row["told"], outcome) if row["told"] else LOST

@@ -26,9 +26,9 @@ from ..fold import OPER, SEQ
 from ..keylog_rows import AT, MASK, Sheet
 from ..plan import Limits, is_local
 from ..rules import Rules
-from .auditor import Audit, Audited
+from .auditor import LOST, Audit, Audited, outcome_of
 from .base import Outcome
-from .delta_audit import LOST, AuditTask, outcome_of
+from .delta_audit import AuditTask
 from .delta_local import RESULT, TOO_LARGE, result
 from .delta_size import is_plain, size_of
 
@@ -193,5 +193,7 @@ def merge_many(
         if done == LOST and small.audit is None:
             outcome = Outcome(version=row["version"], plan="task_local")
             done = Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        if isinstance(done, Audited):
+            done = replace(done, outcome=replace(done.outcome, plan="task_local"))
         found[place] = done if isinstance(done, Audited) else None
     return [found[place] for place in range(len(todo))]

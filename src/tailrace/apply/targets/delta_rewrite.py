@@ -81,7 +81,7 @@ class Rewrite:
             if self._auditor is not None:
                 self._auditor.finish()
         if upto < 0:
-            return Outcome(version=self._table.version())
+            return Outcome(version=self._table.version(), plan="task_local")
         gone = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
         now = int(time.time() * 1000)
         self._table.create_write_transaction(
@@ -97,7 +97,7 @@ class Rewrite:
         )
         changes = np.concatenate([np.empty(0, np.int64), *[c for _, c in found]])
         deleted = int(self._source.deletes[changes].sum())
-        return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1)
+        return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1, "task_local")
 
     def _decided(
         self,
@@ -283,4 +283,4 @@ def merge(
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
-    return Outcome(version=table.version())
+    return Outcome(version=table.version(), plan="task_local")

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 RESULT = "mark bigint, rows bigint"
 _EXTRA = {OP: pa.string(), KEPT: pa.string(), NET: pa.int64()}
-_EXTRA_SQL = {OP: '"char"', KEPT: "text", NET: "bigint"}
+EXTRA_SQL = {OP: '"char"', KEPT: "text", NET: "bigint"}
 _DROP_WAIT = "5s"
-_ANALYZE_ROWS = 1000
+ANALYZE_ROWS = 1000
 """Smaller tables are planned well enough without statistics."""
 
 
@@ -90,7 +90,7 @@ def stage(
     """
     extra = tuple(extra)
     table = place.own(name)
-    columns = ["mark bigint", *(f"{quoted(n)} {_EXTRA_SQL[n]}" for n in extra)]
+    columns = ["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)]
     columns += [f"c{i} {sql_type(c.type)}" for i, c in enumerate(relation.columns)]
     on.execute(f"DROP TABLE IF EXISTS {table}".encode())
     # Not logged: after a crash of the server it is empty, and the batch comes again.
@@ -102,7 +102,7 @@ def stage(
     found = df.toDF(*[f"c{i}" for i in range(len(schema))]).mapInArrow(task, RESULT).collect()
     marks = tuple(r["mark"] for r in found if r["rows"])
     staged = Staged(table, marks, sum(r["rows"] for r in found), extra)
-    if staged.rows >= _ANALYZE_ROWS:
+    if staged.rows >= ANALYZE_ROWS:
         used = ["mark", *map(quoted, extra), *(f"c{i}" for i, c in enumerate(relation.columns) if c.key)]
         on.execute(f"ANALYZE {table} ({', '.join(used)})".encode())
     return staged

@@ -1,0 +1,230 @@
+"""A merge into a PostgreSQL table by one Spark task that also finds what became of each change, and writes
+the key log of it: the keys go to the database first, and what it has of them comes back.
+
+All of it is one transaction, which sees the table as it was at its beginning: when somebody else changes a
+row meanwhile, the database says so, and it is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...change import Column, Relation
+from ...errors import ApplyError
+from ...laketypes import schema_of
+from ...machine import cores
+from ...sources.pg_connect import Session, quoted
+from ...wire import pgbinary, pgcopy
+from ..fold import KEPT, OP
+from .auditor import Audit, BatchAuditor, held, row_of, source_of, wanted
+from .base import Outcome
+from .delta_changes import Source
+from .delta_local import TOO_LARGE, result
+from .postgresql_layout import sql_type
+from .postgresql_notes import Notes
+from .postgresql_place import WORK_MEM, Place, session
+from .postgresql_progress import Progress, Reached
+from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
+from .postgresql_write import Writer
+from .row_keys import Places
+
+_KEYS, _ROWS = "pg_temp.tailrace_keys", "pg_temp.tailrace_rows"
+_NUMBER = Column("header__number", 0, "bigint", "int8", "bigint")
+_ATTEMPTS = 5
+_ANSWER = np.dtype([("fields", ">i2"), ("size", ">i4"), ("value", ">i8")])
+"""A row of one bigint, as COPY sends it in binary."""
+
+
+@dataclass(frozen=True)
+class DatabaseAudit:
+    """The function of the one task that gets all changes; see `delta_audit.AuditTask`.
+
+    Attributes:
+        place, task, target: where the table is: its name as quoted SQL; under which name its progress stands.
+        reached: what the table had reached when the batch was cut.
+        upto: the change number that the batch reaches.
+        relation: the target's layout.
+    """
+
+    place: Place
+    task: str
+    target: str
+    reached: Reached
+    upto: int
+    relation: Relation
+    extra: pa.Schema
+    memory_bytes: int | None
+    audit: Audit
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = wanted(self.extra, schema_of(self.relation.columns))
+        rows = held(batches, columns, self.memory_bytes)
+        if rows is None:
+            yield result(file=TOO_LARGE)
+            return
+        key = tuple(self.relation.key)
+        source = source_of(rows, key, schema_of(self.relation.columns), self.audit.rules)
+        auditor = BatchAuditor(self.audit, self.upto, source)
+        with session(self.place, self._where) as on:
+            done = self._done(on, source, auditor)
+        yield row_of(done, auditor.told(done))
+
+    def _done(self, on: Session, source: Source, auditor: BatchAuditor) -> Outcome:
+        for attempt in range(_ATTEMPTS):
+            try:
+                with on.transaction():
+                    return _Merge(on, self, source, auditor).run()
+            except psycopg.errors.SerializationFailure as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise ApplyError(
+                        "others change the batch's rows in the target faster than it is applied",
+                        where=self._where,
+                        hint="let nobody else write to it while changes are applied",
+                    ) from error
+        raise AssertionError("unreachable")
+
+    @property
+    def _where(self) -> str:
+        return f"{self.place.label}, {self.audit.table}"
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One attempt, in its transaction."""
+
+    on: Session
+    order: DatabaseAudit
+    source: Source
+    auditor: BatchAuditor
+
+    def run(self) -> Outcome:
+        """Does it; gives an outcome without counts when the table has the batch already."""
+        order, on, table = self.order, self.on, self.order.audit.table
+        on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
+        progress = Progress(order.place, order.task)
+        now = progress.read(on, table, lock=True)
+        if now is not None and now.upto >= order.upto:
+            return Outcome(version=now.version)
+        if now != order.reached:
+            raise ApplyError(
+                "another process applied to this table meanwhile; nothing of this batch was written",
+                where=f"{order.place.label}, {table}",
+                hint="run a task once only; a pooler before the target must keep session locks",
+            )
+        with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
+            made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
+            inserted, updated, deleted = self._write(made)
+            self.auditor.finish()
+        upto = self.auditor.upto
+        if upto < 0:
+            return Outcome(version=order.reached.version)
+        if (note := self.auditor.note()) is not None:
+            Notes(order.place, order.task).leave(on, table, upto, *note)
+        return Outcome(inserted, updated, deleted, progress.advance(on, table, upto), "upsert")
+
+    def _exists(self) -> npt.NDArray[np.bool_]:
+        """Of each key's number whether the table has a row that is not marked."""
+        source, key = self.source, self._key
+        exists = np.zeros(len(source.last), np.bool_)
+        if not len(exists):
+            return exists
+        first = np.full(len(exists), -1, np.int64)
+        first[source.keys.place[::-1]] = np.arange(len(source.keys.place))[::-1]
+        rows = source.rows.select([c.name for c in key]).take(pa.array(first))
+        numbers = pa.array(np.arange(len(exists)))
+        self._copy(_KEYS, "n bigint", [numbers, *rows.columns], key)
+        mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
+        found = self._answer(f"SELECT n FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}{mark}")
+        head = len(pgbinary.HEADER)
+        many = (len(found) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
+        body = np.frombuffer(found, _ANSWER, many, head)
+        exists[body["value"].astype(np.int64)] = True
+        return exists
+
+    def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
+        """See `delta_changes.RowsOf`."""
+        relation = self.order.relation
+        names = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+        which = ",".join(map(str, wanted.tolist()))
+        query = f"SELECT n, {names} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
+        query += f" WHERE n = ANY ('{{{which}}}'::bigint[])"
+        data = self._answer(query, "csv")
+        rows, bad = pgcopy.batch([_NUMBER, *relation.columns], data)
+        if bad:
+            raise ApplyError(
+                f"the target has values of {', '.join(bad)} that the lake's types cannot hold",
+                where=f"{self.order.place.label}, {self.order.audit.table}",
+                hint="correct them, or `tailrace resync` the table",
+            )
+        table = pa.Table.from_batches([rows.select(self.source.schema.names)])
+        return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
+
+    def _write(self, made: Source) -> tuple[int, int, int]:
+        """Brings what counts of the changes into the table: rows inserted, updated, deleted."""
+        places = made.last[made.last >= 0]
+        if not len(places):
+            return 0, 0, 0
+        gone = made.deletes[places]
+        rows, extra = made.rows.take(pa.array(places)), [OP, *([KEPT] if made.partial else [])]
+        kept = [_kept(rows[KEPT].combine_chunks(), gone)] if made.partial else []
+        marks = pa.repeat(pa.scalar(1, pa.int64()), len(places))
+        ops = pa.array(np.where(gone, "D", "U"))
+        columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
+        data = rows.select(made.schema.names).columns
+        self._copy(_ROWS, columns, [marks, ops, *kept, *data], self.order.relation.columns)
+        staged = Staged(_ROWS, (1,), len(places), tuple(extra))
+        to = Writer(self.on, self.order.target, self.order.relation, staged)
+        # Deletes first: what others made unique here may pass from an old row to a new one.
+        deleted = to.delete() if gone.any() else 0
+        partly = to.update_partly() if made.partial else 0
+        inserted, updated = to.upsert(partial=made.partial)
+        return inserted, partly + updated, deleted
+
+    def _copy(
+        self, table: str, extra: str, values: Iterable[pa.Array | pa.ChunkedArray], columns: Iterable[Column]
+    ) -> None:
+        """Sends rows to a table of the transaction: extra columns, then c0, c1, ..."""
+        cells = [f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns)]
+        columns_sql = ", ".join([extra, *cells])
+        self.on.execute(
+            f"CREATE TEMP TABLE {table.partition('.')[2]} ({columns_sql}) ON COMMIT DROP".encode()
+        )
+        arrays = [v.combine_chunks() if isinstance(v, pa.ChunkedArray) else v for v in values]
+        batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
+        statement = f"COPY {table} FROM STDIN (FORMAT binary)".encode()
+        with self.on.cursor() as cursor, cursor.copy(statement) as out:
+            out.write(pgbinary.HEADER)
+            for begin in range(0, batch.num_rows, 1 << 17):
+                for data in pgbinary_rows(batch.slice(begin, 1 << 17), self.order.audit.table):
+                    out.write(data)
+            out.write(pgbinary.TRAILER)
+        if batch.num_rows >= ANALYZE_ROWS:
+            self.on.execute(f"ANALYZE {table}".encode())
+
+    def _answer(self, query: str, form: str = "binary") -> bytes:
+        statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()
+        with self.on.cursor() as cursor, cursor.copy(statement) as out:
+            return b"".join(out)
+
+    @property
+    def _key(self) -> list[Column]:
+        return [c for c in self.order.relation.columns if c.key]
+
+    @property
+    def _same(self) -> str:
+        return " AND ".join(f"t.{quoted(c.name)} = s.c{i}" for i, c in enumerate(self._key))
+
+
+def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:
+    """`KEPT` of rows of which something stays; NULL for the others."""
+    some = pc.and_(pc.match_substring(kept, "1"), pa.array(~gone))
+    return pc.if_else(some, kept, pa.scalar(None, pa.string()))
