@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .apply.mapping import mistakes, prepare
+from .apply.mapping import Prepared, mistakes, prepare
 from .apply.table_map import TableMap, task_map
+from .apply.targets.postgresql_place import Place, check_names
 from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
@@ -72,10 +73,7 @@ def mapping_findings(
     task: Task, source: LogSource, tables: Sequence[str], spark: Callable[[], SparkSession]
 ) -> list[Finding]:
     """What is wrong with the mappings of a task."""
-    try:
-        mine = maps(task, tables)
-    except ConfigError as error:
-        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+    mine = maps(task, tables)
     if not mine:
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
@@ -86,7 +84,19 @@ def mapping_findings(
     made = {t: prepare(session, one, layouts[t]) for t, one in mine.items()}
     for target, many in shared(list(mine.values())).items():
         found += [_finding(target, what) for what in clashes([made[m.source] for m in many])]
-    return found
+    return found + [one for m in made.values() for one in _named(task, m)]
+
+
+def _named(task: Task, made: Prepared) -> list[Finding]:
+    """What the names of a mapped table's target are to a database."""
+    if not task.target.database:
+        return []
+    try:
+        Place.of(task.target.database).target(made.map.target)
+        check_names([c.name for c in made.relation.columns], made.map.source)
+    except ConfigError as error:
+        return [Finding("error", error.what, made.map.source, error.hint or "")]
+    return []
 
 
 def _finding(where: str, what: str) -> Finding:

@@ -23,7 +23,7 @@ from .apply.told import summed
 from .apply.transactions import transactions
 from .change import ChangeTable
 from .control.tables_file import TablesFile
-from .errors import ConfigError, UnsupportedError
+from .errors import ConfigError
 from .operate.runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -148,13 +148,9 @@ def _place(
             "a database has no place for exceptions, suspended tables and rejects",
             hint="name a folder for them: `--control FOLDER`",
         )
-    if places:
-        raise UnsupportedError(
-            "sources that share a target are for Delta targets", hint="leave `target` out of `--tables`"
-        )
     from .apply.targets import postgresql, postgresql_place
 
-    made = postgresql.PostgresTarget(spark, target, task=app_id)
+    made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, control
 
 

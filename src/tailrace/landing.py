@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from . import lake
-from .apply.table_map import STAGED_FOR, task_map
+from .apply.shared import Place
+from .apply.table_map import STAGED_FOR, place_of, task_map
 from .change import Relation
 from .control.tables import of_task, target_names
 from .errors import TableMovedError
@@ -61,10 +62,12 @@ class Landing(Protocol):
 
 @dataclass(frozen=True)
 class DeltaLanding:
-    """A Delta table's folder: parts are parquet files there. `app` names the progress of the task."""
+    """A Delta table's folder: parts are parquet files there. `app` names the progress of the task; `own`: the
+    constants that tell a mapped table's rows from those of other sources."""
 
     path: str
     app: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, relation: Relation) -> DeltaLanding:
         """Makes the table when it is not there."""
@@ -92,22 +95,25 @@ class DeltaLanding:
         return done or 0
 
     def drop(self, table: str) -> None:
-        """Removes the folder."""
-        if lake.exists(self.path):
-            fs, folder = lake.filesystem(self.path)
-            fs.delete_dir(folder)
+        """Removes the folder; of a target that others may feed the table's own rows."""
+        if not lake.exists(self.path):
+            return
+        if self.own:
+            quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.own.items()}
+            DeltaTable(self.path).delete(" AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items()))
+            return
+        fs, folder = lake.filesystem(self.path)
+        fs.delete_dir(folder)
 
 
 @dataclass(frozen=True)
 class StagedLanding:
     """A table that is mapped: its rows wait in a staging table, with what `mapping` they are for, until apply
-    brings them to the `target`. Their version is below zero. `others`: the constants that tell its rows from
-    those of other sources."""
+    brings them to the `target`. Their version is below zero."""
 
     staging: DeltaLanding
     mapping: str
-    target: DeltaLanding
-    others: Mapping[str, str]
+    target: Landing
 
     def begin(self, relation: Relation) -> StagedLanding:
         """Makes the staging table anew."""
@@ -127,32 +133,28 @@ class StagedLanding:
     def drop(self, table: str) -> None:
         """Removes what waits and the target; of a target that others may feed the table's own rows."""
         self.staging.drop(table)
-        if not self.others:
-            self.target.drop(table)
-        elif lake.exists(self.target.path):
-            quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.others.items()}
-            DeltaTable(self.target.path).delete(" AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items()))
+        self.target.drop(table)
 
 
 def landings(task: Task) -> Callable[[str], Landing]:
     """The landing of each of a task's tables, by name."""
+    target = _targets(task)
 
     def landing(table: str) -> Landing:
         names = target_names(of_task(task.orders_path, {}))
         mapping = task_map(task, table)
+        to = target(place_of(mapping, names))
         if mapping.plain:
-            return _unmapped(task, table, names)
-        target = DeltaLanding(task.target_path(names.get(table, mapping.target)))
-        staging = DeltaLanding(task.staging_path(table))
-        return StagedLanding(staging, mapping.digest, target, mapping.partition)
+            return to
+        return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest, to)
 
     return landing
 
 
-def _unmapped(task: Task, table: str, names: Mapping[str, str]) -> Landing:
+def _targets(task: Task) -> Callable[[Place], Landing]:
     if not task.target.database:
-        return DeltaLanding(task.target_path(names.get(table, table)), task.apply_app)
-    from .apply.targets.postgresql_landing import PostgresLanding
-    from .apply.targets.postgresql_place import Place
+        return lambda at: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
+    from .apply.targets import postgresql_landing, postgresql_place
 
-    return PostgresLanding(Place.of(task.target.database, named=names), task.name)
+    place = postgresql_place.Place.of(task.target.database)
+    return lambda at: postgresql_landing.PostgresLanding(place, task.name, at=at)

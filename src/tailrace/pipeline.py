@@ -26,6 +26,7 @@ from .apply.loading import Loads
 from .apply.reading import ApplyPaths
 from .apply.route import Routes
 from .apply.rules import SOFT_COLUMN, Rules
+from .apply.shared import Place
 from .apply.table_map import place_of, task_map
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
@@ -211,16 +212,26 @@ def refuse_lowered(task: Task) -> None:
 def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Target:
     """The task's target: a database when it names one, else Delta tables. `named`: what targets are called
     that have other names than their tables; it may change."""
-    if task.target.database:
-        return PostgresTarget(spark, task.target.database, task=task.name, named=named)
     maps = cache(lambda table: task_map(task, table))
+
+    def places(table: str) -> Place:
+        return place_of(maps(table), named)
+
+    if task.target.database:
+        return PostgresTarget(
+            spark,
+            task.target.database,
+            task=task.name,
+            memory_bytes=task.apply.merge_memory,
+            places=places,
+        )
     return DeltaTarget(
         spark,
         task.target.path,
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=lambda table: place_of(maps(table), named),
+        places=places,
     )
 
 

@@ -235,18 +235,22 @@ class Repair:
     def _target(self) -> Target:
         """The task's target, with the repairs' progress."""
         task = self.task
+        names = self._names()
+
+        def places(table: str) -> Place:
+            return Place(names.get(table, table))
+
         if task.target.database:
             return PostgresTarget(
-                self.spark, task.target.database, task=task.name, repairs=True, named=self._names()
+                self.spark, task.target.database, task=task.name, repairs=True, places=places
             )
-        names = self._names()
         return DeltaTarget(
             self.spark,
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
             local_limit_bytes=task.target.local_limit,
             merge_memory_bytes=task.apply.merge_memory,
-            places=lambda table: Place(names.get(table, table)),
+            places=places,
         )
 
     def _names(self) -> dict[str, str]:

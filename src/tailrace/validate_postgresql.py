@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from . import baseline
+from .apply.table_map import place_of, task_map
 from .apply.targets.postgresql_place import Place, session
 from .apply.targets.postgresql_progress import Progress
 from .change import Relation
@@ -24,11 +25,13 @@ from .sources.pg_baseline import PartReader, parts
 
 @dataclass(frozen=True)
 class HeldTable:
-    """One table of a held target: its layout there, the change number it has reached, the parts to read."""
+    """One table of a held target: its layout there, the change number it has reached, the parts to read;
+    `only`: SQL of the condition that its rows fulfil."""
 
     layout: Relation
     upto: int
     parts: list[BaselinePart]
+    only: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class HeldTarget:
         Raises:
             TableMovedError: the target was truncated or rewritten since it is held; hold it again.
         """
-        held, reader = self.tables[table], PartReader(self.place.url)
+        held = self.tables[table]
+        reader = PartReader(self.place.url, held.only)
         loads = [
             pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
             for part in held.parts
@@ -59,22 +63,22 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
     if not task.target.database:
         yield None
         return
-    place = Place.of(task.target.database, named=target_names(of_task(task.orders_path, {})))
-    progress = Progress(place, task.name)
+    place, names = Place.of(task.target.database), target_names(of_task(task.orders_path, {}))
+    progress = Progress(place, task.name, lambda table: place_of(task_map(task, table), names))
     with session(place, place.label) as on:
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}
         for table in tables:
             found = progress.read(on, table)
-            oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (place.target(table),)).fetchone()
+            oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
             if found is None or oid is None:
                 raise ConfigError(
                     f"{table} is not in the target",
                     where=place.label,
                     hint="somebody dropped it: new baseline",
                 )
-            there = Relation(oid[0], *place.split(table), found.layout.identity, found.layout.columns)
+            there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
-            held[table] = HeldTable(there, found.upto, rows)
+            held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))
         yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held)

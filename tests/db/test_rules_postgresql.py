@@ -15,6 +15,7 @@ from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.control import tables_file
 from tailrace.testing.images import change_rows
 
 from ..spark.ruled_model import RELATION, Change, history
@@ -122,13 +123,17 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
     rows = change_rows(RELATION, [i for c in changes for i in c.images])
     pq.write_table(rows, f"{tmp_path}/in/s.t__ct/1.parquet")
     chosen = incoming.ruling("strict", {}, None, f"{tmp_path}/keylog", "all")
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "tables: {s.t: {target: every.t, columns: {word: upper(b)}, drop: [b], constants: {site: x}}}"
+    )
     done = incoming.run(
         spark, f"{tmp_path}/in", "tailrace", {"key": "lane,id"}, database,
-        ruling=chosen, control=f"{tmp_path}/control",
+        ruling=chosen, control=f"{tmp_path}/control", tables=tables_file.load(file),
     )["tables"][0]  # fmt: skip
     assert (done["actions"], done["flagged"]) == ({"I": 1, "D": 1, "M": 1}, 1)
     with psycopg.connect(database) as db:
-        assert db.execute("select id, b from s.t").fetchall() == [("a", "new")]
+        assert db.execute("select site, id, word from every.t").fetchall() == [("x", "a", "NEW")]
     assert lake.read(f"{tmp_path}/keylog").num_rows == 3
 
 

@@ -21,10 +21,12 @@ from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets import postgresql_stage as staging
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.postgresql_batch import Job
 from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
+from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 
 if TYPE_CHECKING:
@@ -55,15 +57,7 @@ class TestPostgres(TargetConformance):
             assert db.execute(STAGES).fetchone() == (0,)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
-        with psycopg.connect(self.database) as db:
-            found = db.execute(f"select * from {name_of(table)}")
-            types = db.execute(
-                "select attname, format_type(atttypid, null) from pg_attribute"
-                " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
-                (name_of(table),),
-            ).fetchall()
-            ddl = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in types)
-            return spark.createDataFrame(found.fetchall(), ddl)
+        return rows_of(spark, self.database, name_of(table))
 
     def test_plans(self, spark: SparkSession, filled: Target) -> None:
         assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "upsert"
@@ -77,6 +71,29 @@ class TestPostgres(TargetConformance):
         done = self.run(spark, filled, (4, "T", {}), (5, "I", image(1, "z")), (6, "D", {"id": 2}))
         assert (done.plan, done.inserted, done.updated, done.deleted) == ("replace_all", 1, 0, 3)
         self.same(spark, filled, (1, "z", 1.5))
+
+
+class TestMapped(MappedTargetConformance):
+    @pytest.fixture
+    def target(self, spark: SparkSession, database: str) -> Target:
+        self.database = database
+        return PostgresTarget(spark, database, task="test", places=places)
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        assert isinstance(target, PostgresTarget)
+        return rows_of(spark, self.database, target.path(table))
+
+
+def rows_of(spark: SparkSession, database: str, name: str) -> DataFrame:
+    with psycopg.connect(database) as db:
+        found = db.execute(f"select * from {name}")
+        types = db.execute(
+            "select attname, format_type(atttypid, null) from pg_attribute"
+            " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+            (name,),
+        ).fetchall()
+        ddl = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in types)
+        return spark.createDataFrame(found.fetchall(), ddl)
 
 
 def name_of(table: str) -> str:
@@ -93,8 +110,8 @@ def test_a_crash_between_staging_and_commit(
 ) -> None:
     rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
     with monkeypatch.context() as crash:
-        crash.setattr(PostgresTarget, "_write", lambda *_: 1 / 0)
-        crash.setattr(PostgresTarget, "_drop", lambda *_: None)
+        crash.setattr(Job, "write", lambda *_: 1 / 0)
+        crash.setattr(Job, "drop", lambda *_: None)
         with pytest.raises(ApplyError, match="division by zero"):
             target.apply(batch_of(spark, RELATION, rows))
     with psycopg.connect(database) as db:
@@ -111,16 +128,16 @@ def test_the_connection_dies_at_the_commit(
     spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [(1, "I", image(1, "a"))]
-    real = PostgresTarget._write
+    real = Job.write
 
-    def write(self: PostgresTarget, job: Any, staged: Any) -> Any:
-        done = real(self, job, staged)
+    def write(self: Job, staged: Any) -> Any:
+        done = real(self, staged)
         with psycopg.connect(database, autocommit=True) as other:
-            other.execute("select pg_terminate_backend(%s, 5000)", (job.session.info.backend_pid,))
+            other.execute("select pg_terminate_backend(%s, 5000)", (self.session.info.backend_pid,))
         return done
 
     with monkeypatch.context() as crash:
-        crash.setattr(PostgresTarget, "_write", write)
+        crash.setattr(Job, "write", write)
         with pytest.raises(ApplyError, match="terminat"):
             target.apply(batch_of(spark, RELATION, rows))
     assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
@@ -174,15 +191,15 @@ def test_two_processes_cannot_apply_to_one_table(
 ) -> None:
     """Where a pooler lost the lock of the session, the look inside the transaction still finds it out."""
     target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
-    real = PostgresTarget._stage
+    real = Job.stage
 
-    def stage(self: PostgresTarget, job: Any) -> Any:
-        staged = real(self, job)
+    def stage(self: Job) -> Any:
+        staged = real(self)
         with psycopg.connect(database) as other:
             other.execute("update tailrace.tailrace_progress set upto = 7")
         return staged
 
-    monkeypatch.setattr(PostgresTarget, "_stage", stage)
+    monkeypatch.setattr(Job, "stage", stage)
     with pytest.raises(ApplyError, match="another process"):
         target.apply(batch_of(spark, RELATION, [(9, "I", image(2, "b"))]))
     assert len(content(database, RELATION.table)) == 1

@@ -14,6 +14,7 @@ from tailrace.apply.targets import delta, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.testing.images import image
+from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ class TestTaskLocal(_Delta):
         assert lake.progress(path, "test") == 9
         (again,) = merge_task(path, 1 << 30)([])
         assert (again["updated"][0].as_py(), again["version"]) == (0, done["version"])
+
+
+class TestMapped(MappedTargetConformance):
+    @pytest.fixture
+    def target(self, spark: SparkSession, tmp_path: Path) -> Target:
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=places)
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        assert isinstance(target, DeltaTarget)
+        return spark.read.format("delta").load(target.path(table))
 
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])

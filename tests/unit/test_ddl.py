@@ -107,9 +107,9 @@ def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> 
     lake.append(shared, rows)
     lake.append(other, rows)
     staging = DeltaLanding(f"{tmp_path}/staging")
-    StagedLanding(staging, "x", DeltaLanding(shared), {"site": "us"}).drop("us.t")
+    StagedLanding(staging, "x", DeltaLanding(shared, own={"site": "us"})).drop("us.t")
     assert lake.read(shared).to_pylist() == [{"id": 1, "site": "e'u"}]
-    StagedLanding(staging, "x", DeltaLanding(shared), {"site": "e'u"}).drop("eu.t")
+    StagedLanding(staging, "x", DeltaLanding(shared, own={"site": "e'u"})).drop("eu.t")
     assert lake.read(shared).num_rows == 0
-    StagedLanding(staging, "x", DeltaLanding(other), {}).drop("eu.own")
+    StagedLanding(staging, "x", DeltaLanding(other)).drop("eu.own")
     assert not lake.exists(other)

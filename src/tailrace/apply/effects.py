@@ -42,12 +42,7 @@ def relation_of(relation: Relation, rules: Rules) -> Relation:
     Raises:
         ConfigError: the table has a column of that name already.
     """
-    names = {c.name for c in relation.columns}
-    added = {}
-    if rules.mode == "soft_delete":
-        added = {rules.soft_column: "string"}
-    elif rules.mode == "archive":
-        added = {PREFIX + name: kind for name, kind in ARCHIVE.items()}
+    names, added = {c.name for c in relation.columns}, added_by(rules)
     if taken := sorted(names & set(added)):
         raise ConfigError(
             f"the table has a column {taken[0]!r} of its own",
@@ -58,6 +53,17 @@ def relation_of(relation: Relation, rules: Rules) -> Relation:
     if rules.mode == "archive":
         return relation.with_columns([*more, *[replace(c, key=False) for c in relation.columns]])
     return relation.with_columns([*relation.columns, *more])
+
+
+def added_by(rules: Rules) -> dict[str, str]:
+    """Names and Spark SQL types of the columns that a mode adds to a target.
+
+    >>> added_by(Rules.of("soft_delete", {}, "gone"))
+    {'gone': 'string'}
+    """
+    if rules.mode == "soft_delete":
+        return {rules.soft_column: "string"}
+    return {PREFIX + name: kind for name, kind in ARCHIVE.items()} if rules.mode == "archive" else {}
 
 
 def effective(

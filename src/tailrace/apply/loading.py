@@ -1,7 +1,7 @@
 """Baselines of mapped tables: their rows land in a staging table and go through the mapping to the target.
 
 Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging`; apply, before it takes the
-table's changes, replaces the target (of several sources: this one's rows) in one commit, notes that in the
+table's changes, replaces the target (of several sources: this one's rows; `Target.load`), notes that in the
 control table `mapped`, and empties the staging table. A crash in between does it again, to the same end.
 
 `mapped` says which mapping a target was made with; one that has become another since waits for a new
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,16 +22,12 @@ from deltalake import DeltaTable
 from .. import lake
 from ..control import tables
 from ..control.ledger import Baseline
-from ..errors import ApplyError, from_spark
-from ..laketypes import schema_of
-from .fold import quote
+from ..errors import BaselineNeededError, from_spark
+from .effects import added_by
 from .mapped import rows
-from .mapping import Prepared
 from .route import Routes
+from .rules import SOFT_COLUMN, Rules
 from .table_map import STAGED_FOR
-from .targets.delta import DeltaTarget
-from .targets.delta_layout import create
-from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,31 +71,44 @@ class Loads:
         staging: the staging table of each source table.
         record: path of `mapped`.
         orders: the task's orders.
+        beside: columns that the rules of a table add to its target.
     """
 
     def __init__(
         self,
         spark: SparkSession,
         routes: Routes,
-        target: DeltaTarget,
+        target: Target,
         *,
         staging: Callable[[str], str],
         record: str,
         orders: str,
+        beside: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         self._spark, self._routes, self._target = spark, routes, target
         self._staging, self._record, self._orders = staging, record, orders
+        self._beside = beside
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
         self._refused: dict[str, tuple[tuple[int, str], str]] = {}
 
     @staticmethod
-    def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> Loads | None:
-        """A task's; Delta targets alone have mapped tables."""
-        if not isinstance(target, DeltaTarget):
-            return None
-        record = task.control_path("mapped")
-        return Loads(spark, routes, target, staging=task.staging_path, record=record, orders=task.orders_path)
+    def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> Loads:
+        """A task's."""
+
+        def beside(table: str) -> Sequence[str]:
+            said = task.table(table)
+            return list(added_by(Rules.of(said.rule_mode, said.on, said.soft_delete or SOFT_COLUMN)))
+
+        return Loads(
+            spark,
+            routes,
+            target,
+            staging=task.staging_path,
+            record=task.control_path("mapped"),
+            orders=task.orders_path,
+            beside=beside,
+        )
 
     def ready(self, table: str) -> bool:
         """Whether the target holds a baseline made with the mapping that holds now."""
@@ -123,7 +132,7 @@ class Loads:
             try:
                 if self._made(table, one):
                     self._waiting.discard(table)
-            except ApplyError as error:
+            except BaselineNeededError as error:
                 self._refused[table] = made_of, error.what
             except Exception as error:
                 raise from_spark(error, where=f"baseline of {table}") from error
@@ -154,35 +163,7 @@ class Loads:
         made = self._routes.prepared(table, baseline.relation)
         assert made is not None  # noqa: S101 - it has a digest
         staged = self._spark.read.format("delta").load(self._staging(table))
-        df, schema = rows(staged, made), schema_of(made.relation.columns)
-        path, after = self._target.path(table), max(baseline.after, 0)
-        create(path, made.relation)
-        if partition := self._target.place(table).partition:
-            self._refuse_others(table, made)
-            where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in partition.items())
-            df.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
-            files: list[lake.AddedFile] = []
-        else:
-            files, _ = write_parts(df, PartTask(path, schema))
-        done = lake.commit(
-            path, files, progress={self._target.app(table): after}, begin=True,
-            overwrite=not partition, schema=None if partition else schema,
-        )  # fmt: skip
-        return lake.version(path) if done is None else done
-
-    def _refuse_others(self, table: str, made: Prepared) -> None:
-        have = self._target.columns(table)
-        if have != (want := {c.name: c.type for c in made.relation.columns}):
-            raise ApplyError(
-                f"{made.map.target} has the columns {have}, and {table} makes {want} of it",
-                where=table,
-                hint="sources of one target make the same columns: correct `tables`, or remove the target "
-                "and resync all of its sources",
-            )
-
-
-def _text(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("'", "\\'")
+        return self._target.load(made.relation, rows(staged, made), baseline.after, self._beside(table))
 
 
 def _digest(staging: str) -> str | None:

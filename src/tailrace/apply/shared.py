@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..change import DELETE, TRUNCATE
+from ..change import DELETE, TRUNCATE, Relation
+from ..errors import ApplyError, BaselineNeededError
 from .fold import col
 from .plan import TableBatch
 
@@ -28,6 +29,33 @@ def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
     for name, value in partition.items():
         df = df.where(col(name) == value)
     return df
+
+
+def refuse_columns(
+    table: str, target: str, have: Mapping[str, str], want: Mapping[str, str], beside: Collection[str] = ()
+) -> None:
+    """Raises BaselineNeededError when a target that others may feed has other columns (name -> Spark SQL
+    type) than a source makes of it; `beside`: columns that rules add, which it may have."""
+    there = {n: kind for n, kind in have.items() if n in want or n not in beside}
+    if there != dict(want):
+        raise BaselineNeededError(
+            f"{target} has the columns {there}, and {table} makes {dict(want)} of it",
+            where=table,
+            hint="sources of one target make the same columns: correct `tables`, or remove the target "
+            "and resync all of its sources",
+        )
+
+
+def refuse_less(before: Relation, after: Relation, target: str) -> None:
+    """Raises ApplyError when a new layout takes columns of a target that others may feed: columns may come
+    (those of rules do), and none may go, or become another."""
+    names = {c.attnum: (c.name, c.type) for c in after.columns}
+    if gone := [c.name for c in before.columns if names.get(c.attnum) != (c.name, c.type)]:
+        raise ApplyError(
+            f"{', '.join(gone)} would go from {target}, or become another column; others may feed it, too",
+            where=after.table,
+            hint="keep its columns in the mapping (`tables`) as its other sources make them",
+        )
 
 
 def emptied(batch: TableBatch, there: DataFrame, many: int) -> TableBatch:

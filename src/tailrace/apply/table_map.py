@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ..control.table_settings import TableSettings
-from ..errors import ConfigError
 from .shared import Place
 
 if TYPE_CHECKING:
@@ -85,19 +84,8 @@ def map_of(said: TableSettings, table: str, task: str) -> TableMap:
 
 
 def task_map(task: Task, table: str) -> TableMap:
-    """The mapping that a task gives a table.
-
-    Raises:
-        ConfigError: the task's target takes none.
-    """
-    made = map_of(task.table(table), table, task.name)
-    if task.target.database and not made.plain:
-        raise ConfigError(
-            f"{table} is mapped, and PostgreSQL targets take tables as they are",
-            where=f"tables of {task.name}",
-            hint="leave where, target, columns, drop, constants and key out, or choose a Delta target",
-        )
-    return made
+    """The mapping that a task gives a table."""
+    return map_of(task.table(table), table, task.name)
 
 
 def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, str]:

@@ -46,13 +46,15 @@ def parts(session: Session, relation: Relation, rows_per_part: int) -> list[Base
 
 @dataclass(frozen=True)
 class PartReader:
-    """`read_part` of one server, as a function that goes to worker processes."""
+    """`read_part` of one server, as a function that goes to worker processes; `only`: SQL of a condition on
+    the rows that are wanted."""
 
     url: str = field(repr=False)
+    only: str = "true"
 
     def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
         """The rows of one piece as of the snapshot."""
-        return read_part(self.url, snapshot.name, relation, part)
+        return read_part(self.url, snapshot.name, relation, part, self.only)
 
 
 _MOVED = """
@@ -67,7 +69,9 @@ _GONE = (b"42P01", b"42703")
 """No such table; no such column."""
 
 
-def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
+def read_part(
+    url: str, snapshot: str, relation: Relation, part: BaselinePart, only: str = "true"
+) -> Iterator[BaselineBatch]:
     """The rows of one piece, in batches of about 16 MiB of text.
 
     Args:
@@ -75,6 +79,7 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
         snapshot: name of the exported snapshot; empty: the rows as they are when the statement begins.
         relation: which columns, and their types in the lake.
         part: which piece.
+        only: SQL of a condition on its rows.
 
     Raises:
         TableMovedError: the table was truncated, rewritten or dropped since the snapshot.
@@ -83,7 +88,7 @@ def read_part(url: str, snapshot: str, relation: Relation, part: BaselinePart) -
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
-        for statement in [*_beginning(snapshot, part), _copy(relation, part)]:
+        for statement in [*_beginning(snapshot, part), _copy(relation, part, only)]:
             result = pg.exec_(statement.encode())
             state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
             gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
@@ -127,10 +132,10 @@ def _typed(relation: Relation, data: bytes) -> BaselineBatch:
     return BaselineBatch(batch, found)
 
 
-def _copy(relation: Relation, part: BaselinePart) -> str:
+def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
     names = ", ".join(quoted(c.name) for c in relation.columns)
     until = "" if part.last is None else f" AND ctid < '({part.last},0)'"
-    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE ctid >= '({part.first},0)'{until}"
+    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE ctid >= '({part.first},0)'{until} AND {only}"
     return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
 
 

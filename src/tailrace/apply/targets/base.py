@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -48,6 +49,9 @@ class Target(Protocol):
     - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
       keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.
     - A NULL in the row key is refused with ApplyError, and nothing is written.
+    - A target that several sources feed holds rows of each; the constants of its `Place` tell them. What
+      concerns one source, a truncate or a load too, leaves the others' rows alone, and each has a progress of
+      its own. Such a target gets columns, and loses none.
     - Different tables may be applied from different threads at once; one table only from one at a time.
     """
 
@@ -64,13 +68,26 @@ class Target(Protocol):
             ApplyError: the changes cannot be applied; nothing of them was written.
         """
 
+    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+        """Makes rows (the relation's columns) all that the target has of a table, the change number `after`
+        reached: a baseline. Makes the table when it does not exist; one that no others feed has the
+        relation's layout then. The same call again gives the same. Gives the target's version.
+
+        `beside`: columns that rules may have added to a target that others feed; they are NULL.
+
+        Raises:
+            BaselineNeededError: others feed the target, and it has other columns; the rows are refused.
+                Nothing was written.
+        """
+
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Changes the layout, matching columns by `attnum`; makes the table when it does not exist.
 
         The same call again does nothing. Progress stays.
 
         Raises:
-            ApplyError: a column's type became one its values cannot be turned into faithfully.
+            ApplyError: a column's type became one its values cannot be turned into faithfully; others feed
+                the target, and a column would go or become another one.
         """
 
     def columns(self, table: str) -> dict[str, str]:

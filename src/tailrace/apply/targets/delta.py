@@ -21,11 +21,12 @@ from .. import bag
 from ..data_errors import Demands
 from ..fold import Folded, Images, fold, images, refused, relevant, weights
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
-from ..shared import Place, emptied, own_rows
+from ..shared import Place, emptied, own_rows, refuse_less
 from . import delta_layout, delta_spark
 from .auditor import Audit, Audited, merge_audited
 from .base import Outcome
 from .delta_audit import AuditTask
+from .delta_load import load, load_part
 from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
 from .delta_many import ManyTask, Small, merge_many
 from .delta_size import actions, is_plain, rows_in, size_of
@@ -137,8 +138,18 @@ class DeltaTarget:
         """NOT NULL and CHECKs that somebody gave to the table."""
         return delta_layout.demands(DeltaTable(self.path(table)))
 
+    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+        """Makes rows all that the target has of a table."""
+        path, app = self.path(relation.table), self.app(relation.table)
+        with self._locks[path]:
+            if own := self.place(relation.table).partition:
+                return load_part(path, app, relation, rows, after, own, beside)
+            return load(path, app, relation, rows, after)
+
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Changes the layout; makes the table when it does not exist."""
+        if self.place(table).partition and self.exists(table):
+            refuse_less(before, after, self.path(table))
         with self._locks[self.path(table)]:
             delta_layout.alter(self._spark, self.path(table), before, after)
 

@@ -7,47 +7,38 @@ Data goes from Spark's tasks to the server in bulk and columnar; this process se
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import psycopg
+import pyarrow as pa
 
-from ...change import BEFORE, Relation
+from ...change import Relation
 from ...errors import ApplyError, TailraceError, UnsupportedError, from_spark
+from ...laketypes import arrow_type
 from ...sources.pg_connect import Session, quoted
-from .. import bag
+from .. import shared
 from ..data_errors import WHY_COLUMN, Demands
-from ..fold import KEPT, OP, OPER, Images, col, fold, images, refused
+from ..fold import images, refused
 from ..plan import Size, TableBatch
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
+from .auditor import Audit, Audited, merge_audited
 from .base import Outcome
-from .delta_local import NET
+from .delta_local import TOO_LARGE
+from .postgresql_audit import DatabaseAudit
+from .postgresql_batch import Job
+from .postgresql_load import Load
 from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
 from .postgresql_refused import Sieve, refuses
 from .postgresql_repairs import Repairs
-from .postgresql_stage import Staged
-from .postgresql_write import Writer
+from .postgresql_shared import columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_WORK_MEM = "64MB"
-"""Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A batch on its way: the connection that has the table, what was reached before, the changes."""
-
-    session: Session
-    batch: TableBatch
-    reached: Reached
-    made: Images
-    stage: str
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class PostgresTarget:
@@ -59,8 +50,10 @@ class PostgresTarget:
             go into schemas named as the source's.
         task: under which name the progress stands.
         control: the schema of the progress table and of staging tables; made when it is not there.
+        memory_bytes: what one audited merge may hold in memory; batches that need more take more jobs. None: no
+            limit.
         repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
-        named: the names of targets that are called otherwise than their tables; it may change.
+        places: where a source table's rows are, which may change; None: each in a target of its own name.
     """
 
     def __init__(
@@ -70,22 +63,25 @@ class PostgresTarget:
         *,
         task: str,
         control: str = CONTROL,
+        memory_bytes: int | None = 1 << 30,
         repairs: bool = False,
-        named: Mapping[str, str] | None = None,
+        places: Callable[[str], shared.Place] | None = None,
     ) -> None:
         self._spark, self._task = spark, task
-        self._place = Place.of(url, control, named)
-        self._progress = Repairs(self._place, task) if repairs else Progress(self._place, task)
+        self._place = Place.of(url, control)
+        kind = Repairs if repairs else Progress
+        self._progress = kind(self._place, task, places or shared.Place)
         self._notes = Notes(self._place, task)
+        self._memory = memory_bytes
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
-        return self._place.target(table)
+        return self._progress.target(table)
 
     def exists(self, table: str) -> bool:
-        """Whether the database has that table, and this task made it."""
+        """Whether the database has that table, and this task made it, or others feed it with this one."""
         with session(self._place, self._where(table)) as mine:
-            return self._progress.read(mine, table) is not None
+            return self._progress.read(mine, table) is not None or self._comes(mine, table)
 
     def progress(self, table: str) -> int:
         """The change number reached; -1 when there is none."""
@@ -96,7 +92,8 @@ class PostgresTarget:
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
         with session(self._place, self._where(table)) as mine:
-            return {c.name: c.type for c in self._known(mine, table).layout.columns}
+            known = None if self._comes(mine, table) else self._known(mine, table).layout
+            return columns(known, self._progress.others(mine, table))
 
     def size(self, table: str) -> Size:
         """Bytes of the table with its indexes; its files are the server's own affair and count as one."""
@@ -115,7 +112,17 @@ class PostgresTarget:
             if found is None:
                 layout.create(mine, self._place, self._progress, after)
             else:
-                layout.alter(mine, self._place, self._progress, found.layout, after)
+                layout.alter(mine, self._progress, found.layout, after)
+
+    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+        """Makes rows all that the target has of a table, in one transaction."""
+        table = relation.table
+        stage = f"{staging.prefix(self._task, table)}load"
+        with self._writing(table, relation) as mine:
+            try:
+                return Load(mine, self._place, self._progress, stage, beside).run(relation, rows, after)
+            finally:
+                staging.drop(mine, self._place.own(stage))
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
         """Drops staging tables that crashes left behind; files are autovacuum's work."""
@@ -137,7 +144,8 @@ class PostgresTarget:
             has = known is not None and living in [c.name for c in known.layout.columns]
             only = f"t.{quoted(living)} IS NULL" if living is not None and has else "true"
             try:
-                found = staging.rows_of_keys(self._spark, mine, self._place, name, keys, wanted, only)
+                target = self.path(relation.table)
+                found = staging.rows_of_keys(self._spark, mine, self._place, name, keys, wanted, target, only)
                 return found.localCheckpoint(eager=True)
             finally:
                 staging.drop(mine, self._place.own(name))
@@ -154,12 +162,10 @@ class PostgresTarget:
         The rows are staged and tried; nothing stays.
         """
         with locked(self._place, self._task, batch.table) as mine:
-            reached = self._known(mine, batch.table)
-            made = images(batch.changes, batch.relation, batch.counts, after=reached.upto)
-            job = _Job(mine, batch, reached, made, f"{staging.prefix(self._task, batch.table)}try")
-            bad = self._place.own(f"{job.stage}_bad")
+            job = self._job(mine, batch, self._known(mine, batch.table), "try")
+            bad = self._place.own(f"{job.name}_bad")
             try:
-                sieve = Sieve(mine, self._stage(job), batch.relation, lambda s: self._write(job, s), bad)
+                sieve = Sieve(mine, job.stage(), batch.relation, job.write, bad)
                 if not sieve.run():
                     return None
                 key = [c for c in batch.relation.columns if c.key]
@@ -167,7 +173,42 @@ class PostgresTarget:
                 found = staging.rows_of_query(self._spark, self._place, f"SELECT * FROM {bad}", layout)
                 return found.localCheckpoint(eager=True)
             finally:
-                self._drop(job)
+                job.drop()
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """See `Auditing`."""
+        began, table = time.monotonic(), batch.table
+        with self._writing(table, batch.relation) as mine:
+            reached = self._progress.read(mine, table)
+            if reached is None or not layout.same(reached.layout, batch.relation):
+                return None
+            if refuses(mine, self.path(table), reached.layout):
+                return None
+            self._notes.prepare(mine)
+            made = images(
+                batch.changes, batch.relation, {}, after=reached.upto, beside=beside, null_keys=True
+            )
+            kinds = {n: made.df.schema[n].dataType.simpleString() for n in beside}
+            task = DatabaseAudit(
+                self._place,
+                self._task,
+                isinstance(self._progress, Repairs),
+                self._progress.at(table),
+                reached,
+                batch.upto,
+                batch.relation,
+                pa.schema([(n, arrow_type(kind)) for n, kind in kinds.items()]),
+                self._memory,
+                audit,
+            )
+
+            def nothing() -> Outcome:
+                return Outcome(version=self._progress.advance(mine, table, batch.upto))
+
+            done = merge_audited(made.df, task, batch.upto, nothing)
+        if isinstance(done, Audited):
+            return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+        return None if done == TOO_LARGE else done
 
     def apply(self, batch: TableBatch) -> Outcome:
         """Applies one batch in one transaction."""
@@ -184,17 +225,23 @@ class PostgresTarget:
 
     def _applied(self, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
         began = time.monotonic()
+        with self._writing(batch.table, batch.relation) as mine:
+            if note is not None:
+                self._notes.prepare(mine)
+            done = self._apply(mine, batch, note)
+        return replace(done, seconds=time.monotonic() - began)
+
+    @contextmanager
+    def _writing(self, table: str, relation: Relation) -> Iterator[Session]:
+        """A connection that has the table for itself; what fails comes out as an error of ours."""
         try:
-            with locked(self._place, self._task, batch.table) as mine:
-                if note is not None:
-                    self._notes.prepare(mine)
-                done = self._apply(mine, batch, note)
+            with locked(self._place, self._task, table) as mine:
+                yield mine
         except TailraceError:
             raise
         except Exception as error:
-            null_key = refused(error, batch.table, batch.relation.key)
-            raise null_key or from_spark(error, where=self._where(batch.table)) from error
-        return replace(done, seconds=time.monotonic() - began)
+            known = refused(error, table, relation.key)
+            raise known or from_spark(error, where=self._where(table)) from error
 
     def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
         reached = self._progress.read(mine, batch.table)
@@ -211,90 +258,21 @@ class PostgresTarget:
             )
         if not batch.rows:
             return Outcome(version=self._progress.advance(mine, batch.table, batch.upto))
-        made = images(batch.changes, batch.relation, batch.counts, after=reached.upto)
-        stage = f"{staging.prefix(self._task, batch.table)}{batch.upto}"
-        job = _Job(mine, batch, reached, made, stage)
+        job = self._job(mine, batch, reached, str(batch.upto))
         try:
-            return self._commit(job, self._stage(job), note)
+            return job.commit(job.stage(), self._notes, note)
         finally:
-            self._drop(job)
+            job.drop()
 
-    def _stage(self, job: _Job) -> Staged:
-        """Folds the changes and writes them to the staging table."""
-        made, relation = job.made, job.batch.relation
-        extra: tuple[str, ...]
-        if not made.key:
-            plain = self._plan(job) == "append"
-            df, extra = bag.net(made, plain=plain), () if plain else (NET,)
-        else:
-            folded = fold(made, job.batch.counts, self._moved(job))
-            df, extra = folded.df, (OP, KEPT) if KEPT in folded.df.columns else (OP,)
-            if made.replaces:
-                df = df.where(col(OP) != "D")
-        df = df.select(*map(col, extra), *map(col, made.columns))
-        return staging.stage(job.session, self._place, job.stage, df, relation, extra)
+    def _job(self, mine: Session, batch: TableBatch, reached: Reached, name: str) -> Job:
+        made = images(batch.changes, batch.relation, batch.counts, after=reached.upto)
+        name = f"{staging.prefix(self._task, batch.table)}{name}"
+        return Job(self._spark, mine, self._place, self._progress, batch, reached, made, name)
 
-    def _moved(self, job: _Job) -> DataFrame | None:
-        """The target's rows under old keys: they give what images of key changes lack."""
-        batch = job.batch
-        if job.made.replaces or not (batch.may("key_changes") and batch.may("absent")):
-            return None
-        keys = job.made.df.where(col(OPER) == BEFORE).select(*map(col, job.made.key))
-        return staging.rows_of_keys(
-            self._spark, job.session, self._place, f"{job.stage}_keys", keys, batch.relation
-        )
-
-    def _commit(self, job: _Job, staged: Staged, note: tuple[str, int] | None) -> Outcome:
-        """The one transaction. It looks at the progress again: behind some connection poolers the lock on
-        the table does not hold from one transaction to the next."""
-        mine, batch = job.session, job.batch
-        with mine.transaction():
-            now = self._progress.read(mine, batch.table, lock=True)
-            if now != job.reached:
-                raise ApplyError(
-                    "another process applied to this table meanwhile; nothing of this batch was written",
-                    where=self._where(batch.table),
-                    hint="run a task once only; a pooler before the target must keep session locks",
-                )
-            mine.execute(f"SET LOCAL work_mem = '{_WORK_MEM}'".encode())
-            done = self._write(job, staged)
-            if note is not None:
-                self._notes.leave(mine, batch.table, batch.upto, *note)
-            return replace(done, version=self._progress.advance(mine, batch.table, batch.upto))
-
-    def _write(self, job: _Job, staged: Staged) -> Outcome:
-        batch, plan = job.batch, self._plan(job)
-        to = Writer(job.session, self.path(batch.table), batch.relation, staged)
-        # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
-        # a DELETE of every row would honour it, and leave all of them behind for vacuum.
-        gone = to.truncate() if job.made.replaces else 0
-        if plan == "append":
-            return Outcome(inserted=to.append(), plan=plan)
-        if not job.made.key:
-            taken, missing = to.take_copies()
-            return Outcome(to.add_copies(), 0, gone + taken, plan=plan, missing=missing)
-        partial = KEPT in staged.extra
-        # Deletes first: what others made unique here may pass from an old row to a new one.
-        if not job.made.replaces and batch.may("D", "key_changes"):
-            gone += to.delete()
-        partly = to.update_partly() if partial else 0
-        inserted, updated = to.upsert(partial=partial)
-        return Outcome(inserted, partly + updated, gone, plan=plan)
-
-    @staticmethod
-    def _plan(job: _Job) -> str:
-        if job.made.replaces:
-            return "replace_all"
-        if job.made.key:
-            return "upsert"
-        return "bag" if job.batch.may("U", "D") else "append"
-
-    def _drop(self, job: _Job) -> None:
-        for name in (job.stage, f"{job.stage}_keys", f"{job.stage}_bad"):
-            try:
-                staging.drop(job.session, self._place.own(name))
-            except psycopg.OperationalError:
-                return  # the connection is gone: `maintain` drops it
+    def _comes(self, mine: Session, table: str) -> bool:
+        """Whether it is yet to come to a target that others feed."""
+        found = self._progress.read(mine, table) is None and self._progress.own(table)
+        return bool(found and self._progress.others(mine, table))
 
     def _known(self, mine: Session, table: str) -> Reached:
         found = self._progress.read(mine, table)

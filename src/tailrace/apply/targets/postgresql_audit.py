@@ -23,6 +23,7 @@ from ...laketypes import schema_of
 from ...machine import cores
 from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary, pgcopy
+from .. import shared
 from ..fold import KEPT, OP
 from .auditor import Audit, BatchAuditor, held, row_of, source_of, wanted
 from .base import Outcome
@@ -32,6 +33,7 @@ from .postgresql_layout import sql_type
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
+from .postgresql_repairs import Repairs
 from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
 from .postgresql_write import Writer
 from .row_keys import Places
@@ -48,7 +50,7 @@ class DatabaseAudit:
     """The function of the one task that gets all changes; see `delta_audit.AuditTask`.
 
     Attributes:
-        place, task, target: where the table is: its name as quoted SQL; under which name its progress stands.
+        place, task, repairs, at: what its progress is made of, see `PostgresTarget`.
         reached: what the table had reached when the batch was cut.
         upto: the change number that the batch reaches.
         relation: the target's layout.
@@ -56,7 +58,8 @@ class DatabaseAudit:
 
     place: Place
     task: str
-    target: str
+    repairs: bool
+    at: shared.Place
     reached: Reached
     upto: int
     relation: Relation
@@ -92,6 +95,17 @@ class DatabaseAudit:
         raise AssertionError("unreachable")
 
     @property
+    def progress(self) -> Progress:
+        """The table's progress."""
+        kind = Repairs if self.repairs else Progress
+        return kind(self.place, self.task, lambda _: self.at)
+
+    @property
+    def target(self) -> str:
+        """The table's target, as quoted SQL."""
+        return self.progress.target(self.audit.table)
+
+    @property
     def _where(self) -> str:
         return f"{self.place.label}, {self.audit.table}"
 
@@ -110,7 +124,7 @@ class _Merge:
         order, on, table = self.order, self.on, self.order.audit.table
         on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
-        progress = Progress(order.place, order.task)
+        progress = order.progress
         now = progress.read(on, table, lock=True)
         if now is not None and now.upto >= order.upto:
             return Outcome(version=now.version)

@@ -17,29 +17,33 @@ from ...change import Relation
 from ...lake import AddedFile
 from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary
+from .. import shared
 from .postgresql_layout import definition, primary_key, refuse_foreign
 from .postgresql_place import Place, asking, locked, number_of, session
 from .postgresql_progress import Progress, make_schema, one_at_a_time
+from .postgresql_shared import delete_own, refuse
 from .postgresql_stage import pgbinary_rows
 
 
 @dataclass(frozen=True)
 class PostgresLanding:
-    """The landing of one table; see `landing.Landing`. `name` is the table of this attempt."""
+    """The landing of one table; see `landing.Landing`. `name` is the table of this attempt; `at`: where the
+    rows of a table that is mapped are."""
 
     place: Place
     task: str
     name: str = ""
+    at: shared.Place | None = None
 
     def begin(self, relation: Relation) -> PostgresLanding:
         """Makes the table that rows are copied to, and drops what an earlier attempt left."""
-        table, progress = relation.table, Progress(self.place, self.task)
+        table, progress = relation.table, self._progress()
         prefix = f"land_{number_of('land', self.task, table) & (1 << 64) - 1:016x}_"
         mine = replace(self, name=prefix + secrets.token_hex(8))
         with session(self.place, self._where(relation)) as on, on.transaction():
             progress.prepare(on)
             if progress.read(on, table) is None:
-                refuse_foreign(on, self.place, table)
+                refuse_foreign(on, self.place, progress, table)
             query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
             for (left,) in on.execute(query, (self.place.control, prefix)).fetchall():
                 on.execute(f"DROP TABLE {self.place.own(left)}".encode())
@@ -55,13 +59,14 @@ class PostgresLanding:
         """Renames the table to the target, its key and its progress with it; gives the transaction's
         number. What the target had before, as this task made it, is gone."""
         table = relation.table
-        target, (schema, name) = self.place.target(table), self.place.split(table)
-        progress = Progress(self.place, self.task)
+        progress = self._progress()
+        target, (schema, name) = progress.target(table), progress.split(table)
         with locked(self.place, self.task, table) as on:
             with on.transaction():
                 one_at_a_time(on)
+                refuse(progress, relation, progress.others(on, table))
                 if progress.read(on, table) is None:
-                    refuse_foreign(on, self.place, table)
+                    refuse_foreign(on, self.place, progress, table)
                 else:
                     on.execute(f"DROP TABLE {target}".encode())
                 make_schema(on, schema)
@@ -76,12 +81,21 @@ class PostgresLanding:
         return version
 
     def drop(self, table: str) -> None:
-        """Drops the target and its row of progress, if this task made it."""
-        progress = Progress(self.place, self.task)
+        """Drops the target, if this task made it, and its row of progress; of a target that others feed the
+        table's own rows."""
+        progress = self._progress()
         with locked(self.place, self.task, table) as on, on.transaction():
-            if progress.read(on, table) is not None:
-                on.execute(f"DROP TABLE {self.place.target(table)}".encode())
-                progress.forget(on, table)
+            if progress.read(on, table) is None:
+                return
+            one_at_a_time(on)
+            if progress.others(on, table):
+                delete_own(on, progress, table)
+            else:
+                on.execute(f"DROP TABLE {progress.target(table)}".encode())
+            progress.forget(on, table)
+
+    def _progress(self) -> Progress:
+        return Progress(self.place, self.task, lambda table: self.at or shared.Place(table))
 
     def _where(self, relation: Relation) -> str:
         return f"{self.place.label}, {relation.table}"

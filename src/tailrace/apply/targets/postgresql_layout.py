@@ -14,8 +14,10 @@ from ...change import Column, Relation
 from ...errors import ApplyError, UnsupportedError
 from ...sources.pg_connect import Session, literal, quoted
 from ...wire.pgvalues import convert
+from ..shared import refuse_less
 from .postgresql_place import Place, check_names
 from .postgresql_progress import Progress, make_schema, one_at_a_time
+from .postgresql_shared import as_there, refuse
 from .retype import refuse_retype
 
 TYPES: dict[str, tuple[str, str]] = {
@@ -68,24 +70,35 @@ def sql_type(lake: str) -> str:
 
 
 def create(session: Session, place: Place, progress: Progress, relation: Relation) -> None:
-    """Makes an empty target and its row of progress; ApplyError when somebody else's table is there."""
-    target = place.target(relation.table)
+    """Makes an empty target and its row of progress; ApplyError when somebody else's table is there. To a
+    target that others feed it comes with a row of progress alone."""
+    table = relation.table
     with session.transaction():
         progress.prepare(session)
         one_at_a_time(session)
-        refuse_foreign(session, place, relation.table)
-        make_schema(session, place.split(relation.table)[0])
-        session.execute(f"CREATE TABLE {target} ({definition(relation)})".encode())
-        progress.forget_others(session, relation.table)
-        progress.begin(session, relation.table, relation)
+        if others := progress.others(session, table):
+            refuse(progress, relation, others)
+        else:
+            refuse_foreign(session, place, progress, table)
+            make(session, progress, relation)
+        progress.begin(session, table, relation)
 
 
-def refuse_foreign(session: Session, place: Place, table: str) -> None:
+def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
+    """Makes an empty table that is nobody's yet; within a transaction."""
+    table = relation.table
+    make_schema(session, progress.split(table)[0])
+    session.execute(f"CREATE TABLE {progress.target(table)} ({definition(relation, key=key)})".encode())
+    progress.forget_others(session, table)
+
+
+def refuse_foreign(session: Session, place: Place, progress: Progress, table: str) -> None:
     """Raises ApplyError when the target's name is taken: what tailrace did not make, it does not touch."""
-    found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (place.target(table),)).fetchone()
+    target = progress.target(table)
+    found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (target,)).fetchone()
     if found and found[0]:
         raise ApplyError(
-            f"a table {place.target(table)} is there already, and this task did not make it",
+            f"a table {target} is there already, and this task did not make it",
             where=place.label,
             hint="drop or rename it, or put the targets into a schema of their own: `?schema=NAME`",
         )
@@ -112,13 +125,17 @@ def same(one: Relation, other: Relation) -> bool:
     ]
 
 
-def alter(session: Session, place: Place, progress: Progress, have: Relation, want: Relation) -> None:
+def alter(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
     """Brings a target from one layout to another; nothing happens when it has that one already."""
     if same(have, want):
         return
-    target = place.target(want.table)
+    target = progress.target(want.table)
     check_names([c.name for c in want.columns], want.table)
     with session.transaction():
+        if progress.own(want.table):
+            refuse_less(have, want, target)
+            one_at_a_time(session)
+            have = as_there(have, want, progress.others(session, want.table))
         for step in steps(have, want):
             session.execute(f"ALTER TABLE {target} {step}".encode())
         if have.key and _key(have) != _key(want):

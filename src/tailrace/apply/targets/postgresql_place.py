@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -19,6 +19,8 @@ CONTROL = "tailrace"
 """Schema of the progress table and of staging tables."""
 NAME_BYTES = 63
 """PostgreSQL cuts longer names, and then two may be one."""
+WORK_MEM = "64MB"
+"""Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
 
 _LOCK_WAIT_S = 60
 _HINTS = {
@@ -46,16 +48,14 @@ class Place:
         url: its address, as libpq takes it; may hold a password.
         schema: the schema that all tables go into; None: schemas named as the source's.
         control: the schema of the progress table and of staging tables.
-        named: the names of targets that are called otherwise than their tables.
     """
 
     url: str = field(repr=False)
     schema: str | None = None
     control: str = CONTROL
-    named: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def of(url: str, control: str = CONTROL, named: Mapping[str, str] | None = None) -> Place:
+    def of(url: str, control: str = CONTROL) -> Place:
         """The place that an address names; `?schema=name` puts all tables into that schema.
 
         >>> place = Place.of("postgresql://me@db/shop?schema=lake&sslmode=require")
@@ -67,7 +67,7 @@ class Place:
         given = [one for one in options.split("&") if one.startswith("schema=")]
         schema = unquote(given[-1].removeprefix("schema=")) if given else None
         url = "?".join([plain, "&".join(kept)]) if kept else plain
-        return Place(url, schema or None, control, {} if named is None else named)
+        return Place(url, schema or None, control)
 
     @property
     def label(self) -> str:
@@ -80,7 +80,7 @@ class Place:
         >>> Place.of("postgresql://db/shop?schema=lake").split("public.orders")
         ('lake', 'orders')
         """
-        schema, _, name = self.named.get(table, table).partition(".")
+        schema, _, name = table.partition(".")
         return self.schema or schema, name
 
     def target(self, table: str) -> str:

@@ -6,12 +6,15 @@ that the table was given: that is what columns are matched with when the layout 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import psycopg
 
 from ...change import Relation
 from ...sources.pg_connect import Session, literal, quoted
+from .. import shared
 from .postgresql_place import Place, number_of
 
 TABLE = "tailrace_progress"
@@ -23,9 +26,16 @@ _COLUMNS = """
     version bigint NOT NULL,
     layout text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
+    part text NOT NULL DEFAULT '',
     PRIMARY KEY (task, "table"),
-    UNIQUE (target)
+    UNIQUE (target, part)
 """
+"""`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON."""
+_PARTS = """
+    ADD COLUMN part text NOT NULL DEFAULT '', DROP CONSTRAINT IF EXISTS tailrace_progress_target_key,
+    ADD UNIQUE (target, part)
+"""
+"""What a table of progress from before there were parts lacks."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +47,45 @@ class Reached:
     layout: Relation
 
 
-class Progress:
-    """The progress of one task's tables in one place."""
+@dataclass(frozen=True)
+class Other:
+    """Another source that feeds a target: its name, the constants that tell its rows, what it makes of it."""
 
-    def __init__(self, place: Place, task: str) -> None:
-        self._place, self._task = place, task
+    name: str
+    own: Mapping[str, str]
+    layout: Relation
+
+
+class Progress:
+    """The progress of one task's tables in one place; `places`: where each table's rows are."""
+
+    def __init__(self, place: Place, task: str, places: Callable[[str], shared.Place] = shared.Place) -> None:
+        self._place, self._task, self._places = place, task, places
         self._table = place.own(TABLE)
+
+    def at(self, table: str) -> shared.Place:
+        """Where the table's rows are."""
+        return self._places(table)
+
+    def target(self, table: str) -> str:
+        """The name of the table's target, as quoted SQL."""
+        return self._place.target(self._places(table).target)
+
+    def split(self, table: str) -> tuple[str, str]:
+        """Schema and name of the table's target."""
+        return self._place.split(self._places(table).target)
+
+    def own(self, table: str) -> Mapping[str, str]:
+        """The constants that tell the table's rows from those of others; empty: the target is its own."""
+        return self._places(table).partition
+
+    def own_rows(self, table: str) -> str:
+        """SQL of the condition that the table's rows fulfil."""
+        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.own(table).items()) or "true"
 
     def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
         """The table's row; None when it has none, or its target is gone or another one."""
-        target = literal(self._place.target(table))
+        target = literal(self.target(table))
         wanted = f"{self._of(table)} AND target = {target} AND to_regclass({target}) IS NOT NULL"
         query = f"SELECT upto, version, layout FROM {self._table} WHERE {wanted}"
         try:
@@ -60,16 +99,29 @@ class Progress:
         changed = f"upto = {upto}, version = {TRANSACTION}, applied_at = now()"
         return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
 
-    def begin(self, session: Session, table: str, layout: Relation) -> int:
-        """Makes the row of a table that is new or made anew: nothing reached yet."""
-        target = literal(self._place.target(table))
-        values = f"{literal(self._task)}, {literal(table)}, {target}, -1, {TRANSACTION}"
+    def others(self, session: Session, table: str) -> list[Other]:
+        """The other sources, of any task, that feed the table's target."""
+        target = literal(self.target(table))
+        wanted = f"target = {target} AND part <> '' AND to_regclass({target}) IS NOT NULL"
+        query = f'SELECT task, "table", part, layout FROM {self._table} WHERE {wanted}'
+        try:
+            rows = session.execute(f"{query} AND NOT ({self._of(table)}) ORDER BY 1, 2".encode()).fetchall()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+            return []
+        return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
+
+    def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
+        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`."""
+        own = self.own(table)
+        part = json.dumps(dict(own), sort_keys=True) if own else ""
+        values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
         return self._number(
             session,
-            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout)'
-            f" VALUES ({values}, {literal(layout.to_json())})"
+            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part)'
+            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)})"
             ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
-            " version = EXCLUDED.version, layout = EXCLUDED.layout, applied_at = now()",
+            " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
+            " applied_at = now()",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
@@ -79,12 +131,13 @@ class Progress:
 
     def prepare(self, session: Session) -> None:
         """Makes schema and table when they are not there (needs a transaction: one at a time does it)."""
-        found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (self._table,)).fetchone()
-        if found and found[0]:
+        if self._has_parts(session):
             return
         one_at_a_time(session)
         make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
+        if not self._has_parts(session):
+            session.execute(f"ALTER TABLE {self._table} {_PARTS}".encode())
         note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 
@@ -92,9 +145,16 @@ class Progress:
         """Takes the table's row away: its target is gone."""
         session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
 
+    def _has_parts(self, session: Session) -> bool:
+        found = session.execute(
+            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'part')",
+            (self._table,),
+        ).fetchone()
+        return bool(found and found[0])
+
     def forget_others(self, session: Session, table: str) -> None:
-        """Takes away the row that another task left behind for a target that is gone."""
-        target = literal(self._place.target(table))
+        """Takes away the rows that others left behind for a target that is gone."""
+        target = literal(self.target(table))
         theirs = f"target = {target} AND NOT ({self._of(table)})"
         session.execute(f"DELETE FROM {self._table} WHERE {theirs}".encode())
 

@@ -19,6 +19,14 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     if before == after or not _there(session, place, task, table, before):
         return
     one_at_a_time(session)
+    progress, mine = place.own(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
+    others = f"SELECT 1 FROM {progress} WHERE target = {literal(before)} AND NOT ({mine})"
+    if session.execute(others.encode()).fetchone():
+        raise ApplyError(
+            f"others feed {before}, too: it keeps its name when {table} gets another one",
+            where=place.label,
+            hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
+        )
     found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (after,)).fetchone()
     if found and found[0]:
         raise ApplyError(
@@ -36,9 +44,8 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     steps.append(f"{quoted(schema)}.{quoted(between)} RENAME TO {quoted(wanted)}")
     for step in steps:
         session.execute(f"ALTER TABLE {step}".encode())
-    progress, words = place.own(TABLE), f"target = {literal(after)}"
+    words = f"target = {literal(after)}"
     session.execute(f"DELETE FROM {progress} WHERE {words}".encode())  # of one that is gone
-    mine = f'task = {literal(task)} AND "table" = {literal(table)}'
     session.execute(f"UPDATE {progress} SET {words} WHERE {mine}".encode())
 
 

@@ -4,9 +4,11 @@ leave where it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...sources.pg_connect import Session, literal
+from .. import shared
 from .postgresql_place import Place
 from .postgresql_progress import TRANSACTION, Progress, Reached, make_schema, one_at_a_time
 
@@ -26,8 +28,8 @@ class Repairs(Progress):
     A row changes in the transaction that changes its table.
     """
 
-    def __init__(self, place: Place, task: str) -> None:
-        super().__init__(place, task)
+    def __init__(self, place: Place, task: str, places: Callable[[str], shared.Place] = shared.Place) -> None:
+        super().__init__(place, task, places)
         self._schema, self._own = place.control, place.own(TABLE)
         self._at = f"{literal(task)}, "
 

@@ -159,11 +159,13 @@ def _marked(batch: pa.RecordBatch, mark: int, schema: pa.Schema) -> pa.RecordBat
 
 
 def drop(on: Session, table: str) -> None:
-    """Drops a staging table; one that a task still writes to is left for `clean`."""
-    on.execute(f"SET lock_timeout = '{_DROP_WAIT}'".encode())
-    with suppress(psycopg.errors.LockNotAvailable):
-        on.execute(f"DROP TABLE IF EXISTS {table}".encode())
-    on.execute("SET lock_timeout = 0")
+    """Drops a staging table; one that a task still writes to, or whose connection is gone, is left for
+    `clean`."""
+    with suppress(psycopg.OperationalError):
+        on.execute(f"SET lock_timeout = '{_DROP_WAIT}'".encode())
+        with suppress(psycopg.errors.LockNotAvailable):
+            on.execute(f"DROP TABLE IF EXISTS {table}".encode())
+        on.execute("SET lock_timeout = 0")
 
 
 def clean(on: Session, place: Place, task: str, table: str) -> int:
@@ -214,10 +216,11 @@ def rows_of_keys(
     name: str,
     keys: DataFrame,
     relation: Relation,
+    target: str,
     only: str = "true",
 ) -> DataFrame:
-    """The target's rows under some keys (a DataFrame of the key's columns), read when somebody asks; `only`:
-    SQL of a condition on them, alias t.
+    """The rows of a target (quoted SQL) under some keys (a DataFrame of the key's columns), read when
+    somebody asks; `only`: SQL of a condition on them, alias t.
 
     The keys are staged under `name`; that table must stay until the rows were read.
     """
@@ -226,6 +229,6 @@ def rows_of_keys(
     staged = stage(on, place, name, typed.distinct(), layout, ())
     same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(layout.key))
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
-    query = f"SELECT {columns} FROM {place.target(relation.table)} t JOIN {staged.source}"
+    query = f"SELECT {columns} FROM {target} t JOIN {staged.source}"
     query += f" ON {same} WHERE {only}"
     return rows_of_query(spark, place, query, relation)

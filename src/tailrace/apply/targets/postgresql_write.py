@@ -15,22 +15,27 @@ class Writer:
     """Writes one batch's staged rows into one target; every method gives exact counts of rows."""
 
     def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
-        self._session, self._target, self._staged = session, target, staged
+        self._session, self.target, self._staged = session, target, staged
         self._names = [quoted(c.name) for c in relation.columns]
         self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
         self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key]
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
 
-    def truncate(self) -> int:
-        """Empties the target, as the source did; gives how many rows it had."""
-        found = self._counts(f"SELECT count(*) FROM {self._target}")[0]
-        self._session.execute(f"TRUNCATE {self._target}".encode())
+    def truncate(self, own: str | None = None) -> int:
+        """Empties the target, as the source did; gives how many rows it had. `own`: SQL of the condition on
+        rows of the one source that did, when others feed the target, too."""
+        if own is not None:
+            return self._rows(f"DELETE FROM {self.target} WHERE {own}")
+        # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
+        # a DELETE of every row would honour it, and leave all of them behind for vacuum.
+        found = self._counts(f"SELECT count(*) FROM {self.target}")[0]
+        self._session.execute(f"TRUNCATE {self.target}".encode())
         return found
 
     def delete(self) -> int:
         """Takes away the rows of deleted and of old keys."""
         return self._rows(
-            f"DELETE FROM {self._target} t USING {self._staged.source} WHERE s.{_OP} = 'D' AND {self._same}"
+            f"DELETE FROM {self.target} t USING {self._staged.source} WHERE s.{_OP} = 'D' AND {self._same}"
         )
 
     def update_partly(self) -> int:
@@ -43,7 +48,7 @@ class Writer:
             for name, i in self._rest
         )
         return self._rows(
-            f"UPDATE {self._target} t SET {cells} FROM {self._staged.source}"
+            f"UPDATE {self.target} t SET {cells} FROM {self._staged.source}"
             f" WHERE s.{_OP} = 'U' AND s.{_KEPT} IS NOT NULL AND {self._same}"
         )
 
@@ -52,7 +57,7 @@ class Writer:
         `update_partly` has found are done already."""
         which = f"s.{_OP} = 'U'"
         if partial:
-            there = f"EXISTS (SELECT FROM {self._target} t WHERE {self._same})"
+            there = f"EXISTS (SELECT FROM {self.target} t WHERE {self._same})"
             which += f" AND (s.{_KEPT} IS NULL OR NOT {there})"
         # A table of nothing but its key: a row that is there is "updated" to itself, as elsewhere.
         written = self._rest or [(self._key[0][0], 0)]
@@ -60,7 +65,7 @@ class Writer:
         key = ", ".join(name for name, _ in self._key)
         # xmax is 0 in a row version that this very statement made anew.
         inserted, updated = self._counts(
-            f"WITH w AS (INSERT INTO {self._target} AS t ({', '.join(self._names)})"
+            f"WITH w AS (INSERT INTO {self.target} AS t ({', '.join(self._names)})"
             f" SELECT {self._cells} FROM {self._staged.source} WHERE {which}"
             f" ON CONFLICT ({key}) DO UPDATE SET {cells} RETURNING t.xmax = 0 AS fresh)"
             " SELECT count(*) FILTER (WHERE fresh), count(*) FILTER (WHERE NOT fresh) FROM w"
@@ -84,10 +89,10 @@ class Writer:
         wanted = self._staged.source.replace("SELECT *", "SELECT ctid AS id, *")
         copies = (
             f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
-            f" FROM {self._target} t JOIN {wanted} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
+            f" FROM {self.target} t JOIN {wanted} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
         )
         gone = self._rows(
-            f"DELETE FROM {self._target} WHERE ctid = ANY (ARRAY("
+            f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
             f"SELECT place FROM ({copies}) c WHERE nth <= most))"
         )
         asked = self._counts(
@@ -107,7 +112,7 @@ class Writer:
 
     @property
     def _insert(self) -> str:
-        return f"INSERT INTO {self._target} ({', '.join(self._names)}) SELECT {self._cells}"
+        return f"INSERT INTO {self.target} ({', '.join(self._names)}) SELECT {self._cells}"
 
     def _rows(self, statement: str) -> int:
         return self._session.execute(statement.encode()).rowcount

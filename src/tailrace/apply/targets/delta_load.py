@@ -1,0 +1,56 @@
+"""Baselines that come as a DataFrame (those of mapped tables) into Delta targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ... import lake
+from ...change import Relation
+from ...laketypes import schema_of, spark_type
+from ..fold import col, quote
+from ..shared import refuse_columns
+from .delta_layout import create
+from .delta_local import PartTask, write_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def load(path: str, app: str, relation: Relation, rows: DataFrame, after: int) -> int:
+    """Makes rows the whole table, in one commit with its progress; gives the version."""
+    create(path, relation)
+    schema = schema_of(relation.columns)
+    files, _ = write_parts(rows, PartTask(path, schema))
+    progress = {app: max(after, 0)}
+    done = lake.commit(path, files, progress=progress, overwrite=True, schema=schema, begin=True)
+    return lake.version(path) if done is None else done
+
+
+def load_part(
+    path: str,
+    app: str,
+    relation: Relation,
+    rows: DataFrame,
+    after: int,
+    own: Mapping[str, str],
+    beside: Sequence[str],
+) -> int:
+    """Makes rows all those with the constants `own`. The progress is a commit of its own behind them: who
+    dies in between loads again."""
+    from pyspark.sql import functions as F
+
+    create(path, relation)
+    there = {f.name: spark_type(f.type) for f in lake.arrow_schema(path)}
+    want = {c.name: c.type for c in relation.columns}
+    refuse_columns(relation.table, path, there, want, beside)
+    more = [F.lit(None).cast(kind).alias(n) for n, kind in there.items() if n not in want]
+    where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
+    whole = rows.select(*map(col, want), *more)
+    whole.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+    done = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
+    return lake.version(path) if done is None else done
+
+
+def _text(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,87 @@
+"""Baselines that come as a DataFrame (those of mapped tables): staged as a batch is, then made the table's
+rows in one transaction, together with its row of progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from ...change import Relation
+from ...errors import BaselineNeededError
+from ...sources.pg_connect import Session
+from ..fold import col
+from . import postgresql_layout as layout
+from . import postgresql_stage as staging
+from .postgresql_place import WORK_MEM, Place
+from .postgresql_progress import Progress, one_at_a_time
+from .postgresql_shared import delete_own, refuse
+from .postgresql_write import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DATA = ("22", "23")
+"""Classes of SQLSTATE: data exceptions, and violations of integrity."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load: the connection that has the table, where to, the name of its staging table; `beside`: columns
+    that rules may have added to a target that others feed."""
+
+    session: Session
+    place: Place
+    progress: Progress
+    stage: str
+    beside: Sequence[str] = ()
+
+    def run(self, relation: Relation, rows: DataFrame, after: int) -> int:
+        """Makes rows all that the target has of a table, and `after` its change number; gives the
+        transaction's number.
+
+        Raises:
+            BaselineNeededError: the database refuses rows, or others that feed the target make other columns.
+        """
+        on, table = self.session, relation.table
+        df = rows.select(*[col(c.name) for c in relation.columns])
+        with on.transaction():
+            self.progress.prepare(on)
+        staged = staging.stage(on, self.place, self.stage, df, relation, ())
+        to = Writer(on, self.progress.target(table), relation, staged)
+        try:
+            with on.transaction():
+                one_at_a_time(on)
+                on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
+                anew = self._emptied(relation)
+                to.append()
+                if anew and relation.key:
+                    on.execute(f"ALTER TABLE {to.target} ADD {layout.primary_key(relation)}".encode())
+                version = self.progress.begin(on, table, relation, after)
+        except psycopg.Error as error:
+            if (error.sqlstate or "")[:2] not in _DATA:
+                raise
+            raise BaselineNeededError(
+                f"the target refuses rows of the baseline: {str(error).strip()}",
+                where=table,
+                hint="correct `tables` (may the key be NULL, or come twice?) or the rows, then resync it",
+            ) from error
+        on.execute(f"ANALYZE {to.target}".encode())
+        return version
+
+    def _emptied(self, relation: Relation) -> bool:
+        """Takes away what the table had there; whether the target is made anew, its key still to come."""
+        on, progress, table = self.session, self.progress, relation.table
+        if others := progress.others(on, table):
+            refuse(progress, relation, others, self.beside)
+            delete_own(on, progress, table)
+            return False
+        if progress.read(on, table) is None:
+            layout.refuse_foreign(on, self.place, progress, table)
+        else:
+            on.execute(f"DROP TABLE {progress.target(table)}".encode())
+        layout.make(on, progress, relation, key=False)
+        return True

@@ -1,0 +1,134 @@
+"""The conformance suite for targets of mapped tables: several sources in one target, and loads.
+
+Beside `TargetConformance`: subclass it, make a target with `places`, say how to read yours, run pytest.
+
+    class TestMine(MappedTargetConformance):
+        @pytest.fixture
+        def target(self, spark, tmp_path): return MyTarget(..., places=places)
+        def rows(self, spark, target, table): return spark.read....load(...)
+"""
+
+# ruff: noqa: S101 - a test suite
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..apply.shared import Place
+from ..apply.targets.base import Target
+from ..change import Column, Relation
+from ..errors import ApplyError, BaselineNeededError
+from .images import ID, RELATION, Image, V, batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
+EU = Relation(1, "eu", "item", "f", (SITE, ID, V))
+US = Relation(2, "us", "item", "f", (replace(V, attnum=7), SITE, replace(ID, attnum=8)))
+MARK = Column("gone", 99, "string", "string", "string")
+"""A column as rules add it."""
+
+
+def places(table: str) -> Place:
+    """Where tables are: `eu.item` and `us.item` in `all.item`, others in targets of their own names.
+
+    >>> places("us.item"), places("shop.item").target
+    (Place(target='all.item', partition={'site': 'us'}), 'shop.item')
+    """
+    schema = table.partition(".")[0]
+    return Place("all.item", {"site": schema}) if schema in ("eu", "us") else Place(table)
+
+
+class MappedTargetConformance:
+    """What every target must do for mapped tables. Subclasses give the fixture `target` and the method
+    `rows`."""
+
+    @pytest.fixture
+    def target(self) -> Target:
+        """A fresh target whose tables are at `places`."""
+        raise NotImplementedError("give a fixture `target`")
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        """The target of a source table, whole, read by other means than the target's own."""
+        raise NotImplementedError
+
+    def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
+        """Applies one batch of images, which get the source's constant; gives the plan."""
+        images = [(n, oper, _placed(of, values) if values else values) for n, oper, values in rows]
+        return target.apply(batch_of(spark, of, images)).plan
+
+    def same(
+        self, spark: SparkSession, target: Target, *want: Sequence[Any], more: Sequence[str] = ()
+    ) -> None:
+        """Asserts that the shared target holds exactly these rows: site, id, v, and what there is `more`."""
+        df = self.rows(spark, target, "eu.item")
+        names = ["site", "id", "v", *more]
+        assert sorted(df.columns) == sorted(names)
+        have = sorted((tuple(r[n] for n in names) for r in df.collect()), key=repr)
+        assert have == sorted(want, key=repr)
+
+    @pytest.fixture
+    def filled(self, spark: SparkSession, target: Target) -> Target:
+        """A target with the rows eu 1 a, eu 2 b (change number 2) and us 1 x, us 3 y (6)."""
+        self.run(spark, target, EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
+        assert (target.exists("eu.item"), target.progress("us.item")) == (True, -1)
+        self.run(spark, target, US, (5, "I", {"id": 1, "v": "x"}), (6, "I", {"id": 3, "v": "y"}))
+        return target
+
+    def test_sources_of_one_target_have_rows_and_progress_of_their_own(
+        self, spark: SparkSession, filled: Target
+    ) -> None:
+        assert [filled.progress(t) for t in ("eu.item", "us.item")] == [2, 6]
+        assert self.run(spark, filled, US, (6, "D", {"id": 1})) == "none"
+        # What an image leaves out is its own source's, also where another has the same key.
+        moved: list[Image] = [(3, "B", {"id": 1}), (3, "U", {"id": 9}), (4, "D", {"id": 3})]
+        self.run(spark, filled, EU, *moved)
+        self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y"))
+        asked = spark.createDataFrame([("eu", 2), ("eu", 3)], "site string, id int")
+        found = {tuple(r) for r in filled.keys_there(EU, asked).select("site", "id").collect()}
+        assert ("eu", 2) in found and ("eu", 3) not in found
+
+        cut: list[Image] = [(7, "I", {"id": 5, "v": "no"}), (8, "T", {}), (9, "I", {"id": 3, "v": "again"})]
+        for _ in range(2):
+            self.run(spark, filled, US, *cut)
+            self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 3, "again"))
+        self.run(spark, filled, EU, (5, "T", {}))
+        self.same(spark, filled, ("us", 3, "again"))
+        assert [filled.progress(t) for t in ("eu.item", "us.item")] == [5, 9]
+
+    def test_a_load_replaces_a_sources_own_rows(self, spark: SparkSession, filled: Target) -> None:
+        loaded = spark.createDataFrame([("eu", 1, "A"), ("eu", 7, "g")], "site string, id int, v string")
+        for _ in range(2):
+            filled.load(EU, loaded, 4)
+            self.same(spark, filled, ("eu", 1, "A"), ("eu", 7, "g"), ("us", 1, "x"), ("us", 3, "y"))
+            assert [filled.progress(t) for t in ("eu.item", "us.item")] == [4, 6]
+        self.run(spark, filled, EU, (4, "D", {"id": 1}), (5, "U", {"id": 7, "v": "G"}))
+
+        with pytest.raises(BaselineNeededError, match="has the columns"):
+            filled.load(EU.with_columns([SITE, ID]), loaded.drop("v"), 6)
+        with pytest.raises(ApplyError, match="v would go from"):
+            filled.alter("eu.item", EU, EU.with_columns([SITE, ID]))
+        for one in (EU, US):  # what rules add, each source for itself
+            filled.alter(one.table, one, one.with_columns([*one.columns, MARK]))
+        rows = [("eu", 1, "A", None), ("eu", 7, "G", None), ("us", 1, "x", None), ("us", 3, "y", None)]
+        self.same(spark, filled, *rows, more=["gone"])
+        other = spark.createDataFrame([("us", 4, "z")], "site string, id int, v string")
+        filled.load(US, other.select("v", "site", "id"), 9, ["gone"])
+        self.same(spark, filled, *rows[:2], ("us", 4, "z", None), more=["gone"])
+        assert [filled.progress(t) for t in ("eu.item", "us.item")] == [5, 9]
+
+    def test_a_load_makes_a_target_of_its_own_anew(self, spark: SparkSession, target: Target) -> None:
+        first = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")
+        target.load(RELATION.with_columns([ID, V]), first, 7)
+        target.load(RELATION.with_columns([ID]), first.select("id").where("id > 1"), 3)
+        assert [tuple(r) for r in self.rows(spark, target, RELATION.table).collect()] == [(2,)]
+        assert (target.columns(RELATION.table), target.progress(RELATION.table)) == ({"id": "int"}, 3)
+
+
+def _placed(of: Relation, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"site": of.schema, **values}

@@ -1,0 +1,166 @@
+"""One task into a PostgreSQL database: mapped tables, two of them in one target, under rules; and every DDL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.apply import loading
+from tailrace.apply.targets.postgresql_progress import Progress
+from tailrace.capture import Capture
+from tailrace.cli import app
+from tailrace.control import ledger, tables
+from tailrace.control.task import Task, load
+from tailrace.errors import TailraceError
+from tailrace.landing import landings
+from tailrace.pipeline import Pipeline
+from tailrace.repair import Repair
+from tailrace.sources import open_source
+from tailrace.validate import validate
+
+from .test_model import drain
+
+pytestmark = [pytest.mark.db, pytest.mark.spark]
+
+FILE = """
+name: mixed
+home: home
+source: {{url: '{url}', tables: ['d.*', m.eu, m.us]}}
+target: '{url}&schema=lake'
+capture: {{commit_every: 100ms, idle_advance: 1s}}
+baseline: {{workers: 1}}
+apply: {{mode: strict, on: {{data_error: log}}}}
+keylog: {{mode: all}}
+tables:
+  d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore, retype: ignore}}}}
+  m.*: {{target: m.all, where: "{where}", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v]}}
+  m.us: {{where: "{us}"}}
+"""
+DDL = ("alter n type bigint", "alter r type text", "drop v", "rename k to kk", "add x int default 7")
+"""Widened, retyped, dropped, renamed, added."""
+
+
+def write(folder: Path, url: str, where: str = "n < 100", us: str = "n < 100") -> Path:
+    path = folder / "mixed.yaml"
+    path.write_text(FILE.format(url=url, where=where, us=us))
+    return path
+
+
+def rows(db: psycopg.Connection, table: str, columns: str) -> list[tuple[Any, ...]]:
+    return db.execute(f"select {columns} from lake.{table} order by {columns}").fetchall()
+
+
+def mapped(db: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return rows(db, "all", "site, id, n, twice")
+
+
+def columns(db: psycopg.Connection, table: str) -> dict[str, str]:
+    query = "select attname, format_type(atttypid, null) from pg_attribute where attrelid = %s::regclass"
+    return dict(db.execute(f"{query} and attnum > 0 and not attisdropped", (f"lake.{table}",)).fetchall())
+
+
+def held(task: Task) -> dict[str, str]:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    return {t: one.why for t, one in tables.of_task(task.orders_path, baselines).items() if one.held}
+
+
+def test_mappings_rules_and_ddl_in_a_database(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.execute("create schema d; create schema m")
+    for name in ("d.follows", "d.kept"):
+        db.execute(f"create table {name} (id int primary key, v text, n int, r int, k int)")
+        db.execute(f"insert into {name} values (1, 'a', 10, 1, 4), (2, 'b', 200, 2, 5)")
+    for name in ("m.eu", "m.us"):
+        db.execute(f"create table {name} (id int primary key, v text, n int)")
+        db.execute(f"alter table {name} replica identity full")
+        db.execute(f"insert into {name} values (1, 'a', 10), (2, 'b', 200)")
+    file = write(tmp_path, database)
+    file.write_text(file.read_text().replace("twice:", "twice" * 13 + ":"))
+    checked = CliRunner().invoke(app, ["check", str(file), "--json"])
+    found = json.loads(checked.stdout)["findings"]
+    assert [f["where"] for f in found] == ["m.eu", "m.us"] and "more than 63 bytes" in found[0]["what"]
+
+    # The baseline of a mapped table, whatever step it dies at.
+    task = load(write(tmp_path, database))
+    Capture(task, once=True).run()
+    for place, name in ((Progress, "begin"), (loading, "noted"), (loading, "_empty")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, _crash)
+            with pytest.raises(TailraceError):
+                Pipeline(task, spark).drain()
+        if place is Progress:
+            assert db.execute("select to_regclass('lake.all')").fetchone() == (None,)
+    db.execute("insert into m.us values (3, 'c', 30); update m.us set n = 1 where id = 2")
+    db.execute("update m.eu set n = 500 where id = 1; insert into m.eu values (5, 'e', 5)")
+    drain(task, spark)
+    assert mapped(db) == [("eu", 5, 5, 10), ("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 30, 60)]
+
+    # A conflict, a row that the database refuses, a truncate of one source; every kind of DDL.
+    db.execute("delete from lake.all where id = 3; alter table lake.all add check (twice <> 14)")
+    db.execute("update m.us set n = 31 where id = 3")
+    db.execute("truncate m.eu; insert into m.eu values (7, 'q', 7), (8, 'r', 8)")
+    for name in ("d.follows", "d.kept"):
+        db.execute("; ".join(f"alter table {name} {change}" for change in DDL))
+        db.execute(f"insert into {name} values (3, 30, '33', 6, 8); update {name} set n = 11 where id = 1")
+    drain(task, spark)
+    assert mapped(db) == [("eu", 8, 8, 16), ("us", 1, 10, 20), ("us", 2, 1, 2)]
+    log = sorted(lake.read(task.keylog_path).to_pylist(), key=lambda r: r["keylog_sort"])
+    keys = ("change_row_type", "action_taken", "result_row_count")
+    told = {
+        t: [tuple(r[k] for k in keys) for r in log if r["subscription_id"] == t] for t in ("m.eu", "m.us")
+    }
+    assert told == {
+        "m.eu": [("B", "D", 1), ("I", "I", 1), ("T", "T", None), ("I", "I", 0), ("I", "I", 1)],
+        "m.us": [("I", "I", 1), ("I", "I", 1), ("U", "M", 0)],
+    }
+    errors = sorted(r["result_error"].split(":")[0] for r in log if r["result_error"])
+    assert errors == ["data_error", "update_missing"]
+    assert columns(db, "follows") == {
+        "id": "integer", "n": "bigint", "r": "text", "kk": "integer", "x": "integer",
+    }  # fmt: skip
+    follows = [(1, 11, "1", 4, 7), (2, 200, "2", 5, 7), (3, 30, "33", 6, 8)]
+    assert rows(db, "follows", "id, n, r, kk, x") == follows
+    assert columns(db, "kept") == {"id": "integer", "v": "text"} | dict.fromkeys(("n", "r", "k"), "integer")
+    kept = [(1, "a", 11, 1, 4), (2, "b", 200, 2, 5), (3, None, 30, 33, 6)]
+    assert rows(db, "kept", "id, v, n, r, k") == kept
+
+    # Another mapping of one source.
+    task = load(write(tmp_path, database, us="n < 1000"))
+    db.execute("insert into m.us values (4, 'd', 400); insert into m.eu values (9, 'e', 9)")
+    drain(task, spark)
+    assert held(task) == {"m.us": loading.CHANGED}
+    assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), ("us", 1, 10, 20), ("us", 2, 1, 2)]
+    tables.resync(task.orders_path, "m.us", "another mapping", who="test")
+    drain(task, spark)
+    us = [("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 31, 62), ("us", 4, 400, 800)]
+    assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), *us]
+
+    repair = Repair(task, spark)
+    chosen = ["d.follows", "m.eu", "m.us"]
+    source_ = open_source(task)
+    try:
+        done = validate(
+            task, spark, source_, tables=chosen, catch_up=lambda: drain(task, spark), amend=repair
+        )
+    finally:
+        source_.close()
+    counted = {t.table: (t.source_rows, t.target_rows, t.differing_rows) for t in done.tables}
+    assert counted == {"d.follows": (3, 3, 0), "m.eu": (3, 2, 1), "m.us": (4, 4, 0)}
+    assert [(r.table, r.refused) for r in repair.done] == [
+        ("m.eu", "its target is mapped: `tailrace resync` makes it anew")
+    ]
+    landings(task)("m.eu").drop("m.eu")
+    assert mapped(db) == us
+    landings(task)("m.us").drop("m.us")
+    assert db.execute("select to_regclass('lake.all')").fetchone() == (None,)
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise ZeroDivisionError
