@@ -50,8 +50,8 @@ class PostgresTarget:
             go into schemas named as the source's.
         task: under which name the progress stands.
         control: the schema of the progress table and of staging tables; made when it is not there.
-        memory_bytes: what one audited merge may hold in memory; batches that need more take more jobs. None: no
-            limit.
+        memory_bytes: what one audited merge may hold in memory; batches that need more take more jobs.
+            None: no limit.
         repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
         places: where a source table's rows are, which may change; None: each in a target of its own name.
     """
