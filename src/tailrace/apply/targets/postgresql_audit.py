@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +111,7 @@ class DatabaseAudit:
         return f"{self.place.label}, {self.audit.table}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Merge:
     """One attempt, in its transaction."""
 
@@ -147,15 +148,12 @@ class _Merge:
 
     def _exists(self) -> npt.NDArray[np.bool_]:
         """Of each key's number whether the table has a row that is not marked."""
-        source, key = self.source, self._key
+        source = self.source
         exists = np.zeros(len(source.last), np.bool_)
         if not len(exists):
             return exists
-        first = np.full(len(exists), -1, np.int64)
-        first[source.keys.place[::-1]] = np.arange(len(source.keys.place))[::-1]
-        rows = source.rows.select([c.name for c in key]).take(pa.array(first))
         numbers = pa.array(np.arange(len(exists)))
-        self._copy(_KEYS, "n bigint", [numbers, *rows.columns], key)
+        self._copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
         found = self._answer(f"SELECT n FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}{mark}")
         head = len(pgbinary.HEADER)
@@ -193,7 +191,8 @@ class _Merge:
         marks = pa.repeat(pa.scalar(1, pa.int64()), len(places))
         ops = pa.array(np.where(gone, "D", "U"))
         columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
-        data = rows.select(made.schema.names).columns
+        keys = self._keys.take(pa.array(np.flatnonzero(made.last >= 0)))  # images of deletes need have none
+        data = [(keys if n in made.key else rows)[n] for n in made.schema.names]
         self._copy(_ROWS, columns, [marks, ops, *kept, *data], self.order.relation.columns)
         staged = Staged(_ROWS, (1,), len(places), tuple(extra))
         to = Writer(self.on, self.order.target, self.order.relation, staged)
@@ -228,6 +227,14 @@ class _Merge:
         statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()
         with self.on.cursor() as cursor, cursor.copy(statement) as out:
             return b"".join(out)
+
+    @cached_property
+    def _keys(self) -> pa.Table:
+        """The keys in the order of their numbers."""
+        place = self.source.keys.place
+        row = np.empty(len(self.source.last), np.int64)
+        row[place] = np.arange(len(place))
+        return self.source.rows.select(list(self.source.key)).take(pa.array(row))
 
     @property
     def _key(self) -> list[Column]:

@@ -1,0 +1,175 @@
+"""The audited merge into a database, without Spark: its task gets Arrow batches; tables and key log are as the
+row-by-row model has them, whoever else writes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from tailrace import lake
+from tailrace.apply import shared
+from tailrace.apply.effects import relation_of
+from tailrace.apply.exceptions import Exceptions
+from tailrace.apply.keylog import SCHEMA
+from tailrace.apply.keylog_rows import Sheet
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets import postgresql_layout
+from tailrace.apply.targets.auditor import LOST, Audit, Audited, LogPart, outcome_of, wanted
+from tailrace.apply.targets.postgresql_audit import DatabaseAudit
+from tailrace.apply.targets.postgresql_notes import Notes
+from tailrace.apply.targets.postgresql_place import Place, locked
+from tailrace.apply.targets.postgresql_progress import Progress
+from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.errors import ApplyError
+from tailrace.laketypes import schema_of
+from tailrace.wire.keylog_values import Field
+
+from ..spark.ruled_model import RELATION, Change, Model, history, logged
+from ..unit.test_audit import CASES, EXTRA, HEADERS, KEY, images
+
+pytestmark = pytest.mark.db
+TABLE = RELATION.table
+
+
+class Table:
+    """A table in a database, its key log, and the model beside them."""
+
+    def __init__(self, root: Path, database: str, mode: str, on: Mapping[str, str]) -> None:
+        self.root, self.rules, self.log = root, Rules.of(mode, on), str(root / "keylog")
+        self.url, self.place = database, Place.of(database)
+        self.model = Model(mode, self.rules.on)
+        self.relation = relation_of(RELATION, self.rules)
+        self.progress = Progress(self.place, "t")
+        self.flagged = self.upto = 0
+        with locked(self.place, "t", TABLE) as on_:
+            postgresql_layout.create(on_, self.place, self.progress, self.relation)
+            Notes(self.place, "t").prepare(on_)
+        lake.create(self.log, SCHEMA)
+
+    def apply(self, changes: Sequence[Change]) -> Audited | str:
+        rows = [row for c in changes for row in images(c)]
+        random.Random(1).shuffle(rows)
+        task = self.task(changes[-1].number, changes[0].number - 1)
+        columns = wanted(EXTRA, schema_of(self.relation.columns))
+        (told,) = task([pa.RecordBatch.from_pylist(rows, columns)])  # what a row lacks is NULL
+        done = outcome_of(Row(**told.to_pylist()[0]))
+        if isinstance(done, Audited):
+            if done.part:
+                lake.commit(self.log, [done.part], progress={})
+            self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
+        return done
+
+    def task(self, upto: int, after: int) -> DatabaseAudit:
+        fields = tuple(Field(c.name, c.type) for c in RELATION.columns)
+        ordinals = tuple(range(HEADERS, HEADERS + 4))
+        sheet = Sheet("1", "g", TABLE, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
+        exceptions = Exceptions(str(self.root), "task")
+        audit = Audit(TABLE, self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, "all"))
+        with locked(self.place, "t", TABLE) as on:
+            reached = self.progress.read(on, TABLE)
+        assert reached is not None
+        at = shared.Place(TABLE)
+        return DatabaseAudit(self.place, "t", False, at, reached, upto, self.relation, EXTRA, None, audit)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url) as session:
+            return sorted(session.execute("SELECT * FROM s.t").fetchall(), key=repr)
+
+    def logged(self) -> list[dict[str, Any]]:
+        return sorted(lake.read(self.log).to_pylist(), key=lambda r: r["keylog_sort"])
+
+    def expect(self, changes: Sequence[Change]) -> None:
+        for c in changes:
+            assert self.model.apply(c.number, c.oper, c.old, c.values) is None
+
+    def same(self, seed: object) -> None:
+        assert self.rows() == sorted(self.model.state(), key=repr), seed
+        assert logged(self.logged()) == self.model.log, seed
+
+
+@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+def test_any_history_ends_as_row_by_row(
+    tmp_path: Path, database: str, mode: str, on: Mapping[str, str]
+) -> None:
+    seed = random.randrange(10**6)
+    changes = history(seed, 20, 10)
+    first = len(changes) // 4
+    cut = random.Random(seed).randrange(first + 1, len(changes))
+    table = Table(tmp_path, database, mode, on)
+    for some in (changes[:first], changes[first:cut], changes[cut:]):
+        table.expect(some)
+        table.apply(some)
+        table.same(f"seed {seed}, cut {cut}")
+
+
+def change(number: int, oper: str, key: str) -> Change:
+    rest = {} if oper == "D" else {"a": number, "b": key}
+    return Change(number, oper, None, {"lane": 0, "id": key} | rest)
+
+
+START = [change(1, "I", "p"), change(2, "I", "q"), change(3, "I", "r")]
+
+
+def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the keys and the write: the transaction begins again."""
+    table = Table(tmp_path, database, "strict", {})
+    table.apply(START)
+    real, attempts = Writer.upsert, []
+
+    def raced(to: Writer, *, partial: bool) -> tuple[int, int]:
+        if not attempts:
+            with psycopg.connect(database) as other:
+                other.execute("DELETE FROM s.t WHERE id = 'q'")
+                other.execute("INSERT INTO s.t VALUES (0, 'new', 0, 'theirs')")
+        attempts.append(1)
+        return real(to, partial=partial)
+
+    monkeypatch.setattr(Writer, "upsert", raced)
+    done = table.apply([change(4, "U", "p"), change(5, "U", "q"), change(6, "I", "new"), change(7, "D", "r")])
+    assert isinstance(done, Audited) and len(attempts) == 2
+    assert {s: n for s, (n, _) in done.tally.items()} == {"U0": 1, "I1": 1}
+    assert table.rows() == [(0, "new", 0, "theirs"), (0, "p", 4, "p")]
+    counts = [(r["change_row_type"], r["result_row_count"]) for r in table.logged()[3:]]
+    assert counts == [("U", 1), ("U", 0), ("I", 0), ("D", 1)]
+
+
+def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: Path, database: str) -> None:
+    table = Table(tmp_path, database, "upsert", {})
+    task = table.task(3, 0)
+    table.apply(START)
+    rows = [row for c in START for row in images(c)]
+    columns = wanted(EXTRA, schema_of(RELATION.columns))
+    (told,) = task([pa.RecordBatch.from_pylist(rows, columns)])
+    assert outcome_of(Row(**told.to_pylist()[0])) == LOST
+    with psycopg.connect(database, autocommit=True) as on:
+        ((name, upto, note),) = Notes(table.place, "t").read(on)
+    assert (name, upto) == (TABLE, 3)
+    words = json.loads(note)
+    assert (words["after"], words["upto"], words["flagged"], words["sort"]) == (0, 3, 0, 3)
+    assert len(words["files"]) == 1
+    late = replace(task, upto=9)
+    with pytest.raises(ApplyError, match="another process applied to this table meanwhile"):
+        list(late([pa.RecordBatch.from_pylist(rows, columns)]))
+
+
+def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Path, database: str) -> None:
+    table = Table(tmp_path, database, "strict", {"delete_missing": "stop"})
+    table.apply(START)
+    done = table.apply([change(4, "D", "x"), change(5, "I", "y")])
+    assert isinstance(done, Audited) and done.ends is not None
+    assert (done.upto, done.ends[1:]) == (-1, ("delete_missing", "stop"))
+    assert [r[1] for r in table.rows()] == ["p", "q", "r"]
+    with locked(table.place, "t", TABLE) as on:
+        reached = table.progress.read(on, TABLE)
+    assert reached is not None and reached.upto == 3
