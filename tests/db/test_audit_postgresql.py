@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from tailrace import lake
 from tailrace.apply import shared
 from tailrace.apply.effects import relation_of
-from tailrace.apply.exceptions import Exceptions
+from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog import SCHEMA
 from tailrace.apply.keylog_rows import Sheet
 from tailrace.apply.rules import Rules
@@ -142,6 +142,27 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
     assert table.rows() == [(0, "new", 0, "theirs"), (0, "p", 4, "p")]
     counts = [(r["change_row_type"], r["result_row_count"]) for r in table.logged()[3:]]
     assert counts == [("U", 1), ("U", 0), ("I", 0), ("D", 1)]
+
+
+def test_a_crash_between_exceptions_and_transaction_leaves_no_change_out(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(tmp_path, database, "strict", {})
+    table.apply(START)
+    changes = [change(4, "U", "x"), change(5, "D", "p")]
+
+    def dies(*_: Any) -> int:
+        raise KeyError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", dies)
+        with pytest.raises(KeyError):
+            table.apply(changes)
+    assert [r[1] for r in table.rows()] == ["p", "q", "r"]
+    table.apply([*changes, change(6, "U", "y")])  # it comes again, with more
+    assert [r[1] for r in table.rows()] == ["q", "r"]
+    kept = lake.read(f"{tmp_path}/{EXCEPTIONS}", ["STATEMENT"])["STATEMENT"].to_pylist()
+    assert sorted(s.partition(" id=")[2][:3] for s in kept) == ['"x"', '"y"']
 
 
 def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: Path, database: str) -> None:

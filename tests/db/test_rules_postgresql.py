@@ -16,6 +16,7 @@ from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.control import tables_file
+from tailrace.errors import TailraceError
 from tailrace.testing.images import change_rows
 
 from ..spark.ruled_model import RELATION, Change, history
@@ -76,17 +77,20 @@ def change(number: int, oper: str, key: str, **values: Any) -> Change:
 def test_a_crash_before_or_after_the_transaction_is_made_good(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it and right after it, and before the commits of exceptions and key log; each change is a
-    transaction, so that a slice has several."""
+    """Before it and right after it, and before the commit of the key log; each change is a transaction, so
+    that a slice has several."""
     task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"), transactional=True)})
     task.store({"s.t": [change(1, "I", "a")]})
     task.catch_up()
-    real, commit = PostgresTarget.apply_noted, lake.commit
+    commit, crashes = lake.commit, []
 
-    def dies(before: bool) -> Callable[..., Any]:
+    def dies(name: str, before: bool) -> Callable[..., Any]:
+        real = getattr(PostgresTarget, name)
+
         def call(*args: Any) -> Any:
             if not before:
                 real(*args)
+            crashes.append(name)
             raise KeyError
 
         return call
@@ -94,21 +98,26 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
     def no_commit(which: str) -> Callable[..., Any]:
         def call(path: str, *args: Any, **kwargs: Any) -> Any:
             if path.endswith(which):
+                crashes.append(which)
                 raise KeyError
             return commit(path, *args, **kwargs)
 
         return call
 
-    points = [("apply_noted", dies(True)), ("apply_noted", dies(False))]
-    points += [("commit", no_commit(EXCEPTIONS)), ("commit", no_commit("keylog"))]
+    one = [("audited", dies("audited", before)) for before in (True, False)]
+    # With truncates, exceptions, the transaction and the key log's rows are jobs of their own.
+    several = [("apply_noted", dies("apply_noted", before)) for before in (True, False)]
+    log = ("commit", no_commit("keylog"))
+    points = [*one, log, *several, log]
     for place, (name, broken) in enumerate(points, 1):
         number = 10 * place
-        task.store({"s.t": [change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
+        first = [Change(number - 1, "T", None, {})] if place > 3 else []
+        task.store({"s.t": [*first, change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
         with monkeypatch.context() as patch:
-            patch.setattr(PostgresTarget if name == "apply_noted" else lake, name, broken)
-            with suppress(Exception):
+            patch.setattr(lake if name == "commit" else PostgresTarget, name, broken)
+            with suppress(TailraceError, KeyError):
                 task.catch_up()
-                raise AssertionError(name)
+        assert len(crashes) == place
     task.catch_up()
     task.same()
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["STATEMENT"]).num_rows
