@@ -15,7 +15,8 @@ from ...errors import FormatError, PositionError
 from ..base import Tables, VendorTable
 from ..shape import find_columns, quoted
 from .options import OpenEdgeOptions
-from .reading import locate, share_of
+from .reading import locate
+from .shares import share_of
 from .tables import CHANGE, TRACKING
 
 if TYPE_CHECKING:

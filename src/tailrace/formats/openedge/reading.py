@@ -5,7 +5,7 @@ Source: spec/openedge.md §1.3, §2, §3, §5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ..shape import conform, find_columns, quoted, reasons
 from .images import TIME_ZONE, Image, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
+from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
 from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, knows
@@ -79,7 +80,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
         dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
     )
     given = {p: n for p, n in plain.items() if p in KNOWN}
-    return Located(found, metadata, given, _shares(found, options))
+    return Located(found, metadata, given, shares(found, options))
 
 
 def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
@@ -215,41 +216,6 @@ def _with_zone(df: DataFrame) -> DataFrame:
         return df
     zone = F.regexp_extract(F.col(quoted(name)), r"([+-]\d\d:\d\d)\s*$", 1)
     return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
-
-
-def _shares(found: list[Source], options: OpenEdgeOptions) -> dict[str, Column]:
-    """Which tracking rows belong to which source table."""
-    from pyspark.sql import functions as F
-
-    mine = {}
-    for source in found:
-        share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
-        if share is None and options.orphans == "reject":
-            raise FormatError(
-                f"which tracking rows belong to {source.change_table} cannot be told",
-                where=source.name,
-                hint=f"give _Cdc-Table-Policy, or numbers={source.name}=<its _Source-Table-Number>",
-            )
-        mine[source.name] = F.lit(False) if share is None else share
-    return mine
-
-
-def share_of(source: Source, columns: Sequence[str], alone: bool) -> Column | None:
-    """Which tracking rows (with these columns) are a source table's: by its number, rows that say none by
-    their policy; all of them for one `alone`; None when it cannot be told."""
-    from pyspark.sql import functions as F
-
-    names = find_columns(columns, TRACKING, where=TRACKING.name)
-    number, policy = (
-        F.col(quoted(names[n])) if n in names else F.lit(None) for n in ("_Source-Table-Number", "_Policy-Id")
-    )
-    ids = [r["_Policy-Id"] for r in source.rows.get(POLICIES, ()) if r.get("_Policy-Id")]
-    by_policy = F.coalesce(policy.isin(*ids), F.lit(False)) if ids else F.lit(False)
-    if source.number is not None:
-        return F.coalesce(number.try_cast("int") == source.number, by_policy)
-    if ids:
-        return by_policy
-    return F.lit(True) if alone else None
 
 
 def _images(df: DataFrame, source: Source, options: OpenEdgeOptions) -> DataFrame:
