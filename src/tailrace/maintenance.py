@@ -49,7 +49,9 @@ class Maintenance:
         trim_log(task.log_path, min(applied, stored), older_than_s=settings.keep_log)
         tables = read_baselines(task.control_path("baselines"))
         paths = [task.changes_path(t) for t in tables]
-        paths += [task.control_path(c) for c in ("stored", "applied", "baselines", "orders", "tokens")]
+        paths += [
+            task.control_path(c) for c in ("stored", "applied", "baselines", "orders", "tokens", "errors")
+        ]
         paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
         for path in paths:
             if lake.exists(path):

@@ -41,6 +41,9 @@ def reasons(found: Status) -> Text:
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
+    lines += [
+        f"{t.table}: {t.errors} errors in a row, tried again: {t.error}" for t in found.tables if t.errors
+    ]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     return Text("\n".join(lines))
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import lake, log
-from .control import ledger, live
+from .control import ledger, live, retries
 from .control.ledger import STORE_APP
 from .control.tables import of_task
 from .control.task import Task
@@ -20,7 +20,8 @@ class TableStatus:
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed. `why`, `who` and `since` belong to it where somebody
-    ordered it. `target`: the name of its target, where that is not the table's."""
+    ordered it. `target`: the name of its target, where that is not the table's. `errors`: how many in a row
+    it has had; it is tried again (`control.retries`), and `error` is the last one."""
 
     table: str
     state: str
@@ -38,6 +39,8 @@ class TableStatus:
     since: str | None = None
     group: str | None = None
     target: str | None = None
+    errors: int = 0
+    error: str | None = None
 
 
 @dataclass
@@ -108,8 +111,11 @@ def _ordered(
         mine.target = one.target or None
         mine.why, mine.who = one.why or None, one.who or None
         mine.since = one.since.isoformat(timespec="seconds") if one.since else None
+    failing = retries.failing(task.control_path("errors"))
     for name, mine in tables.items():
         mine.group = task.group(name)
+        if name in failing:
+            mine.errors, mine.error = failing[name].errors, failing[name].what
 
 
 def _count(task: Task, tables: dict[str, TableStatus]) -> None:

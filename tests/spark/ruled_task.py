@@ -102,7 +102,7 @@ class Staged:
             suspensions=Orders(self.orders),
         )
         limits = {"max_changes": 10**6, "parallel": 2, "need_baseline": False} | more
-        gate = Ordered(self.orders, {}, patient=False)
+        gate = Ordered(self.orders, f"{self.orders}_errors", {}, patient=False)
         return Applier(self.spark, paths, self.target, rules=rules, gate=gate, **limits)
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:

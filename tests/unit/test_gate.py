@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.apply.gate import Ordered
 from tailrace.change import Relation
-from tailrace.control import tables
+from tailrace.control import retries, tables
 from tailrace.control.groups import GroupSettings
 from tailrace.control.ledger import Baseline
 from tailrace.errors import ApplyError, BaselineNeededError
@@ -26,7 +26,7 @@ def taken(*names: str, number: int = 1, order: int = 0) -> dict[str, Baseline]:
 
 
 def gate(folder: Path, baselines: dict[str, Baseline], **groups: GroupSettings) -> Ordered:
-    made = Ordered(str(folder / "orders"), groups)
+    made = Ordered(str(folder / "orders"), str(folder / "errors"), groups)
     made.begin()
     made.refresh(baselines)
     return made
@@ -58,6 +58,24 @@ def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path
     assert {o.why for o in tables.read(str(tmp_path / "orders"))} == {
         "group g: 2 errors in a row of s.a: disk full"
     }
+
+
+def test_a_restart_counts_errors_on(tmp_path: Path) -> None:
+    baselines, group = taken("s.a", "s.b"), GroupSettings(tables=["s.*"], retries=3)
+    for _ in range(2):
+        before = gate(tmp_path, baselines, g=group)
+        before.failed("s.a", ApplyError("disk full"))
+    before.failed("s.b", ApplyError("no key"))
+    before.went("s.b")
+    assert {t: (f.errors, f.what) for t, f in retries.failing(str(tmp_path / "errors")).items()} == {
+        "s.a": (2, "disk full")
+    }
+    made = gate(tmp_path, baselines, g=group)
+    assert not made.failing  # nobody has tried yet
+    made.failed("s.a", ApplyError("disk full"))
+    made.refresh(baselines)
+    assert not made.open("s.a") and not made.failing
+    assert retries.failing(str(tmp_path / "errors")) == {}
 
 
 def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from .. import lake
-from ..control import tables
+from ..control import retries, tables
 from ..control.groups import GroupSettings, group_of
 from ..control.ledger import Baseline
 from ..control.tables import TableControl
@@ -88,13 +88,16 @@ class Ordered:
 
     Args:
         orders: the task's orders table.
+        errors: where errors in a row are kept (`control.retries`), so that a restart counts on.
         groups: the task's groups.
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
             error that would be tried again for ever ends it.
     """
 
-    def __init__(self, orders: str, groups: Mapping[str, GroupSettings], *, patient: bool = True) -> None:
-        self._path, self._groups, self.patient = orders, groups, patient
+    def __init__(
+        self, orders: str, errors: str, groups: Mapping[str, GroupSettings], *, patient: bool = True
+    ) -> None:
+        self._path, self._kept, self._groups, self.patient = orders, errors, groups, patient
         self.orders = 0
         """The number of the newest order that is followed."""
         self.names: dict[str, str] = {}
@@ -103,14 +106,15 @@ class Ordered:
         self._states: dict[str, TableControl] = {}
         self._baselines: Mapping[str, Baseline] = {}
         self._stuck: dict[str, int] = {}  # waits for a baseline on its way: table -> the one it cannot follow
-        self._errors: dict[str, int] = {}
+        self._errors = {t: one.errors for t, one in retries.failing(errors).items()}
+        self._again: set[str] = set()  # failed in this process
         self._last: dict[str, float] = {}
         self._due: set[str] = set()
 
     @property
     def failing(self) -> bool:
         """Whether a table is to be tried again."""
-        return bool(self._errors)
+        return bool(self._again)
 
     def begin(self) -> None:
         """Says which groups' turn it is, from now until the next call."""
@@ -140,7 +144,8 @@ class Ordered:
             del self.names[table]
         numbers = {t: baselines[t].number if t in baselines else 0 for t in self._stuck}
         self._stuck = {t: n for t, n in self._stuck.items() if numbers[t] == n}
-        self._errors = {t: n for t, n in self._errors.items() if not self._waits(t)}
+        for table in [t for t in {*self._errors, *self._again} if self._waits(t)]:
+            self._forget(table)
         self.orders = max((o.number for o in orders), default=0)
 
     def open(self, table: str) -> bool:
@@ -161,7 +166,12 @@ class Ordered:
 
     def went(self, table: str) -> None:
         """Ends a row of errors."""
-        self._errors.pop(table, None)
+        self._forget(table)
+
+    def _forget(self, table: str) -> None:
+        self._again.discard(table)
+        if self._errors.pop(table, 0):
+            retries.note(self._kept, table, 0)
 
     def failed(self, table: str, error: TailraceError) -> None:
         """Suspends the table or its group, or has it tried again."""
@@ -174,13 +184,16 @@ class Ordered:
         group, count = self._groups[name], self._errors.get(table, 0) + 1
         if not group.retries and not self.patient:
             raise error
+        self._again.add(table)
         self._errors[table] = count
+        if group.retries:
+            retries.note(self._kept, table, count, error.what)
         logger.warning("%s: error %d in a row: %s", table, count, error.what)
         if group.retries and count >= group.retries:
             mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == name)})
             why = f"group {name}: {count} errors in a row of {table}: {error.what}"
             tables.give(self._path, tables.SUSPEND, mine, why=why, who="apply")
-            del self._errors[table]
+            self._forget(table)
 
     def unclear(self, table: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""
