@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import lake, log
-from .apply.ddl import APPLY
+from .apply.ddl import APPLY, STOP
 from .control import live, tables
 from .control.tables import TableControl
 from .control.task import Task
 from .ddl_watch import Watch, recreated
 from .errors import ConnectionLostError, SourceError, TailraceError
+from .mapping_checks import plain_findings
 from .membership import Known, Moved, drop_targets, members
 from .renaming import Renaming
 from .sources import open_source
@@ -128,7 +129,8 @@ class Capture:
 
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
         identity = live.read(self._task.run_path, "source")
-        findings = source.check(self._known_tables, writer.state.position, identity)
+        findings = list(source.check(self._known_tables, writer.state.position, identity))
+        findings += plain_findings(self._task, source, self._known_tables)
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)
@@ -141,16 +143,18 @@ class Capture:
             source.withdraw(gone)
         if old := [one.known for one in self._moved.old]:
             source.withdraw(old)
-        self._made_again(source)
-        fresh = source.prepare(self._known_tables)
+        stopped = self._made_again(source)
+        fresh = source.prepare([t for t in self._known_tables if t not in stopped])
         busy = work.busy
         self._known.look()
         due = work.due(self._known_tables, self._task, self._known, busy)
         if due or fresh:
             work.begin(due, self._task)
 
-    def _made_again(self, source: LogSource) -> None:
-        """A table that the stream lost has lost changes: only a new baseline helps."""
+    def _made_again(self, source: LogSource) -> set[str]:
+        """A table that the stream lost has lost changes: only a new baseline helps. Gives those for which the
+        task is to stop, once what came before is captured."""
+        stopped = set()
         for table in source.lost(self._known_tables):
             state = self._known.states.get(table, TableControl(table))
             if table not in self._known.baselines or state.gap:
@@ -160,11 +164,15 @@ class Capture:
                 self._task.orders_path,
             )
             policy = recreated(self._task, table)
+            if policy == STOP and not state.wanted:
+                stopped.add(table)
+                continue
             logger.warning("%s: %s; the policy for it is `%s`", table, why, policy)
             if not state.wanted:
                 tables.suspend(path, table, why, who="capture")
             if state.wanted or policy == APPLY:
                 tables.resync(path, table, why, who="capture")
+        return stopped
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
         task = self._task

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .apply.mapping import Prepared, mistakes, prepare
-from .apply.table_map import TableMap, task_map
 from .apply.targets.postgresql_place import Place, check_names
 from .apply.together import clashes, shared
 from .capture import report
@@ -18,19 +17,13 @@ from .control.task import Task
 from .ddl_watch import moved_of
 from .errors import ConfigError
 from .log import state
+from .mapping_checks import finding, maps
 from .membership import members
 from .sources import open_source
 from .sources.base import Finding, LogSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def maps(task: Task, tables: Sequence[str]) -> dict[str, TableMap]:
-    """The mappings of tables that have one, and of those that share a target with them."""
-    found = {t: task_map(task, t) for t in tables}
-    together = shared(list(found.values()))
-    return {t: one for t, one in found.items() if not one.plain or one.target in together}
 
 
 def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
@@ -78,12 +71,12 @@ def mapping_findings(
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
     session = spark()
-    found = [_finding(t, what) for t, one in mine.items() for what in mistakes(session, one, layouts[t])]
+    found = [finding(t, what) for t, one in mine.items() for what in mistakes(session, one, layouts[t])]
     if found:
         return found
     made = {t: prepare(session, one, layouts[t]) for t, one in mine.items()}
     for target, many in shared(list(mine.values())).items():
-        found += [_finding(target, what) for what in clashes([made[m.source] for m in many])]
+        found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
     return found + [one for m in made.values() for one in _named(task, m)]
 
 
@@ -97,9 +90,3 @@ def _named(task: Task, made: Prepared) -> list[Finding]:
     except ConfigError as error:
         return [Finding("error", error.what, made.map.source, error.hint or "")]
     return []
-
-
-def _finding(where: str, what: str) -> Finding:
-    sql = what.partition("; ALTER ")[2]
-    cure = f"ALTER {sql}" if sql else "correct `tables` in the task file (docs/mapping.md)"
-    return Finding("error", what.partition("; ALTER ")[0], where, cure)

@@ -99,7 +99,9 @@ def capture(
     parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process is gone.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Capture a source's changes into LOG (no Spark, no JVM)."""
+    """Capture a source's changes into LOG (no Spark, no JVM).
+
+    Of mappings it checks names, keys and constants; expressions `tailrace check` looks at."""
     from .capture import Capture
     from .control import live
     from .control.task import load

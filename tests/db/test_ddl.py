@@ -14,6 +14,7 @@ from tailrace import lake
 from tailrace.control import ddl, ledger, tables
 from tailrace.control.task import Task, load
 from tailrace.errors import TailraceError
+from tailrace.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.validate import validate
 
@@ -35,6 +36,8 @@ tables:
   d.right: {{ddl: {{rename_table: apply}}}}
   d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore}}}}
   d.held: {{ddl: {{add: suspend}}}}
+  d.fixed: {{ddl: {{retype: ignore, rekey: ignore, recreate_table: ignore}}}}
+  d.rebuilt: {{ddl: {{rename_table: apply, recreate_table: apply}}}}
   d.again: {{ddl: {{recreate_table: apply}}}}
   d.lost: {{ddl: {{drop_table: apply, drop: {drop}}}}}
   m.*: {{target: m.all, where: "n < 100", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v]}}
@@ -42,7 +45,7 @@ tables:
 TABLE = "(id int primary key, v text, n int)"
 NAMES = (
     "d.follows", "d.kept", "d.held", "d.gone", "d.first", "d.again", "d.lost", "m.eu", "m.us",
-    "d.called", "d.left", "d.right",
+    "d.called", "d.left", "d.right", "d.fixed", "d.rebuilt",
 )  # fmt: skip
 
 
@@ -96,12 +99,20 @@ def test_every_kind_of_ddl_under_its_policy(
     db.execute("insert into d.left values (3, 'left', 3); insert into d.right values (4, 'right', 4)")
     db.execute('alter table d.left rename to tmp; alter table d.right rename to "left"')
     db.execute("alter table d.tmp rename to \"right\"; insert into d.right values (5, 'was left', 5)")
+    db.execute("alter table d.fixed replica identity full; alter table d.fixed alter v type int using 7")
+    db.execute("insert into d.fixed values (3, 33, 3); alter table d.fixed drop constraint fixed_pkey")
+    db.execute("alter table d.fixed add primary key (n); insert into d.fixed values (4, 44, 4)")
+    db.execute("update d.fixed set n = 5, v = 55 where id = 4; delete from d.fixed where id = 1")
+    db.execute("alter table d.rebuilt rename to rebuilt_old; insert into d.rebuilt_old values (3, 'old', 3)")
+    db.execute(f"create table d.rebuilt {TABLE}; insert into d.rebuilt values (1, 'new', 1)")
     db.execute("alter table d.again alter n type text; insert into d.again values (3, 'c', 'old')")
     db.execute("drop table d.again; create table d.again (n int, id text primary key)")
     db.execute("insert into d.again values (1, 'new')")
     db.execute("insert into m.us values (3, 'c', 30); update m.us set n = 1 where id = 2; truncate m.eu")
     drain(task, spark)
     db.execute("alter table d.follows alter y type text; insert into d.follows values (9, 9, 'z')")
+    db.execute("drop table d.fixed; create table d.fixed (id text); insert into d.fixed values ('another')")
+    db.execute("insert into d.rebuilt_old values (9, 'left', 9); insert into d.rebuilt values (4, 'more', 4)")
     db.execute("insert into d.again values (2, 'newer'); update m.us set n = 300 where id = 1")
     drain(task, spark)
 
@@ -119,6 +130,10 @@ def test_every_kind_of_ddl_under_its_policy(
     assert columns(task, "d.another")["n"] == "int64"
     assert [r[0] for r in rows(task, "d.right")] == [1, 2, 3, 5]  # what was d.left
     assert [r[0] for r in rows(task, "d.left")] == [1, 2, 4]
+    assert columns(task, "d.fixed") == {"id": "int32", "v": "string", "n": "int32"}
+    assert rows(task, "d.fixed") == [(2, 200, "b"), (3, 3, "33"), (4, 5, "55")]
+    assert rows(task, "d.rebuilt") == [(1, 1, "new"), (4, 4, "more")]
+    assert not lake.exists(task.target_path("d.rebuilt_old"))
     assert rows(task, "d.again") == [("new", 1), ("newer", 2)]
     assert rows(task, "m.all") == [(2, 1, "us", 2), (3, 30, "us", 60)]
     assert held(task) == {
@@ -127,8 +142,8 @@ def test_every_kind_of_ddl_under_its_policy(
     events = ddl.events(task.control_path("ddl_events"))
     assert sorted((e.table, e.kind) for e in events) == [
         ("d.again", "recreate_table"), ("d.called", "rename_table"), ("d.first", "rename_table"),
-        ("d.gone", "drop_table"), ("d.left", "rename_table"), ("d.lost", "drop_table"),
-        ("d.right", "rename_table"),
+        ("d.fixed", "recreate_table"), ("d.gone", "drop_table"), ("d.left", "rename_table"),
+        ("d.lost", "drop_table"), ("d.rebuilt", "recreate_table"), ("d.right", "rename_table"),
     ]  # fmt: skip
     assert history(task, "kept")[1:] == [
         ("ALTER_TABLE", {"n": "ALTER"}), ("ALTER_TABLE", {"x": "ADD"}), ("ALTER_TABLE", {"v": "DROP"}),
@@ -179,3 +194,14 @@ def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
     file.write_text(FILE.format(url=database, drop="apply").replace(", m.eu, m.us", ""))
     drain(load(file), spark)
     assert rows(load(file), "d.lost") == [(1, 1), (2, 2), (3, 3)]
+
+    db.execute(f"insert into d.lost values (4, 4); drop table d.lost; create table d.lost {TABLE}")
+    file.write_text(file.read_text().replace("drop: apply", "drop: apply, recreate_table: stop"))
+    for _ in range(2):
+        with pytest.raises(TailraceError, match="made again, and the policy for it is `stop`"):
+            drain(load(file), spark)
+    Pipeline(load(file), spark).drain()
+    assert rows(load(file), "d.lost") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    file.write_text(file.read_text().replace("recreate_table: stop", "recreate_table: apply"))
+    drain(load(file), spark)
+    assert columns(load(file), "d.lost") == {"id": "int32", "v": "string", "n": "int32"}

@@ -58,6 +58,14 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     ran = CliRunner().invoke(app, ["run", str(tmp_path / "mapped.yaml"), "--once"])
     assert isinstance(ran.exception, SourceError) and not (tmp_path / "home/log").exists()
     db.execute("alter table s.t replica identity full")
+    file = write(tmp_path, database, "length(v) < 3")
+    file.write_text(file.read_text().replace("drop: [v]", "drop: [w], key: [idd]"))
+    captured = CliRunner().invoke(app, ["capture", str(file), "--once"])
+    assert isinstance(captured.exception, SourceError)
+    assert captured.exception.what.splitlines() == [
+        "drop: s.t has no column 'w' (s.t)", "key: the target has no column 'idd' (s.t)",
+    ]  # fmt: skip
+    write(tmp_path, database, "length(v) < 3")
     checked = CliRunner().invoke(app, ["check", str(tmp_path / "mapped.yaml")])
     assert (checked.exit_code, checked.stdout.strip()) == (0, "nothing stands in the way")
 
@@ -74,14 +82,38 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     task = load(write(tmp_path, database, "id > 1"))
     db.execute("insert into s.t values (4, 'dddd')")
     drain(task, spark)
-    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-    assert (states["s.t"].held, states["s.t"].why) == ("suspended", loading.CHANGED)
+    assert held(task) == ("suspended", loading.CHANGED)
     tables.give(task.orders_path, tables.RESUME, ["s.t"], why="", who="test")
     drain(task, spark)
     assert rows(task) == [(2, "BB"), (3, "C")]
+    # An expression that a row's value is too much for: in a baseline, then in a change.
+    task = load(write(tmp_path, database, "10 div (id - 4) < 99"))
     tables.resync(task.orders_path, "s.t", "another mapping", who="test")
     drain(task, spark)
-    assert rows(task) == [(2, "BB"), (3, "C"), (4, "DDDD")]
+    state, why = held(task)
+    assert state == "suspended" and why.startswith("where of s.t (10 div (id - 4)")
+    assert "cannot be computed from a row: [DIVIDE_BY_ZERO] Division by zero." in why
+    assert why.endswith("then `tailrace resync` s.t") and rows(task) == [(2, "BB"), (3, "C")]
+    tables.give(task.orders_path, tables.RESUME, ["s.t"], why="", who="test")
+    drain(task, spark)
+    assert held(task) == (state, why)
+    task = load(write(tmp_path, database, "10 div (id - 5) < 99"))
+    db.execute("update s.t set v = '1' where id < 4")
+    tables.resync(task.orders_path, "s.t", "another mapping", who="test")
+    drain(task, spark)
+    assert rows(task) == [(1, "1"), (2, "1"), (3, "1"), (4, "DDDD")]
+    db.execute("insert into s.t values (5, '5')")
+    with pytest.raises(
+        TailraceError, match=r"where of s\.t \(10 div \(id - 5\).* cannot be computed"
+    ) as failed:
+        drain(task, spark)
+    assert failed.value.where == "apply s.t"
+    assert rows(task) == [(1, "1"), (2, "1"), (3, "1"), (4, "DDDD")]
+
+
+def held(task: Task) -> tuple[str, str]:
+    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    return states["s.t"].held, states["s.t"].why
 
 
 def _crash(*_: object) -> None:

@@ -82,6 +82,51 @@ def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, t
     assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C"), ("us", 3, "AGAIN")]
 
 
+@pytest.mark.parametrize(
+    ("mode", "column", "left", "told"),
+    [
+        ("soft_delete", "_deleted", [("eu", 1, ""), ("eu", 2, "3"), ("us", 4, "")], ("T", "T", None)),
+        (
+            "archive", "header__change_oper",
+            [
+                ("eu", 1, "I"), ("eu", 2, "D"), ("eu", 2, "I"), ("us", 1, "I"), ("us", 2, "D"), ("us", 2, "I"),
+                ("us", 4, "I"),
+            ],
+            ("T", "\0", 0),
+        ),
+    ],
+)  # fmt: skip
+def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
+    spark: SparkSession,
+    tmp_path: Path,
+    mode: str,
+    column: str,
+    left: list[tuple[Any, ...]],
+    told: tuple[Any, ...],
+) -> None:
+    """Soft delete: its own rows go, marks included. Archives pass truncates over."""
+    changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
+    ruling = incoming.ruling(mode, {}, None, str(log), "all")
+    text = "tables: {'*.item': {target: all.item, constants: {site: '@SCHEMA'}}}"
+
+    def apply() -> None:
+        given = (str(changes), "tailrace", {"key": "id"}, str(lake))
+        incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
+
+    for schema in ("eu", "us"):
+        write(spark, changes, schema, [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "D", {"id": 2})])
+    apply()
+    write(spark, changes, "us", [(4, "T", {}), (5, "I", image(4, "c"))])
+    apply()
+    df = spark.read.format("delta").load(str(lake / "all.item"))
+    found = [(r["site"], r["id"], (r[column] or "")[-1:]) for r in df.collect()]
+    assert sorted(found) == left
+    rows = spark.read.format("delta").load(str(log)).where("change_row_type = 'T'")
+    assert [
+        tuple(r) for r in rows.select("change_row_type", "action_taken", "result_row_count").collect()
+    ] == [told]
+
+
 def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
     text = "tables: {eu.item: {where: \"v = 'in'\", target: all.item, columns: {word: v}, constants: {site: eu}}}"

@@ -218,10 +218,15 @@ class Applier:
         except Exception as error:  # noqa: BLE001 - the gate raises it again when it ends the task
             self._progress.pop(table, None)
             with self._failing:
-                self._gate.failed(table, from_spark(error, where=f"apply {table}"))
+                self._gate.failed(table, self._explained(table, error))
             return []
         self._gate.went(table)
         return done
+
+    def _explained(self, table: str, error: Exception) -> TailraceError:
+        where = f"apply {table}"
+        told = self._routes.value_error(table, error, where=where) if self._routes else None
+        return told or from_spark(error, where=where)
 
     def _table(self, table: str, upto: int, counts: Mapping[str, int]) -> list[AppliedTable]:
         done: list[AppliedTable] = []

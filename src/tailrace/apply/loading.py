@@ -135,7 +135,10 @@ class Loads:
             except BaselineNeededError as error:
                 self._refused[table] = made_of, error.what
             except Exception as error:
-                raise from_spark(error, where=f"baseline of {table}") from error
+                where = f"baseline of {table}"
+                if (told := self._routes.value_error(table, error, where=where)) is None:
+                    raise from_spark(error, where=where) from error
+                self._refused[table] = made_of, f"{told.what}; {told.hint}"
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
         for table in sorted(self._waiting):
             state = states.get(table)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..change import PREFIX, Column, Relation
+from ..change import Column, Relation
 from ..errors import ConfigError, TailraceError
 from ..laketypes import arrow_type
 from .expressions import Expression, analysed, empty_of, lacking
+from .plain_checks import plain_mistakes
 from .table_map import TableMap
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def mistakes(spark: SparkSession, wanted: TableMap, relation: Relation) -> list[
 
 
 def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tuple[Prepared | None, list[str]]:
-    wrong: list[str] = []
+    wrong = plain_mistakes(wanted, relation)
     empty = empty_of(spark, relation)
     parts = _parts(empty, wanted, relation, wrong)
     where = _where(empty, wanted, wrong)
@@ -102,7 +103,6 @@ def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tupl
 
 def _parts(empty: DataFrame, wanted: TableMap, relation: Relation, wrong: list[str]) -> list[Part]:
     known = {c.name: c for c in relation.columns}
-    wrong += [f"drop: {relation.table} has no column {n!r}" for n in lacking(wanted.drop, known)]
     renamed = {text for text in wanted.columns.values() if text in known}
     own: dict[str, Part] = {}
     for name, text in wanted.columns.items():
@@ -111,8 +111,6 @@ def _parts(empty: DataFrame, wanted: TableMap, relation: Relation, wrong: list[s
         elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
             own[name] = Part(_made(name, text, "expression", found.type), expression=found)
     for name, value in wanted.constants.items():
-        if name in wanted.columns:
-            wrong.append(f"constants: {name!r} is in `columns` too")
         own[name] = Part(_made(name, value, "constant", "string"), constant=value)
     parts = []
     for c in relation.columns:
@@ -121,15 +119,7 @@ def _parts(empty: DataFrame, wanted: TableMap, relation: Relation, wrong: list[s
         parts += [own.pop(n) for n in here]
         if not here and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
             parts.append(Part(c, source=c.name))
-    parts += own.values()
-    wrong += [
-        f"{p.column.name!r}: no column may begin with {PREFIX}"
-        for p in parts
-        if p.column.name.startswith(PREFIX)
-    ]
-    if not parts and not wrong:
-        wrong.append("no column is left")
-    return parts
+    return [*parts, *own.values()]
 
 
 def _made(name: str, text: str, kind: str, lake: str) -> Column:
@@ -162,19 +152,12 @@ def _where(empty: DataFrame, wanted: TableMap, wrong: list[str]) -> Expression |
 
 def _keyed(wanted: TableMap, relation: Relation, parts: Sequence[Part], wrong: list[str]) -> list[Part]:
     """The parts with their key flags."""
-    names = {p.column.name for p in parts}
     key = set(wanted.key)
-    wrong += [f"key: the target has no column {n!r}" for n in lacking(wanted.key, names)]
     if not key and relation.key:
-        there = {str(p.source) for p in parts}
-        wrong += [
-            f"the key column {n!r} is left out: name the target's key" for n in lacking(relation.key, there)
-        ]
         key = set(wanted.constants) | {p.column.name for p in parts if p.source in relation.key}
     made = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
     for p in made:
-        nullable = p.source not in relation.key if p.source else bool(p.expression and p.expression.nullable)
-        if p.column.key and nullable:
+        if p.column.key and p.expression and p.expression.nullable:
             wrong.append(
                 f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression "
                 "that never is, such as coalesce(...)"

@@ -22,6 +22,7 @@ from . import ddl
 from .mapped import counts_of, mapped
 from .mapping import Prepared, prepare
 from .table_map import TableMap, task_map
+from .value_errors import value_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,6 +138,11 @@ class Routes:
         if (table, relation) not in self._prepared:
             self._prepared[table, relation] = prepare(self._spark, wanted, relation)
         return self._prepared[table, relation]
+
+    def value_error(self, table: str, error: BaseException, *, where: str) -> ApplyError | None:
+        """What a job for a table died of, when it was a value that its mapping cannot take."""
+        made = [one for (name, _), one in self._prepared.items() if name == table]
+        return value_error(error, made, table=table, where=where) if made else None
 
     def route(self, table: str, source: Relation, before: Relation, after: Relation) -> Route:
         """The route of changes in the layout `source`, when the target follows the layouts `before` and now

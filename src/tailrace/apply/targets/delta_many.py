@@ -83,15 +83,17 @@ class Small:
                 names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in kinds}
                 there = [name for name in names.values() if name in have]
                 for batch in file.iter_batches(columns=there, use_threads=False):
-                    yield from self._mine(_typed(batch, names, kinds)).select(wanted.names).to_batches()
+                    # Chosen first: rows of another layout may not be of these types.
+                    mine = self._mine(batch, names)
+                    yield from _typed(mine, names, kinds).select(wanted.names).to_batches()
 
-    def _mine(self, rows: pa.Table) -> pa.Table:
-        number = pc.utf8_slice_codeunits(rows[SEQ], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
+    def _mine(self, rows: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
+        number = pc.utf8_slice_codeunits(rows[names[SEQ]], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
         keep = pc.less_equal(number, f"{self.upto:0{NUMBER_DIGITS}d}")
         if self.after >= 0:
             keep = pc.and_(keep, pc.greater(number, f"{self.after:0{NUMBER_DIGITS}d}"))
         if self.position:
-            keep = pc.and_(keep, pc.greater_equal(rows[POSITION], self.position))
+            keep = pc.and_(keep, pc.greater_equal(rows[names[POSITION]], self.position))
         return rows.filter(keep)
 
 
