@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from tailrace import incoming, lake
 from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.change import Relation
 from tailrace.control import tables_file
 from tailrace.errors import TailraceError
-from tailrace.testing.images import change_rows
+from tailrace.testing.images import Image, change_rows, change_table
+from tailrace.testing.mapped_targets import EU, US, places
 
 from ..spark.ruled_model import RELATION, Change, history
 from ..spark.ruled_task import Staged, interleaved
@@ -144,6 +148,23 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
     with psycopg.connect(database) as db:
         assert db.execute("select site, id, word from every.t").fetchall() == [("x", "a", "NEW")]
     assert lake.read(f"{tmp_path}/keylog").num_rows == 3
+
+
+def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
+    """They come one after the other to the column that rules add; a truncate is about its own source."""
+    target = PostgresTarget(spark, database, task="t", places=places)
+    rules = RuledApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
+
+    def apply(of: Relation, *images: Image) -> None:
+        placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]
+        rules.apply(replace(change_table(spark, of, placed), name=of.table))
+
+    apply(EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
+    apply(US, (3, "I", {"id": 1, "v": "c"}), (4, "D", {"id": 1}))
+    apply(EU, (5, "T", {}), (6, "I", {"id": 3, "v": "d"}))
+    with psycopg.connect(database) as db:
+        found = db.execute('select site, id, right(_deleted, 2) from "all".item order by 1, 2').fetchall()
+    assert found == [("eu", 3, None), ("us", 1, "04")]
 
 
 def test_rows_that_the_database_refuses_are_set_aside_alone(

@@ -18,12 +18,13 @@ import pytest
 
 from tailrace import sequence
 from tailrace.apply.plan import TableBatch
+from tailrace.apply.shared import Place
 from tailrace.apply.targets import postgresql_stage as staging
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_batch import Job
 from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
-from tailrace.errors import ApplyError, ConfigError
+from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
@@ -213,6 +214,26 @@ def test_foreign_tables_are_left_alone(spark: SparkSession, database: str, targe
     beside = PostgresTarget(spark, f"{database}&schema=lake", task="test")
     beside.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
     assert content(database, "lake.item") == [(1, "a", Decimal("1.50"))]
+    with psycopg.connect(database) as db:  # as it was before sources could share a target
+        progress = "alter table tailrace.tailrace_progress"
+        db.execute(f"{progress} drop column part; {progress} add unique (target)")
+    assert beside.progress(RELATION.table) == 1
+    beside.apply(batch_of(spark, replace(RELATION, name="new"), [(1, "I", image(1, "a"))]))
+    assert len(content(database, "lake.new")) == 1
+
+
+def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) -> None:
+    at = {"a.t": Place("all.t", {"site": "x"}), "b.t": Place("all.t", {"site": "x"}), "c.t": Place("all.t")}
+    target = PostgresTarget(spark, database, task="test", places=at.__getitem__)
+    relation = Relation(1, "a", "t", "d", (replace(V, name="site", key=True), ID))
+    rows = spark.createDataFrame([("x", 1), ("x", 2)], "site string, id int")
+    target.load(relation, rows, 3)
+    with pytest.raises(BaselineNeededError, match="refuses rows"):
+        target.load(relation, rows.unionAll(rows), 9)
+    for other in ("b", "c"):
+        with pytest.raises(BaselineNeededError, match=r"a\.t of the task test feeds .* nothing tells"):
+            target.load(replace(relation, schema=other), rows, 9)
+    assert (target.progress("a.t"), content(database, "all.t")) == (3, [("x", 1), ("x", 2)])
 
 
 def test_names(spark: SparkSession, database: str, target: PostgresTarget) -> None:
