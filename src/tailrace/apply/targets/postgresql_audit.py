@@ -155,7 +155,7 @@ class _Merge:
         numbers = pa.array(np.arange(len(exists)))
         self._copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
-        found = self._answer(f"SELECT n FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}{mark}")
+        found = self._answer(f"SELECT s.n FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}{mark}")
         head = len(pgbinary.HEADER)
         many = (len(found) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
         body = np.frombuffer(found, _ANSWER, many, head)
@@ -167,8 +167,8 @@ class _Merge:
         relation = self.order.relation
         names = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
         which = ",".join(map(str, wanted.tolist()))
-        query = f"SELECT n, {names} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
-        query += f" WHERE n = ANY ('{{{which}}}'::bigint[])"
+        query = f"SELECT s.n, {names} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
+        query += f" WHERE s.n = ANY ('{{{which}}}'::bigint[])"
         data = self._answer(query, "csv")
         rows, bad = pgcopy.batch([_NUMBER, *relation.columns], data)
         if bad:
