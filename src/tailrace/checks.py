@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .apply.mapping import Prepared, mistakes, prepare
-from .apply.targets.postgresql_place import Place, check_names
+from .apply.mapping import mistakes, prepare
 from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
@@ -15,9 +14,8 @@ from .control.table_settings import RuleSettings, TableSettings
 from .control.tables import of_task
 from .control.task import Task
 from .ddl_watch import moved_of
-from .errors import ConfigError
 from .log import state
-from .mapping_checks import finding, maps
+from .mapping_checks import database_findings, finding, maps
 from .membership import members
 from .sources import open_source
 from .sources.base import Finding, LogSource
@@ -77,16 +75,4 @@ def mapping_findings(
     made = {t: prepare(session, one, layouts[t]) for t, one in mine.items()}
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
-    return found + [one for m in made.values() for one in _named(task, m)]
-
-
-def _named(task: Task, made: Prepared) -> list[Finding]:
-    """What the names of a mapped table's target are to a database."""
-    if not task.target.database:
-        return []
-    try:
-        Place.of(task.target.database).target(made.map.target)
-        check_names([c.name for c in made.relation.columns], made.map.source)
-    except ConfigError as error:
-        return [Finding("error", error.what, made.map.source, error.hint or "")]
-    return []
+    return found + database_findings(task, mine)

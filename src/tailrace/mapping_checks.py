@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .apply.plain_checks import constants_clash, plain_mistakes
 from .apply.table_map import TableMap, task_map
+from .apply.targets.postgresql_place import Place, check_names
 from .apply.together import shared
 from .control.task import Task
 from .errors import ConfigError
@@ -13,26 +14,33 @@ from .sources.base import Finding, LogSource
 
 
 def maps(task: Task, tables: Sequence[str]) -> dict[str, TableMap]:
-    """The mappings of tables that have one, and of those that share a target with them.
-
-    Raises:
-        ConfigError: the task's target takes none.
-    """
+    """The mappings of tables that have one, and of those that share a target with them."""
     found = {t: task_map(task, t) for t in tables}
     together = shared(list(found.values()))
     return {t: one for t, one in found.items() if not one.plain or one.target in together}
 
 
 def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """What is wrong with the mappings of tables: names and keys, constants of sources that share a target, a
-    target that takes no mappings. No expression is looked at."""
-    try:
-        mine = maps(task, tables)
-    except ConfigError as error:
-        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+    """What is wrong with the mappings of tables: names and keys, constants of sources that share a target. No
+    expression is looked at."""
+    mine = maps(task, tables)
     found = [finding(t, what) for t, one in mine.items() for what in plain_mistakes(one, source.relation(t))]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
+    return found + database_findings(task, mine)
+
+
+def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:
+    """Names in mappings that a database does not take; none for a target of Delta tables."""
+    if not task.target.database:
+        return []
+    found, place = [], Place.of(task.target.database)
+    for table, one in mine.items():
+        try:
+            place.target(one.target)
+            check_names([*one.columns, *one.constants], table)
+        except ConfigError as error:
+            found.append(Finding("error", error.what, table, error.hint or ""))
     return found
 
 

@@ -16,7 +16,7 @@ from tailrace.capture import Capture
 from tailrace.cli import app
 from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
-from tailrace.errors import TailraceError
+from tailrace.errors import SourceError, TailraceError
 from tailrace.landing import landings
 from tailrace.pipeline import Pipeline
 from tailrace.repair import Repair
@@ -86,6 +86,8 @@ def test_mappings_rules_and_ddl_in_a_database(
     file.write_text(file.read_text().replace("twice:", "twice" * 13 + ":"))
     checked = CliRunner().invoke(app, ["check", str(file), "--json"])
     found = json.loads(checked.stdout)["findings"]
+    with pytest.raises(SourceError, match="more than 63 bytes"):
+        Capture(load(file), once=True).run()
     assert [f["where"] for f in found] == ["m.eu", "m.us"] and "more than 63 bytes" in found[0]["what"]
 
     # The baseline of a mapped table, whatever step it dies at.
@@ -128,12 +130,16 @@ def test_mappings_rules_and_ddl_in_a_database(
     kept = [(1, "a", 11, 1, 4), (2, "b", 200, 2, 5), (3, None, 30, 33, 6)]
     assert rows(db, "kept", "id, v, n, r, k") == kept
 
-    # Another mapping of one source.
-    task = load(write(tmp_path, database, us="n < 1000"))
+    # Another mapping of one source, which a row's value is too much for; then a good one.
+    task = load(write(tmp_path, database, us="10 div (n - 31) < 99"))
     db.execute("insert into m.us values (4, 'd', 400); insert into m.eu values (9, 'e', 9)")
     drain(task, spark)
     assert held(task) == {"m.us": loading.CHANGED}
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), ("us", 1, 10, 20), ("us", 2, 1, 2)]
+    tables.resync(task.orders_path, "m.us", "another mapping", who="test")
+    drain(task, spark)
+    assert held(task)["m.us"].startswith("where of m.us (10 div (n - 31)")
+    task = load(write(tmp_path, database, us="n < 1000"))
     tables.resync(task.orders_path, "m.us", "another mapping", who="test")
     drain(task, spark)
     us = [("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 31, 62), ("us", 4, 400, 800)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ..errors import ApplyError
 from .mapping import Prepared
@@ -25,7 +25,7 @@ def value_error(
     >>> value_error(RuntimeError(words), [], table="s.t", where="baseline of s.t").what
     'the mapping of s.t (1 / n) cannot be computed from a row: [DIVIDE_BY_ZERO] Division by zero.'
     """
-    text = str(error)
+    text = "\n".join(map(str, _causes(error)))
     if (found := _DATA.search(text)) is None:
         return None
     part = _FRAGMENT.search(text)
@@ -48,3 +48,10 @@ def value_error(
         hint="let it take every value (try_divide, try_cast, CASE), or keep such rows out with `where`; then "
         f"`tailrace resync` {table}",
     )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was raised from: a target may have made it one of ours, and shorter."""
+    while error is not None:
+        yield error
+        error = error.__cause__
