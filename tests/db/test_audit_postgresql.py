@@ -23,7 +23,8 @@ from tailrace.apply.keylog import SCHEMA
 from tailrace.apply.keylog_rows import Sheet
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets import postgresql_layout
-from tailrace.apply.targets.auditor import LOST, Audit, Audited, LogPart, outcome_of, wanted
+from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
+from tailrace.apply.targets.auditor import wanted
 from tailrace.apply.targets.postgresql_audit import DatabaseAudit
 from tailrace.apply.targets.postgresql_notes import Notes
 from tailrace.apply.targets.postgresql_place import Place, locked

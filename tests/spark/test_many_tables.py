@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tailrace import lake
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.rules import Rules
-from tailrace.apply.targets.auditor import Audited
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.errors import ApplyError

@@ -19,7 +19,7 @@ from tailrace.apply.keylog import SCHEMA
 from tailrace.apply.keylog_rows import AT, MASK, Sheet
 from tailrace.apply.plan import Limits
 from tailrace.apply.rules import Rules
-from tailrace.apply.targets.auditor import Audit, Audited, LogPart, outcome_of
+from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.delta_audit import AuditTask
 from tailrace.apply.targets.delta_local import TOO_LARGE
 from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small

@@ -156,13 +156,19 @@ def _soft_counts(counts: dict[str, int]) -> dict[str, int]:
 
 
 def archived(
-    changes: ChangeTable, counts: Mapping[str, int], order: Sequence[str]
+    changes: ChangeTable,
+    counts: Mapping[str, int],
+    order: Sequence[str],
+    beside: Mapping[str, SparkColumn] | None = None,
 ) -> tuple[ChangeTable, dict[str, int]]:
-    """Inserts, updates and deletes as rows to append; `order`: the archive's columns as they stand."""
+    """Inserts, updates and deletes as rows to append; `order`: the archive's columns as they stand.
+
+    With `beside`, more columns by name, all changes are there, and whoever gets them chooses.
+    """
     from pyspark.sql import functions as F
 
-    header = changes.header
-    df = changes.df.where(col(header("change_oper")).isin(INSERT, UPDATE, DELETE))
+    header, oper = changes.header, col(changes.header("change_oper"))
+    df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if beside is None else oper != BEFORE)
     have = set(df.columns)
     kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}
     if header("column_mask") in have:
@@ -173,6 +179,7 @@ def archived(
         F.lit(INSERT).alias(_ARCHIVING + "change_oper"),
         *[value.alias(n) for n, value in kept.items()],
         *map(col, changes.columns),
+        *[value.alias(n) for n, value in (beside or {}).items()],
     )
     rows = sum(counts.get(k, 0) for k in "IUD")
     archive = ChangeTable(made, [], [*kept, *changes.columns], _ARCHIVING, changes.name)

@@ -22,6 +22,8 @@ from .rules import Rules, reason
 Places = npt.NDArray[np.int64]
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Columns beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
+LETTER = "header__letter"
+"""Beside rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
 
 
 @dataclass(frozen=True)

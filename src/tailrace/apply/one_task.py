@@ -15,20 +15,18 @@ from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
 from .keylog import SCHEMA, KeyLog, Stretch
-from .keylog_rows import AT, DETAIL, MASK, Sheet
+from .keylog_rows import AT, DETAIL, LETTER, MASK, Sheet
 from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
 from .rules import Rules
-from .targets.auditor import Audit, Audited, Auditing, LogPart
+from .targets.audit import Audit, Audited, Auditing, LogPart
 from .targets.base import Target
 from .targets.delta_many import Small
 from .told import Done, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-MODES = ("strict", "upsert", "soft_delete")
 
 
 def attempt(
@@ -49,8 +47,12 @@ def attempt(
         return None
     one = replace(batch, expected=Expected()).stretch(rules)
     order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
-    whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts)
-    done = target.audited(whole, order, beside(batch.changes))
+    changes, counts, extra = batch.changes, found.counts, beside(batch.changes)
+    if rules.mode == "archive":
+        extra[LETTER] = col(changes.header("change_oper"))
+        changes, counts = effects.archived(changes, counts, list(target.columns(batch.table)), extra)
+        extra = {name: col(name) for name in extra}
+    done = target.audited(TableBatch(batch.table, layout, changes, found.upto, counts), order, extra)
     return done if done is None or isinstance(done, str) else finished(done, one, rules, log)
 
 
@@ -68,7 +70,7 @@ def finished(
 def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> Small | None:
     """A small batch of a task with what its merge needs to find and log what becomes of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
-    if rules.mode not in MODES:
+    if rules.mode == "archive":
         return None
     if log is not None and log.standing(batch.table).reached != batch.after:
         return None
@@ -80,7 +82,9 @@ def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
     """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
     its own; truncates, and values that a narrower column may not hold, take the long way."""
-    if rules.mode not in MODES or not relation.key or counts.get("T"):
+    if counts.get("T") or not (relation.key or rules.mode == "archive"):
+        return False
+    if rules.mode == "archive" and rules.on["data_error"] != "stop":
         return False
     kinds = {f.name: f.dataType.simpleString() for f in changes.df.schema}
     if rules.on["data_error"] != "stop" and any(

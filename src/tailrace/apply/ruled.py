@@ -27,7 +27,7 @@ from .plan import TableBatch
 from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
 from .rules import CONFLICTS, Rules
-from .targets.auditor import LOST, Audited
+from .targets.audit import LOST, Audited
 from .targets.base import Outcome, Target
 from .targets.delta_many import Small
 from .told import Done, told

@@ -6,13 +6,12 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,108 +19,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import lake
-from ...change import BEFORE, DELETE
+from ...change import BEFORE, DELETE, INSERT, UPDATE
 from ...sequence import number_of
 from ..carry import carry
-from ..decide import NAMES, Events, decide, tally
-from ..exceptions import Exceptions
+from ..decide import NAMES, Decided, Events, decide, tally
 from ..fold import OPER, SEQ, null_key
 from ..keylog import Stretch
-from ..keylog_rows import Batch, Sheet, carried, logged
+from ..keylog_rows import LETTER, Batch, carried, logged
 from ..noted import note_of
 from ..null_keys import null_keys
-from ..plan import TableBatch
 from ..rules import Rules
+from .audit import Audit, Audited
 from .base import Outcome
 from .delta_changes import RowsOf, Source, one, order, whole
-from .delta_local import TOO_LARGE, Task, result, run, typed
+from .delta_local import typed
 from .delta_marks import marked
+from .row_keys import Keys
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
-
-LOST = "lost"
-
-
-@dataclass(frozen=True)
-class LogPart:
-    """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
-    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody."""
-
-    path: str
-    schema: pa.Schema
-    sheet: Sheet
-    mode: str
-    visible: int = -1
-
-
-@dataclass(frozen=True)
-class Audit:
-    """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
-
-    `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
-    before, for the limits of the rules; `after`: the change number that the target had reached.
-    """
-
-    table: str
-    rules: Rules
-    exceptions: Exceptions
-    sheet: Sheet
-    keylog: LogPart | None = None
-    counted: Mapping[str, int] = field(default_factory=dict)
-    after: int = -1
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What an audited merge found.
-
-    Attributes:
-        outcome: what it did to the target.
-        upto: the change number reached; -1: the batch ended before its first change.
-        counts: its changes by operation.
-        tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
-        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
-        why: what is wrong with the values of that change; None: nothing is.
-        part: of the key log, not committed; None: no rows.
-    """
-
-    outcome: Outcome
-    upto: int
-    counts: Mapping[str, int]
-    tally: Mapping[str, tuple[int, str]]
-    ends: tuple[str, str, str] | None
-    part: lake.AddedFile | None
-    why: str | None = None
-
-    def to_json(self) -> str:
-        """For the driver, without the outcome."""
-        ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
-        counts, odd = dict(self.counts), dict(self.tally)
-        told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
-        return json.dumps(told | {"why": self.why})
-
-    @staticmethod
-    def from_json(text: str, outcome: Outcome) -> Audited:
-        """What `to_json` wrote."""
-        told = json.loads(text)
-        odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
-        ends = tuple(told["ends"]) or None
-        part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
-        return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
-
-
-@runtime_checkable
-class Auditing(Protocol):
-    """A target that merges a batch and looks what each change meets in one task."""
-
-    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
-        """Applies one batch without truncates.
-
-        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
-        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
-        was found is not known.
-        """
+    pass
 
 
 class BatchAuditor:
@@ -162,9 +78,7 @@ class BatchAuditor:
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
     ) -> Source:
         """See `delta_changes.Auditor`."""
-        decided = decide(self._events, exists, self._audit.rules, self._audit.counted)
-        self._batch = Batch(self._rows, self._events, decided, self._audit.rules, self._why)
-        self._writing = pool.submit(self._log, self._batch)
+        decided = self.judge(exists, pool)
         there, marks = carried(self._rows, self._audit.sheet.ordinals), source.mark is not None
         imaged = decided.effective
         if marks:
@@ -174,6 +88,13 @@ class BatchAuditor:
         if there is None or there[imaged].all():
             return replace(source, last=decided.last(source.keys.place, len(source.last)))
         return whole(source, carry(self._events, decided, there, marks=marks), rows_of)
+
+    def judge(self, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Decided:
+        """Decides all changes, and begins to write the key log."""
+        decided = decide(self._events, exists, self._audit.rules, self._audit.counted)
+        self._batch = Batch(self._rows, self._events, decided, self._audit.rules, self._why)
+        self._writing = pool.submit(self._log, self._batch)
+        return decided
 
     def finish(self) -> None:
         """See `delta_changes.Auditor`."""
@@ -261,35 +182,16 @@ def held(batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: in
     return rows if places is None else rows.take(pa.array(places)).combine_chunks()
 
 
+def archived(rows: pa.Table, schema: pa.Schema) -> tuple[Source, pa.Table]:
+    """The changes of an archive's batch, which have no key to be looked up, and its rows."""
+    rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
+    keys, none = Keys([pa.nulls(rows.num_rows, pa.int8())]), np.zeros(rows.num_rows, np.bool_)
+    source = Source(rows, (), schema, False, keys, keys.last, none)
+    kept = pc.is_in(rows[OPER], value_set=pa.array([INSERT, UPDATE, DELETE]))
+    return source, rows.select(schema.names).filter(kept)
+
+
 def source_of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, rules: Rules) -> Source:
     """The rows ready to be merged under rules."""
     source = Source.of(rows, key, schema, partial=False)
     return replace(source, mark=rules.soft_column) if rules.mode == "soft_delete" else source
-
-
-def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
-    """One row of results; `outcome_of` reads it."""
-    return result(
-        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
-        table=done.plan, told=told.to_json() if told else None,
-    )  # fmt: skip
-
-
-def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], Outcome]) -> Audited | str:
-    """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
-
-    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
-    committed it and was lost: what it found is not known then.
-    """
-    found = run(df.coalesce(1), task)
-    if not found:  # Spark runs no task for rows it knows to be none
-        return Audited(nothing(), upto, dict.fromkeys("IUDT", 0), {}, None, None)
-    return outcome_of(found[0])
-
-
-def outcome_of(row: Row) -> Audited | str:
-    """What one row of results says; see `merge_audited`."""
-    if row["file"] == TOO_LARGE:
-        return TOO_LARGE
-    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
-    return Audited.from_json(row["told"], outcome) if row["told"] else LOST

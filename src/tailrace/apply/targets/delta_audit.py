@@ -5,11 +5,16 @@ log of it: one Spark job does what otherwise takes several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from .auditor import Audit, BatchAuditor, held, row_of, source_of, wanted
+from ... import lake
+from .audit import Audit, row_of
+from .auditor import BatchAuditor, archived, held, source_of, wanted
+from .base import Outcome
 from .delta_local import TOO_LARGE, info, result
 from .delta_rewrite import merge
 
@@ -37,12 +42,33 @@ class AuditTask:
         if rows is None:
             yield result(file=TOO_LARGE)
             return
+        if self.audit.rules.mode == "archive":
+            yield self._archived(rows)
+            return
         source = source_of(rows, self.key, self.schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, self.upto, source)
         done = merge(
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor
         )
         yield row_of(done, auditor.told(done))
+
+    def _archived(self, changes: pa.Table) -> pa.RecordBatch:
+        """Appends the changes as rows; nothing is looked up."""
+        source, rows = archived(changes, self.schema)
+        auditor = BatchAuditor(self.audit, self.upto, source)
+        if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
+            return row_of(Outcome(version=reached), None)
+        with ThreadPoolExecutor(1, thread_name_prefix="key log") as pool:
+            auditor.judge(np.zeros(1, np.bool_), pool)
+            part = lake.Part(self.path, self.schema)
+            part.write(rows)
+            added = part.close()
+            auditor.finish()
+        version = lake.commit(
+            self.path, [added] if added else [], progress={self.app_id: self.upto}, info=info(plan="append")
+        )
+        done = Outcome(inserted=rows.num_rows, version=-1 if version is None else version, plan="append")
+        return row_of(done, None if version is None else auditor.told(done))
 
     @property
     def wanted(self) -> pa.Schema:

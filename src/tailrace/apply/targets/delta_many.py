@@ -26,7 +26,7 @@ from ..fold import OPER, SEQ
 from ..keylog_rows import AT, MASK, Sheet
 from ..plan import Limits, is_local
 from ..rules import Rules
-from .auditor import LOST, Audit, Audited, outcome_of
+from .audit import LOST, Audit, Audited, outcome_of
 from .base import Outcome
 from .delta_audit import AuditTask
 from .delta_local import RESULT, TOO_LARGE, result

@@ -24,7 +24,7 @@ from ..fold import images, refused
 from ..plan import Size, TableBatch
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
-from .auditor import Audit, Audited, merge_audited
+from .audit import Audit, Audited, merge_audited
 from .base import Outcome
 from .delta_local import TOO_LARGE
 from .postgresql_audit import DatabaseAudit

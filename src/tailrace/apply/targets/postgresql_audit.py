@@ -26,7 +26,8 @@ from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary, pgcopy
 from .. import shared
 from ..fold import KEPT, OP
-from .auditor import Audit, BatchAuditor, held, row_of, source_of, wanted
+from .audit import Audit, row_of
+from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
 from .delta_changes import Source
 from .delta_local import TOO_LARGE, result
@@ -74,18 +75,21 @@ class DatabaseAudit:
         if rows is None:
             yield result(file=TOO_LARGE)
             return
-        key = tuple(self.relation.key)
-        source = source_of(rows, key, schema_of(self.relation.columns), self.audit.rules)
+        schema, added = schema_of(self.relation.columns), None
+        if self.audit.rules.mode == "archive":
+            source, added = archived(rows, schema)
+        else:
+            source = source_of(rows, tuple(self.relation.key), schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, self.upto, source)
         with session(self.place, self._where) as on:
-            done = self._done(on, source, auditor)
+            done = self._done(on, source, auditor, added)
         yield row_of(done, auditor.told(done))
 
-    def _done(self, on: Session, source: Source, auditor: BatchAuditor) -> Outcome:
+    def _done(self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None) -> Outcome:
         for attempt in range(_ATTEMPTS):
             try:
                 with on.transaction():
-                    return _Merge(on, self, source, auditor).run()
+                    return _Merge(on, self, source, auditor, added).run()
             except psycopg.errors.SerializationFailure as error:
                 if attempt == _ATTEMPTS - 1:
                     raise ApplyError(
@@ -113,12 +117,13 @@ class DatabaseAudit:
 
 @dataclass
 class _Merge:
-    """One attempt, in its transaction."""
+    """One attempt, in its transaction; `added`: rows of an archive, which are all that is written."""
 
     on: Session
     order: DatabaseAudit
     source: Source
     auditor: BatchAuditor
+    added: pa.Table | None
 
     def run(self) -> Outcome:
         """Does it; gives an outcome without counts when the table has the batch already."""
@@ -136,8 +141,12 @@ class _Merge:
                 hint="run a task once only; a pooler before the target must keep session locks",
             )
         with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
-            made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
-            inserted, updated, deleted = self._write(made)
+            if self.added is not None:
+                self.auditor.judge(np.zeros(1, np.bool_), pool)
+                inserted, updated, deleted = self._append(self.added), 0, 0
+            else:
+                made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
+                inserted, updated, deleted = self._write(made)
             self.auditor.finish()
         upto = self.auditor.upto
         if upto < 0:
@@ -202,6 +211,11 @@ class _Merge:
         inserted, updated = to.upsert(partial=made.partial)
         return inserted, partly + updated, deleted
 
+    def _append(self, rows: pa.Table) -> int:
+        names = ", ".join(map(quoted, rows.schema.names))
+        self._send(f"{self.order.target} ({names})", rows.columns)
+        return int(rows.num_rows)
+
     def _copy(
         self, table: str, extra: str, values: Iterable[pa.Array | pa.ChunkedArray], columns: Iterable[Column]
     ) -> None:
@@ -211,6 +225,11 @@ class _Merge:
         self.on.execute(
             f"CREATE TEMP TABLE {table.partition('.')[2]} ({columns_sql}) ON COMMIT DROP".encode()
         )
+        if self._send(table, values) >= ANALYZE_ROWS:
+            self.on.execute(f"ANALYZE {table}".encode())
+
+    def _send(self, table: str, values: Iterable[pa.Array | pa.ChunkedArray]) -> int:
+        """Sends rows; gives how many."""
         arrays = [v.combine_chunks() if isinstance(v, pa.ChunkedArray) else v for v in values]
         batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
         statement = f"COPY {table} FROM STDIN (FORMAT binary)".encode()
@@ -220,8 +239,7 @@ class _Merge:
                 for data in pgbinary_rows(batch.slice(begin, 1 << 17), self.order.audit.table):
                     out.write(data)
             out.write(pgbinary.TRAILER)
-        if batch.num_rows >= ANALYZE_ROWS:
-            self.on.execute(f"ANALYZE {table}".encode())
+        return int(batch.num_rows)
 
     def _answer(self, query: str, form: str = "binary") -> bytes:
         statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()

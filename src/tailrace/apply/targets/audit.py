@@ -1,0 +1,132 @@
+"""What an audited merge is told and what it tells: the words between the driver and its one task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from ... import lake
+from ..exceptions import Exceptions
+from ..keylog_rows import Sheet
+from ..plan import TableBatch
+from ..rules import Rules
+from .base import Outcome
+from .delta_local import TOO_LARGE, Task, result, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
+    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody."""
+
+    path: str
+    schema: pa.Schema
+    sheet: Sheet
+    mode: str
+    visible: int = -1
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
+
+    `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
+    before, for the limits of the rules; `after`: the change number that the target had reached.
+    """
+
+    table: str
+    rules: Rules
+    exceptions: Exceptions
+    sheet: Sheet
+    keylog: LogPart | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
+    after: int = -1
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audited merge found.
+
+    Attributes:
+        outcome: what it did to the target.
+        upto: the change number reached; -1: the batch ended before its first change.
+        counts: its changes by operation.
+        tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
+        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
+        why: what is wrong with the values of that change; None: nothing is.
+        part: of the key log, not committed; None: no rows.
+    """
+
+    outcome: Outcome
+    upto: int
+    counts: Mapping[str, int]
+    tally: Mapping[str, tuple[int, str]]
+    ends: tuple[str, str, str] | None
+    part: lake.AddedFile | None
+    why: str | None = None
+
+    def to_json(self) -> str:
+        """For the driver, without the outcome."""
+        ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
+        counts, odd = dict(self.counts), dict(self.tally)
+        told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
+        return json.dumps(told | {"why": self.why})
+
+    @staticmethod
+    def from_json(text: str, outcome: Outcome) -> Audited:
+        """What `to_json` wrote."""
+        told = json.loads(text)
+        odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
+        ends = tuple(told["ends"]) or None
+        part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
+        return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
+
+
+@runtime_checkable
+class Auditing(Protocol):
+    """A target that merges a batch and looks what each change meets in one task."""
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """Applies one batch without truncates.
+
+        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
+        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
+        was found is not known.
+        """
+
+
+def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
+    """One row of results; `outcome_of` reads it."""
+    return result(
+        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
+        table=done.plan, told=told.to_json() if told else None,
+    )  # fmt: skip
+
+
+def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], Outcome]) -> Audited | str:
+    """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
+
+    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
+    committed it and was lost: what it found is not known then.
+    """
+    found = run(df.coalesce(1), task)
+    if not found:  # Spark runs no task for rows it knows to be none
+        return Audited(nothing(), upto, dict.fromkeys("IUDT", 0), {}, None, None)
+    return outcome_of(found[0])
+
+
+def outcome_of(row: Row) -> Audited | str:
+    """What one row of results says; see `merge_audited`."""
+    if row["file"] == TOO_LARGE:
+        return TOO_LARGE
+    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
+    return Audited.from_json(row["told"], outcome) if row["told"] else LOST
