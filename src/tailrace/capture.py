@@ -143,8 +143,8 @@ class Capture:
             source.withdraw(gone)
         if old := [one.known for one in self._moved.old]:
             source.withdraw(old)
-        stopped = self._made_again(source)
-        fresh = source.prepare([t for t in self._known_tables if t not in stopped])
+        waiting = self._made_again(source)
+        fresh = source.prepare([t for t in self._known_tables if t not in waiting])
         busy = work.busy
         self._known.look()
         due = work.due(self._known_tables, self._task, self._known, busy)
@@ -152,27 +152,24 @@ class Capture:
             work.begin(due, self._task)
 
     def _made_again(self, source: LogSource) -> set[str]:
-        """A table that the stream lost has lost changes: only a new baseline helps. Gives those for which the
-        task is to stop, once what came before is captured."""
-        stopped = set()
+        """A table that the stream lost has lost changes: only a new baseline helps. Gives those that are not
+        to be captured before one is asked for."""
+        waiting = set()
+        why, path = "it was dropped and made again, or taken out of the publication", self._task.orders_path
         for table in source.lost(self._known_tables):
             state = self._known.states.get(table, TableControl(table))
             if table not in self._known.baselines or state.gap:
                 continue
-            why, path = (
-                "it was dropped and made again, or taken out of the publication",
-                self._task.orders_path,
-            )
             policy = recreated(self._task, table)
-            if policy == STOP and not state.wanted:
-                stopped.add(table)
-                continue
-            logger.warning("%s: %s; the policy for it is `%s`", table, why, policy)
-            if not state.wanted:
+            asked = bool(state.wanted) or policy == APPLY
+            if not asked:
+                waiting.add(table)
+            if not state.wanted and policy != STOP and state.held != tables.SUSPENDED:
+                logger.warning("%s: %s; the policy for it is `%s`", table, why, policy)
                 tables.suspend(path, table, why, who="capture")
-            if state.wanted or policy == APPLY:
+            if asked:
                 tables.resync(path, table, why, who="capture")
-        return stopped
+        return waiting
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
         task = self._task

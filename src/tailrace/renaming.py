@@ -89,14 +89,16 @@ class Renaming:
         if names and away:  # their targets may be there or not
             there = mover(task).there
             now = {t: n for t, n in now.items() if t not in away or there(n)}
-        wanted = {
-            t: name
-            for t, name in names.items()
-            if name != now.get(t, name) and not task.table(t).target and task.table(t).ddl.get(KIND) != IGNORE
-        }
+        wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
         # What has begun is ended first: the target may be there already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
         return states, Places(now, wanted)
+
+    def _follows(self, table: str, now: Mapping[str, str]) -> bool:
+        """Whether the target is called as its table is: no mapping names it, and no other table feeds it."""
+        said = self._task.table(table)
+        alone = Places(now, {}).holder(table, now[table]) is None
+        return alone and not said.target and said.ddl.get(KIND) != IGNORE
 
     def _one(
         self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]

@@ -152,15 +152,17 @@ def test_what_is_under_both_names_is_touched_by_nobody(tmp_path: Path) -> None:
 
 
 def test_what_holds_a_rename_up(tmp_path: Path) -> None:
-    one = task(tmp_path, "tables: {s.c: {target: s.other}}")
-    known(one, "s.a", "s.b", "s.c")
+    one = task(tmp_path, "tables: {s.c: {target: s.other}, s.e: {target: s.d}}")
+    known(one, "s.a", "s.b", "s.c", "s.d")
+    tables.give(one.orders_path, tables.RESUME, ["s.e"], why="", who="test")
     tables.give(one.orders_path, tables.PAUSE, ["s.b"], why="", who="test")
-    renamed(one, ("s.a", "s.x"), ("s.b", "s.y"), ("s.c", "s.z"))
+    renamed(one, ("s.a", "s.x"), ("s.b", "s.y"), ("s.c", "s.z"), ("s.d", "s.w"))
     renamed(one, ("s.a", "s.v"), at=2, policy="ignore")
     Renaming(one).carry_on(one, busy={"s.a"})
-    assert set(there(one)) == {"s.a", "s.b", "s.c"}
+    assert set(there(one)) == {"s.a", "s.b", "s.c", "s.d"}
     Renaming(one).carry_on(one)
-    assert set(there(one)) == {"s.x", "s.b", "s.c"}  # a mapping says where its table goes
+    # A mapping says where s.c goes, and s.e goes where s.d does.
+    assert set(there(one)) == {"s.x", "s.b", "s.c", "s.d"}
     tables.give(one.orders_path, tables.RESUME, ["s.b"], why="", who="test")
     Renaming(one).carry_on(one)
-    assert set(there(one)) == {"s.x", "s.y", "s.c"}
+    assert set(there(one)) == {"s.x", "s.y", "s.c", "s.d"}
