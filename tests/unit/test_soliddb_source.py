@@ -19,7 +19,7 @@ from tailrace.errors import ConfigError, ConnectionLostError, FormatError, Posit
 from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.sources import soliddb_connect
-from tailrace.sources.base import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk
+from tailrace.sources.base import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk, Renamed
 from tailrace.sources.soliddb import SolidSource
 from tailrace.store import images
 from tailrace.wire import soliddb
@@ -123,6 +123,22 @@ def test_a_transaction_as_log_has_it(data: Database, node: Server) -> None:
         ("I", 1, "é🚀", "1.50"), ("B", 1, "é🚀", "1.50"), ("U", 1, None, "2.00"), ("U", 2, "", "3.00"),
         ("D", 1, None, "1.50"),
     ]  # fmt: skip
+    one.close()
+
+
+def test_a_renamed_table_goes_on_under_the_name_it_is_known_by(data: Database, node: Server) -> None:
+    one = started(source(node))
+    (table,) = [t for t in data.system["SYS_TABLES"] if t["ID"] == ITEM]
+    table["TABLE_NAME"] = "THING"
+    one.called([Renamed(ITEM, "SHOP.ITEM", "SHOP.THING")])
+    assert one.tables(["SHOP.[IT]*"]) == ["SHOP.THING"] and one.names([ITEM]) == {ITEM: "SHOP.THING"}
+    one.prepare(["SHOP.ITEM"])
+    relation = one.relation("SHOP.ITEM")
+    assert (relation.table, relation.relid, relation.key) == ("SHOP.ITEM", ITEM, ["ID"])
+    assert one.parts(relation, 10)[0].leaf == '"SHOP"."THING"' and one.lost(["SHOP.ITEM"]) == []
+    data.commit((1, ITEM, item(1, "a")))
+    chunks = until(one, 1)
+    assert [r.table for c in chunks for _, r in c.relations] == ["SHOP.ITEM"]
     one.close()
 
 
