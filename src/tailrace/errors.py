@@ -90,6 +90,10 @@ class BaselineNeededError(ApplyError):
     brings the target up to the source again."""
 
 
+class NameTakenError(ApplyError):
+    """A name that a target was to get, and that something else has."""
+
+
 class UnsupportedError(TailraceError):
     """A declared gap: asked of something that says it cannot."""
 

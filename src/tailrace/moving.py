@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from .errors import ApplyError
+from .errors import ApplyError, NameTakenError
 
 if TYPE_CHECKING:
     from .apply.targets.postgresql_place import Place
@@ -29,7 +29,8 @@ class Mover(Protocol):
         no target.
 
         Raises:
-            ApplyError: there is something under both names.
+            NameTakenError: there is something under both names, or others feed the target, too.
+            ApplyError: it cannot be done now.
         """
 
 
@@ -53,12 +54,17 @@ class FolderMover:
         if before == after or not before.exists():
             return
         if after.exists():
-            raise ApplyError(
+            raise NameTakenError(
                 f"the target of {table} is to be renamed, and there are both {before} and {after}",
                 where=table,
                 hint="one of the two is no target of this task's: take it away, then `tailrace resume`",
             )
-        before.rename(after)
+        try:
+            before.rename(after)
+        except OSError as error:
+            raise ApplyError(
+                f"the target of {table} cannot be renamed: {error}", where=table, hint="it is tried again"
+            ) from error
         _on_disk(after.parent)
 
 

@@ -22,7 +22,7 @@ from .apply.ddl import IGNORE
 from .control import ddl, ledger, tables
 from .control.tables import TableControl
 from .control.task import Task
-from .errors import ApplyError
+from .errors import ApplyError, NameTakenError
 from .moving import mover
 
 logger = logging.getLogger("tailrace.ddl")
@@ -60,20 +60,23 @@ class Renaming:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._versions: tuple[int, ...] = ()
+        self._failed: dict[str, str] = {}  # what was said already
 
     def carry_on(self, task: Task, busy: Collection[str] = ()) -> None:
-        """Moves the targets that are to move and can, one after the other.
+        """Moves the targets that are to move and can, one after the other. What cannot be done now (a target
+        that does not answer) is tried again at the next call.
 
         Args:
             task: the task, as its file is now.
             busy: tables whose baseline is being read.
         """
-        self._task, paths = task, [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "orders")]
+        self._task = task
+        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "orders")]
         while lake.exists(paths[0]):
             if (versions := tuple(map(lake.version, paths))) == self._versions:
                 return
             states, places = self._read()
-            if not any(self._one(t, states, places, busy) for t in sorted(places.wanted)):
+            if not any(self._try(t, states, places, busy) for t in sorted(places.wanted)):
                 # What waits for apply, or for a baseline, is looked at again.
                 self._versions = () if places.wanted else versions
                 return
@@ -84,11 +87,7 @@ class Renaming:
         made = ddl.decisions(task.control_path("ddl_decisions"))
         names = ddl.wanted_names(ddl.events(task.control_path("ddl_events")), made)
         known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
-        now = {t: target_name(task, t, states) for t in known}
-        away = [t for t, one in states.items() if one.member == "removed" and not one.dropped]
-        if names and away:  # their targets may be there or not
-            there = mover(task).there
-            now = {t: n for t, n in now.items() if t not in away or there(n)}
+        now = {t: target_name(task, t, states) for t in known if t not in states or not states[t].gone}
         wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
         # What has begun is ended first: the target may be there already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
@@ -99,6 +98,17 @@ class Renaming:
         said = self._task.table(table)
         alone = Places(now, {}).holder(table, now[table]) is None
         return alone and not said.target and said.ddl.get(KIND) != IGNORE
+
+    def _try(
+        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
+    ) -> bool:
+        try:
+            return self._one(table, states, places, busy)
+        except ApplyError as error:
+            if self._failed.get(table) != str(error):
+                logger.warning("the target of %s waits for its new name: %s", table, error)
+            self._failed[table] = str(error)
+            return False
 
     def _one(
         self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
@@ -114,7 +124,7 @@ class Renaming:
             if not places.circle(table):
                 return self._wait(table, to, other, states, places)
             to = f"{table.partition('.')[0]}.tailrace_rename_{zlib.crc32(table.encode()):08x}"
-        return self._step(table, places.now.get(table, table), to, begun=state.moving == to)
+        return self._step(table, places.now.get(table, to), to, begun=state.moving == to)
 
     def _step(self, table: str, now: str, to: str, *, begun: bool) -> bool:
         """Orders a move, or makes it; False, and the table is suspended, when the name is taken."""
@@ -127,7 +137,7 @@ class Renaming:
             return True
         try:
             where.move(table, now, to)
-        except ApplyError as error:
+        except NameTakenError as error:
             self._suspend(table, to, error.what)
             return False
         self._order(tables.RENAMED, table, to)

@@ -222,6 +222,12 @@ def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
             drain(load(file), spark)
     Pipeline(load(file), spark).drain()
     assert rows(load(file), "d.lost") == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    file.write_text(file.read_text().replace("recreate_table: stop", "recreate_table: apply"))
+    file.write_text(file.read_text().replace("recreate_table: stop", "recreate_table: apply, rekey: ignore"))
     drain(load(file), spark)
     assert columns(load(file), "d.lost") == {"id": "int32", "v": "string", "n": "int32"}
+
+    # The target keeps its key, which old images do not have any more.
+    db.execute("alter table d.lost drop constraint lost_pkey; alter table d.lost add primary key (n)")
+    db.execute("insert into d.lost values (5, 'e', 5); delete from d.lost where n = 5")
+    with pytest.raises(TailraceError, match=r"NULL in the row key \(id\)"):
+        drain(load(file), spark)

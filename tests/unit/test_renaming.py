@@ -136,6 +136,18 @@ def test_a_name_that_others_have_is_not_taken(tmp_path: Path) -> None:
     tables.give(one.orders_path, tables.RESUME, ["s.a", "s.b"], why="", who="test")
     watch.carry_on(task(tmp_path, "tables: {s.b: {ddl: {rename_table: ignore}}}"))
     assert there(one) == {"s.b": "s.b", "s.c": "s.c", "s.strange": "s.a"}
+    # One that is removed keeps its name, until its target is gone.
+    for action in (tables.REMOVE, tables.DROP, tables.DROPPED):
+        assert there(one)["s.b"] == "s.b"
+        tables.give(one.orders_path, action, ["s.c"], why="", who="test")
+        if action == tables.DROP:
+            (Path(one.target_path("s.c")) / "s.c").unlink()
+            Path(one.target_path("s.c")).rmdir()
+        watch.carry_on(one)
+        if action == tables.REMOVE:
+            assert "the target of s.c has that name" in states(one)["s.b"].why
+            tables.give(one.orders_path, tables.RESUME, ["s.b"], why="", who="test")
+    assert there(one) == {"s.c": "s.b", "s.strange": "s.a"}
     assert not any(s.held for s in states(one).values())
 
 
@@ -166,3 +178,20 @@ def test_what_holds_a_rename_up(tmp_path: Path) -> None:
     tables.give(one.orders_path, tables.RESUME, ["s.b"], why="", who="test")
     Renaming(one).carry_on(one)
     assert set(there(one)) == {"s.x", "s.y", "s.c", "s.d"}
+
+
+def test_what_cannot_be_done_now_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = task(tmp_path)
+    known(one, "s.a")
+    renamed(one, ("s.a", "s.x"))
+    watch = Renaming(one)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+        for _ in range(2):
+            watch.carry_on(one)
+    assert there(one) == {"s.a": "s.a"} and states(one)["s.a"].waits and not states(one)["s.a"].held
+    assert [r.getMessage().count("Permission denied") for r in caplog.records] == [1]
+    watch.carry_on(one)
+    assert there(one) == {"s.x": "s.a"}

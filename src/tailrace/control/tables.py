@@ -90,6 +90,7 @@ class TableControl:
         landing: number of the baseline that is about to replace the target; 0: none is.
         gap: changes are missing between its target and what is captured now: it was removed for a while.
         dropped: number of the order that its target is to go; 0: it stays.
+        gone: it is gone.
         target: the name of its target; empty: the table's own, or the one its mapping says.
         moving: the name that its target is about to get; empty: it keeps the one it has.
         move: number of the order that says so; 0: none does.
@@ -106,6 +107,7 @@ class TableControl:
     landing: int = 0
     gap: bool = False
     dropped: int = 0
+    gone: bool = False
     target: str = ""
     moving: str = ""
     move: int = 0
@@ -264,12 +266,14 @@ def _at_target(state: TableControl, one: Order, taken: Answered | None) -> Table
         return replace(state, moving=one.target, move=one.number)
     if one.action == RENAMED:
         return replace(state, moving="", move=0, target="" if one.target == one.table else one.target)
-    return replace(state, dropped=one.number if one.action == DROP else 0)
+    if one.action == DROPPED:
+        return replace(state, dropped=0, gone=True)
+    return replace(state, dropped=one.number)
 
 
 def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:
     if one.action == ADD:
-        state, said = (replace(s, member="added", dropped=0) for s in (state, said))
+        state, said = (replace(s, member="added", dropped=0, gone=False) for s in (state, said))
     if not answered:
         exact = state.exact or one.action == RESYNC_EXACT
         return replace(state if state.held else said, wanted=one.number, exact=exact)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import ApplyError
+from ...errors import NameTakenError
 from ...sources.pg_connect import Session, literal, quoted
 from .postgresql_place import Place, number_of
 from .postgresql_progress import TABLE, make_schema, one_at_a_time
@@ -13,7 +13,7 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     name already. Needs a transaction.
 
     Raises:
-        ApplyError: something else has that name.
+        NameTakenError: something else has that name, or others feed the target, too.
     """
     before, after = place.target(now), place.target(to)
     if before == after or not _there(session, place, task, table, before):
@@ -22,14 +22,14 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     progress, mine = place.own(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
     others = f"SELECT 1 FROM {progress} WHERE target = {literal(before)} AND NOT ({mine})"
     if session.execute(others.encode()).fetchone():
-        raise ApplyError(
+        raise NameTakenError(
             f"others feed {before}, too: it keeps its name when {table} gets another one",
             where=place.label,
             hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
         )
     found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (after,)).fetchone()
     if found and found[0]:
-        raise ApplyError(
+        raise NameTakenError(
             f"the target of {table} is to be renamed, and there are both {before} and {after}",
             where=place.label,
             hint=f"drop or rename {after}, then `tailrace resume`",
