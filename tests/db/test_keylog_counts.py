@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, Schema
 
+from tailrace import lake
+from tailrace.apply import incoming
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.testing.images import change_table
 
-from ..spark.ruled_model import RELATION, Change, history
+from ..spark.ruled_model import CHECK, RELATION, Change, Model, held, history, logged, spoiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +30,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.db
 
 TABLE = "create table t (lane int, id text, a int, b text, primary key (lane, id))"
+NARROW = (
+    "alter table {table} alter a type smallint, alter b type varchar(8), alter b set not null,"
+    f" add check ({CHECK})"
+)
+ASIDE = {"data_error": "log"}
 AT = "lane = %(lane)s and id = %(id)s"
 OLD = "lane = %(old_lane)s and id = %(old_id)s"
 NEW = {"lane": None, "id": None, "a": None, "b": None}
@@ -113,3 +123,64 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
         spark.read.format("delta").load(target.path(RELATION.table)).select("lane", "id", "a", "b").collect()
     )
     assert sorted(map(tuple, have)) == rows
+
+
+@pytest.mark.parametrize("mode", ["strict", "upsert"])
+def test_bad_changes_are_set_aside_as_among_single_statements(
+    spark: SparkSession, database: str, tmp_path: Path, mode: str
+) -> None:
+    """A CHECK over two columns, NOT NULL and two narrower types; images lack columns, keys change."""
+    seed = random.randrange(10**6)
+    changes = spoiled(history(seed, 4, 12, truncate=True))
+    one = strict if mode == "strict" else upsert
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute(TABLE)
+        db.execute(NARROW.format(table="t"))
+        counts = {c.number: attempted(db, one, c) for c in changes}
+        rows = sorted(db.execute("select lane, id, a, b from t").fetchall())
+    model, rules = Model(mode, Rules.of(mode, ASIDE).on, holds=held), Rules.of(mode, ASIDE)
+    for c in changes:
+        model.apply(c.number, c.oper, c.old, c.values)
+    assert (model.state(), {n: many for n, _, _, many, *_ in model.log}) == (rows, counts), f"seed {seed}"
+    assert sum(1 for n in counts.values() if n == 0) > 10
+    to_delta = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
+    to_database = PostgresTarget(spark, f"{database}", task="t")
+    for target in (to_delta, to_database):
+        log = KeyLog(f"{tmp_path}/{type(target).__name__}", app_id="t", run_id="1")
+        applier = RuledApply(
+            spark, target, rules, root=str(tmp_path / "control"), task="t", app_id="t", keylog=log
+        )
+        narrow(spark, target, database)
+        for part in (changes[: len(changes) // 3], changes):
+            images = [i for c in part for i in c.images]
+            applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
+        assert logged(lake.read(log.path).to_pylist()) == model.log, f"seed {seed}, {log.path}"
+    found = lake.read(to_delta.path(RELATION.table), ["lane", "id", "a", "b"]).to_pylist()
+    assert sorted(tuple(r.values()) for r in found) == rows, f"seed {seed}"
+    with psycopg.connect(database) as db:
+        assert sorted(db.execute("select lane, id, a, b from s.t").fetchall()) == rows, f"seed {seed}"
+
+
+def attempted(db: psycopg.Connection[Any], one: Any, c: Change) -> int | None:
+    """The row count of a change; 0 of one that fails, which leaves nothing."""
+    try:
+        with db.transaction():
+            return one(db, c)
+    except (psycopg.errors.DataError, psycopg.errors.IntegrityError):
+        return 0
+
+
+def narrow(spark: SparkSession, target: Any, database: str) -> None:
+    """Makes the target as somebody else would have narrowed it."""
+    if isinstance(target, PostgresTarget):
+        known = incoming.relation_of(replace(change_table(spark, RELATION, []), name=RELATION.table))
+        target.alter(RELATION.table, known, known)
+        with psycopg.connect(database) as db:
+            db.execute(NARROW.format(table="s.t"))
+        return
+    kinds = {"lane": "integer", "id": "string", "a": "decimal(5,0)", "b": "string"}
+    fields = [Field(n, PrimitiveType(kind), nullable=n != "b") for n, kind in kinds.items()]
+    path = target.path(RELATION.table)
+    DeltaTable.create(path, Schema(fields))
+    for name, check in {"both": CHECK, "short": "length(b) <= 8"}.items():
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT {name} CHECK ({check})")

@@ -7,11 +7,11 @@ change after the other, and counts the rows it touches.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace import sequence
+from tailrace import mask, sequence
 from tailrace.change import Column, Relation
 from tailrace.testing.images import Image
 
@@ -28,6 +28,10 @@ Logged = tuple[int, str, str, int | None, int, bool]
 """(number, operation, action, row count, flagged count, whether it has an error)."""
 
 
+class RefusedError(Exception):
+    """A row that the table cannot hold."""
+
+
 @dataclass
 class Model:
     """A table and its key log under a mode and policies (conflict -> policy)."""
@@ -39,6 +43,8 @@ class Model:
     archive: list[tuple[Any, ...]] = field(default_factory=list)
     log: list[Logged] = field(default_factory=list)
     flagged: int = 0
+    holds: Callable[[Row, bool], bool] | None = None
+    """Whether the table can hold a row; of a part of one (False) whether the types can."""
 
     def apply(self, number: int, oper: str, old: Key | None, values: Mapping[str, Any]) -> str | None:
         """Does one change; gives `kind policy` when the batch ends before it."""
@@ -53,7 +59,13 @@ class Model:
             self.say(number, oper, "T", None)
             return None
         new = (values["lane"], values["id"])
-        kind, action, rows = getattr(self, f"try_{oper.lower()}")(new, old or new, values, seq)
+        kept = dict(self.rows), dict(self.dead)
+        try:
+            self.judge(oper, values)
+            kind, action, rows = getattr(self, f"try_{oper.lower()}")(new, old or new, values, seq)
+        except RefusedError:
+            self.rows, self.dead = kept
+            kind, action, rows = "data_error", oper if oper == "I" else self.code, 0
         policy = self.on[kind] if kind else None
         if policy in ("suspend", "stop"):
             return f"{kind} {policy}"
@@ -63,13 +75,22 @@ class Model:
         self.say(number, oper, action, rows, flag)
         return None
 
+    def judge(self, oper: str, values: Mapping[str, Any]) -> None:
+        """What a change's own image says decides first."""
+        if self.holds and oper in "IU":
+            whole = oper == "I" or len(values) == len(RELATION.columns)
+            if not self.holds({c.name: values.get(c.name) for c in RELATION.columns}, whole):
+                raise RefusedError
+
     def say(self, number: int, oper: str, action: str, rows: int | None, flag: bool = False) -> None:
         self.flagged += flag
         self.log.append((number, oper, action, rows, self.flagged, flag))
 
     def copy(self, seq: str, oper: str, values: Mapping[str, Any]) -> None:
         if oper != "T":
-            self.archive.append((seq, oper, *[values.get(c.name) for c in RELATION.columns]))
+            names = [c.name for c in RELATION.columns]
+            carried = None if oper == "I" or set(names) <= set(values) else " ".join(values)
+            self.archive.append((seq, oper, None, carried, *[values.get(n) for n in names]))
 
     @property
     def code(self) -> str:
@@ -79,7 +100,10 @@ class Model:
         return key in self.rows and key not in self.dead
 
     def put(self, key: Key, row: Mapping[str, Any]) -> None:
-        self.rows[key] = {c.name: row.get(c.name) for c in RELATION.columns}
+        made = {c.name: row.get(c.name) for c in RELATION.columns}
+        if self.holds and not self.holds(made, True):
+            raise RefusedError
+        self.rows[key] = made
         self.dead.pop(key, None)
 
     def take(self, key: Key, seq: str) -> None:
@@ -133,6 +157,18 @@ class Model:
         self.put(new, row)
         return ("insert_exists", self.code, 2) if met else (None, self.code, 1)
 
+    def lose(self, key: str) -> None:
+        """Somebody else takes rows away."""
+        for at in [k for k in self.rows if k[1] == key]:
+            del self.rows[at]
+            self.dead.pop(at, None)
+
+    def gain(self, lanes: int, key: str) -> list[Row]:
+        """Somebody else writes rows where none are; gives them."""
+        made = [{"lane": n, "id": key, "a": -n, "b": "v0"} for n in range(lanes) if (n, key) not in self.rows]
+        self.rows |= {(r["lane"], key): r for r in made}
+        return made
+
     def state(self) -> list[tuple[Any, ...]]:
         if self.mode == "archive":
             return sorted(self.archive)
@@ -158,9 +194,7 @@ class Change:
         return made
 
 
-def history(
-    seed: int, lanes: int, steps: int, *, whole_moves: bool = False, truncate: bool = False
-) -> list[Change]:
+def history(seed: int, lanes: int, steps: int, *, truncate: bool = False) -> list[Change]:
     """Random changes: operations on keys that may or may not have a row. Lanes do not meet each other."""
     dice, made, number = random.Random(seed), [], 0
     for step in range(steps):
@@ -177,7 +211,7 @@ def history(
                 old = key if dice.random() < 0.5 else None  # B rows whose key stays
             elif oper == "K":
                 oper, old = "U", other
-                if not whole_moves and dice.random() < 0.4:
+                if dice.random() < 0.4:
                     del values["b"]
             made.append(Change(number, oper, old, values))
         if truncate and step == steps // 2:
@@ -186,11 +220,58 @@ def history(
     return made
 
 
+def spoiled(changes: list[Change]) -> list[Change]:
+    """The same with values that not every table holds, see `held`; some columns become absent."""
+    made = []
+    for c in changes:
+        values = dict(c.values)
+        if "a" in values and c.number % 9 == 4:
+            values["a"] = 170_000
+        if "b" in values:
+            values["b"] = (
+                None if c.number % 7 == 3 else f"v{c.number}" + "0" * (7 if c.number % 8 == 5 else 0)
+            )
+        made.append(replace(c, values=values))
+    return made
+
+
+def held(row: Row, whole: bool) -> bool:
+    """What `spoiled` is about: smallint, varchar(8), NOT NULL, and a CHECK over both columns."""
+    a, b = row["a"], row["b"]
+    fits = (a is None or a < 1 << 15) and (b is None or len(b) <= 8)
+    return fits and (not whole or (b is not None and (a + int(b[1:])) % 5 != 0))
+
+
+CHECK = "(a + cast(substr(b, 2) as int)) % 5 <> 0"
+
+
+COLUMNS = {
+    "soft_delete": ["_deleted"],
+    "archive": ["header__change_seq", "header__change_oper", "header__timestamp", "header__column_mask"],
+}
+"""What modes add to a target's columns."""
+
+
+def columns_of(mode: str) -> list[str]:
+    """The columns that a target has, in their order."""
+    more, own = COLUMNS.get(mode, []), [c.name for c in RELATION.columns]
+    return [*more, *own] if mode == "archive" else [*own, *more]
+
+
+def told(rows: Iterable[tuple[Any, ...]], mode: str) -> list[tuple[Any, ...]]:
+    """A target's rows as the model has them, of masks the columns that they name."""
+    names, made = columns_of(mode), [list(r) for r in rows]
+    at = names.index("header__column_mask") if mode == "archive" else -1
+    for row in made if at >= 0 else []:
+        row[at] = None if row[at] is None else " ".join(names[n] for n in mask.decode(bytes(row[at])))
+    return sorted(map(tuple, made), key=repr)
+
+
 def logged(rows: list[Any]) -> list[Logged]:
     """Rows of a key log as the model tells them, in their order."""
     return [
         (
-            r["keylog_sort"], r["change_row_type"], r["action_taken"], r["result_row_count"],
+            r["change_row_counter"], r["change_row_type"], r["action_taken"], r["result_row_count"],
             r["flagged_count"], r["result_error"] is not None,
         )
         for r in sorted(rows, key=lambda r: r["keylog_sort"])

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from tailrace import lake, log, sequence
 from tailrace.apply.applier import Applier
@@ -16,6 +17,7 @@ from tailrace.apply.exceptions import Orders
 from tailrace.apply.gate import Ordered
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.reading import ApplyPaths
+from tailrace.apply.rules import MODES, Rules
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
@@ -24,7 +26,7 @@ from tailrace.control import ledger
 from tailrace.control.ledger import AppliedTable, Stored
 from tailrace.testing.images import change_rows, count
 
-from .ruled_model import RELATION, Change, Model
+from .ruled_model import RELATION, Change, Model, Row, columns_of, history, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,11 +113,9 @@ class Staged:
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """The target's rows as the model has them."""
         mode = self.rules[table].rules.mode
-        names = [c.name for c in RELATION.columns]
-        names += ["_deleted"] if mode == "soft_delete" else []
-        names = ["header__change_seq", "header__change_oper", *names] if mode == "archive" else names
+        names = columns_of(mode)
         found = lake.read(self.target.path(table), names).to_pylist()  # type: ignore[attr-defined]
-        return sorted((tuple(r[n] for n in names) for r in found), key=repr)
+        return told((tuple(r[n] for n in names) for r in found), mode)
 
     def logged(self, table: str) -> list[Any]:
         """A table's rows of the key log as the model tells them: in order, with their change numbers."""
@@ -140,6 +140,30 @@ class Staged:
     def lose(self, table: str, where: str) -> None:
         """Somebody else deletes rows of a target."""
         DeltaTable(self.target.path(table)).delete(where)  # type: ignore[attr-defined]
+
+    def gain(self, table: str, rows: list[Row]) -> None:
+        """Somebody else writes rows into a target."""
+        kept = DeltaTable(self.target.path(table))  # type: ignore[attr-defined]
+        write_deltalake(kept, pa.Table.from_pylist(rows, pa.schema(kept.schema().to_arrow())), mode="append")
+
+    def disturb(self, lanes: int) -> None:
+        """Takes rows away from targets and puts some there, so that changes meet what they do not expect."""
+        for table, model in self.models.items():
+            if model.mode != "archive":
+                self.lose(table, "id = 'q'")
+                model.lose("q")
+                self.gain(table, model.gain(lanes, "s"))
+
+
+def every_mode(seed: int, ways: Sequence[str]) -> tuple[dict[str, TableRules], dict[str, list[Change]]]:
+    """A table for each mode, by `batch` or `transaction`, with changes that are the same for both: truncates
+    among them, 4 before the change number 5 times as many as there are tables, 9 from there on."""
+    rules, changes = {}, {}
+    for k, mode in enumerate(MODES):
+        for way in ways:
+            rules[f"s.{mode}_{way}"] = TableRules(Rules.of(mode), way == "transaction")
+            changes[f"s.{mode}_{way}"] = history(seed + k, 2, 6, truncate=True)
+    return rules, interleaved(changes)
 
 
 def interleaved(histories: Mapping[str, Sequence[Change]]) -> dict[str, list[Change]]:

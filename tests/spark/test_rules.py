@@ -25,7 +25,7 @@ from tailrace.formats.sqdr import reading as sqdr_read
 from tailrace.formats.sqdr.tables import SqdrOptions
 from tailrace.testing.images import change_table
 
-from .ruled_model import RELATION, Change, Model, history, logged
+from .ruled_model import RELATION, Change, Model, columns_of, history, logged, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,13 +64,9 @@ class Place:
         return self.applier.apply(self.table(changes))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        names = [c.name for c in RELATION.columns]
-        if self.rules.mode == "soft_delete":
-            names.append("_deleted")
-        if self.rules.mode == "archive":
-            names = ["header__change_seq", "header__change_oper", *names]
-        found = self.spark.read.format("delta").load(self.target.path(NAME)).select(*names).collect()
-        return sorted((tuple(r) for r in found), key=repr)
+        mode = self.rules.mode
+        rows = self.spark.read.format("delta").load(self.target.path(NAME))
+        return told((tuple(r) for r in rows.select(*columns_of(mode)).collect()), mode)
 
     def logged(self) -> list[Any]:
         return logged(self.spark.read.format("delta").load(self.log.path).collect())
@@ -100,14 +96,15 @@ def test_any_history_ends_as_row_by_row(
 ) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)
-    changes = history(seed, LANES, STEPS, whole_moves=mode == "soft_delete", truncate=dice.random() < 0.5)
+    changes = history(seed, LANES, STEPS, truncate=dice.random() < 0.5)
     start, cut = changes[: len(changes) // 4], dice.randrange(len(changes) // 4 + 1, len(changes))
     place = Place(spark, tmp_path, mode, on)
     place.apply(start)
     place.expect(start)
-    if mode not in ("archive", "soft_delete"):  # somebody else deletes rows of the target
+    if mode != "archive":  # somebody else deletes rows of the target, marked ones too
         DeltaTable(place.target.path(NAME)).delete("a % 3 = 0")
         place.model.rows = {k: r for k, r in place.model.rows.items() if r["a"] % 3}
+        place.model.dead = {k: seq for k, seq in place.model.dead.items() if k in place.model.rows}
     place.expect(changes[len(start) :])
     place.apply(changes[len(start) : cut])
     place.apply(changes[len(start) :])  # what came before is passed over
@@ -162,10 +159,16 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
 
 
 def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(spark, tmp_path, "strict", {})
+    """What its changes met is looked up as the target was before them; what it refused of them, too."""
+    place = Place(spark, tmp_path, "strict", {"data_error": "log"})
+    place.model.holds = lambda row, whole: not whole or row["a"] < 100 or row["b"] == "b"
     first = [change(1, "I", "a"), change(2, "I", "b")]
-    second = [*first, change(3, "D", "a"), change(4, "U", "a"), change(5, "I", "b")]
+    lacking = [replace(change(n, "U", "b"), values={"lane": 0, "id": "b", "a": n * 100}) for n in (6, 8)]
+    second = [*first, change(3, "D", "a"), change(4, "U", "a"), change(5, "I", "b"), lacking[0]]
+    second += [change(7, "U", "b", b="z"), lacking[1]]
     place.apply(first)
+    check = "ADD CONSTRAINT low CHECK (a < 100 OR b = 'b')"
+    spark.sql(f"ALTER TABLE delta.`{place.target.path(NAME)}` {check}")
 
     class CrashError(Exception):
         pass
@@ -176,18 +179,19 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     place.log.commit = crash  # type: ignore[method-assign]
     with pytest.raises(ApplyError):
         place.apply(second)
-    assert place.target.progress(NAME) == 5
+    assert place.target.progress(NAME) == 8
     place.log = KeyLog(place.log.path, app_id="t", run_id="2")
     assert len(place.logged()) == 2
-    place.apply([*second, change(6, "D", "b")])
-    place.expect([*second, change(6, "D", "b")])
+    place.apply([*second, change(9, "D", "b")])
+    place.expect([*second, change(9, "D", "b")])
     place.same()
     found = spark.read.format("delta").load(f"{place.root}/{EXCEPTIONS}").orderBy("ERROR").collect()
     assert [(r["TABLE_NAME"], r["ERROR"].split(":")[0], r["STATEMENT"][0]) for r in found] == [
+        ("t", "data_error", "U"),
         ("t", "insert_exists", "I"),
         ("t", "update_missing", "U"),
     ]
-    assert 'id="a"' in found[1]["STATEMENT"]
+    assert 'id="a"' in found[2]["STATEMENT"]
 
 
 def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,8 @@ from tailrace.control import ledger, tables
 from tailrace.errors import ApplyError
 from tailrace.laketypes import schema_of
 
-from .ruled_model import RELATION, Change, history
-from .ruled_task import TIME, Staged, interleaved
+from .ruled_model import RELATION, Change
+from .ruled_task import TIME, Staged, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,30 +35,6 @@ pytestmark = pytest.mark.spark
 def change(number: int, oper: str, key: str, **values: Any) -> Change:
     row = {"lane": 0, "id": key} | ({} if oper == "D" else {"a": number, "b": key} | values)
     return Change(number, oper, None, row)
-
-
-def test_every_table_by_its_rules_and_one_key_log(spark: SparkSession, tmp_path: Path) -> None:
-    seed = random.randrange(10**6)
-    modes = {"s.strict": "strict", "s.plain": "upsert", "s.soft": "soft_delete", "s.kept": "archive"}
-    task = Staged(spark, tmp_path, {t: TableRules(Rules.of(m)) for t, m in modes.items()})
-    made = {t: history(seed + k, 6, 6, whole_moves=m == "soft_delete", truncate=k == 1)
-            for k, (t, m) in enumerate(modes.items())}  # fmt: skip
-    changes = interleaved(made)
-    first = {t: many[: len(many) // 2] for t, many in changes.items()}
-    cut = max(c.number for many in first.values() for c in many)
-    first = {t: [c for c in many if c.number <= cut] for t, many in changes.items()}
-    task.store(first)
-    task.catch_up()
-    task.same(f"seed {seed}")
-    task.lose("s.strict", "id = 'p'")
-    task.models["s.strict"].rows = {k: r for k, r in task.models["s.strict"].rows.items() if k[1] != "p"}
-    task.store({t: [c for c in many if c.number > cut] for t, many in changes.items()})
-    done = task.catch_up(run="2")
-    task.same(f"seed {seed}")
-    assert {one.table for one in done} == set(modes)
-    assert task.catch_up() == []
-    applied = ledger.read_applied(f"{task.control}/applied")
-    assert {r["table"] for r in applied} == {None, *modes}
 
 
 class CrashError(Exception):
@@ -165,21 +142,22 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     task.same()
 
 
-@pytest.mark.parametrize("mode", ["strict", "upsert"])
-def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """In every mode, over histories with truncates and targets that somebody else has written to."""
     seed = random.randrange(10**6)
-    changes, rules = history(seed, 2, 9), Rules.of(mode)
-    done = {}
-    for way in (True, False):
-        task = Staged(spark, tmp_path / str(way), {"s.t": TableRules(rules, way)}, per_transaction=6)
-        task.store({"s.t": changes[:6]})
-        task.catch_up()
-        task.lose("s.t", "id = 'q'")
-        task.models["s.t"].rows = {k: r for k, r in task.models["s.t"].rows.items() if k[1] != "q"}
-        task.store({"s.t": changes[6:]})
-        done[way] = task.catch_up()
-        task.same(f"seed {seed}")
-    assert len(done[True]) == 3 and len(done[False]) == 1
+    rules, changes = every_mode(seed, ["batch", "transaction"])
+    cut = 5 * len(rules)
+    task = Staged(spark, tmp_path, rules, per_transaction=cut)
+    task.store({t: [c for c in many if c.number < cut] for t, many in changes.items()})
+    task.catch_up()
+    task.disturb(2)
+    task.store({t: [c for c in many if c.number >= cut] for t, many in changes.items()})
+    done = Counter(one.table for one in task.catch_up())
+    task.same(f"seed {seed}")
+    assert task.catch_up() == []
+    assert {r["table"] for r in ledger.read_applied(f"{task.control}/applied")} == {None, *rules}
+    assert {n for t, n in done.items() if t.endswith("batch")} == {1}
+    assert {n for t, n in done.items() if t.endswith("transaction")} == {2}
 
 
 def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSession, tmp_path: Path) -> None:

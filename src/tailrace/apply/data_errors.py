@@ -1,21 +1,20 @@
 """Changes whose values a target cannot hold: found before anything is written, set aside one by one.
 
-A change is judged by its own image: NULL in the key or in a column that is NOT NULL in the target, a value
-that becomes none in the type of the target's column, a row that a CHECK refuses. Of an image that lacks
-columns a CHECK says nothing: then the target decides when it is written, for the batch as a whole.
+Here a change is judged by its own image: NULL in the key or in a column that is NOT NULL in the target, a
+value that becomes none in the type of the target's column, a row that a CHECK refuses. What hangs on the row
+that a change meets is `judging`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..change import BEFORE, INSERT, UPDATE, ChangeTable, Column, Relation
+from ..change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..mask import is_set
-from .fold import OPER, SEQ, col
+from .fold import OPER, SEQ, col, quote
 from .outcomes import SITUATION, WHY, small
-from .plan import TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -24,25 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Demands:
-    """What a target asks of its rows: columns that may not be NULL, and CHECKs, name -> condition (SQL).
-    `tested`: it may refuse rows, and says which when it is asked."""
+    """What a target asks of its rows: columns that may not be NULL, and CHECKs, name -> condition (SQL; a row
+    for which it is not true is refused). `tested`: it may refuse rows, and says which when it is asked.
+    `values`: by type what every value fulfils (SQL, `{}` for the column); looked at when rows are."""
 
     not_null: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
     tested: bool = False
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.not_null or self.checks or self.tested)
-
-
-WHY_COLUMN = Column(WHY, -1, "text", "text", "string")
-
-
-class Testing(Protocol):
-    """A target that says itself which rows it refuses."""
-
-    def refused(self, batch: TableBatch) -> DataFrame | None:
-        """Keys whose rows it refuses, as they are after the batch, and `WHY`; None: none."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +43,48 @@ class Bad:
     df: DataFrame
     many: int
 
+    @staticmethod
+    def of(rows: DataFrame, also: Bad | None = None) -> Bad | None:
+        """Rows with `SEQ`, `OPER`, `WHY`, and those that were known; runs a job. None: there are none."""
+        from pyspark.sql import functions as F
 
-def look(changes: ChangeTable, relation: Relation, demands: Demands) -> Bad | None:
+        made = rows.select(SEQ, OPER, WHY, F.concat(col(OPER), F.lit("!")).alias(SITUATION))
+        made = made.localCheckpoint(eager=True)
+        many = made.count()
+        if also is not None:
+            made, many = also.df.unionByName(made), also.many + many
+        return Bad(made, many) if many else None
+
+
+def look(
+    changes: ChangeTable, relation: Relation, demands: Demands, *, letter: str | None = None
+) -> Bad | None:
     """Looks for them in one pass; None when there are none.
 
-    `relation`: the layout, in the target's types.
+    `relation`: the target's layout and types, with the changes' key. `letter`: the column that has a change's
+    operation, when it is not `change_oper`.
     """
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    said = col(letter) if letter else oper
+    # A B row with a NULL in its key is its update's error.
+    said = F.when(said == BEFORE, UPDATE).otherwise(said)
     have = set(changes.df.columns)
+    lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
+    df = changes.df.where(oper != TRUNCATE).withColumns(lacking)
+    rows = df.select(seq.alias(SEQ), said.alias(OPER), reason(changes, relation, demands).alias(WHY))
+    return Bad.of(rows.where(col(WHY).isNotNull()).groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY)))
+
+
+def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkColumn:
+    """Why the target cannot hold a change, as far as its own image tells (string; NULL: it can).
+
+    Columns that `relation` has and the changes lack are read when a CHECK names them: give rows NULL there.
+    """
+    from pyspark.sql import functions as F
+
+    oper, have = col(changes.header("change_oper")), set(changes.df.columns)
     found = [_null_key(c, have) for c in relation.key]
     for c in relation.columns:
         if c.name in have:
@@ -70,48 +93,33 @@ def look(changes: ChangeTable, relation: Relation, demands: Demands) -> Bad | No
                 lost = _lost(col(c.name), kind, c.type)
                 written = F.lit(True) if c.key else oper.isin(INSERT, UPDATE)
                 found.append(F.when(written & lost, F.lit(f"{c.name} is no {c.type}")))
+        if c.name in have and c.type in demands.values:
+            beyond = ~F.expr(demands.values[c.type].format(quote(c.name)))
+            written = F.lit(True) if c.key else oper.isin(INSERT, UPDATE)
+            found.append(F.when(written & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
         if c.name in demands.not_null and not c.key:
-            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & _judged(changes, c.name, oper)
+            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & _set(changes, c.name, oper)
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))
-    whole = oper.isin(INSERT, UPDATE) & _whole(changes)
-    for name, condition in demands.checks.items():
-        found.append(F.when(whole & ~F.expr(condition), F.lit(f"CHECK {name} refuses it")))
-    why = F.coalesce(*found)
-    # A B row with a NULL in its key is its update's error.
-    letter = F.when(oper == BEFORE, UPDATE).otherwise(oper)
-    rows = changes.df.where(oper != "T").select(seq.alias(SEQ), letter.alias(OPER), why.alias(WHY))
-    bad = rows.where(col(WHY).isNotNull()).groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY))
-    kept = bad.withColumn(SITUATION, F.concat(col(OPER), F.lit("!"))).localCheckpoint(eager=True)
-    many = kept.count()
-    return Bad(kept, many) if many else None
+    whole = oper.isin(INSERT, UPDATE) & ~lacks(changes)
+    found += [F.when(whole, one) for one in refusals(demands)]
+    return F.coalesce(*found, F.lit(None).cast("string"))
 
 
-def judged(
-    target: object, batch: TableBatch, relation: Relation, demands: Demands, bad: Bad | None
-) -> Bad | None:
-    """`bad`, and what the target says itself: all changes of a key whose row it refuses.
-
-    `batch`: in the layout of the target; `relation`: that of the changes.
-    """
+def refusals(demands: Demands) -> list[SparkColumn]:
+    """Of a whole row which CHECKs refuse it (strings; NULL: it does not). NULL is not true."""
     from pyspark.sql import functions as F
 
-    if not demands.tested or not batch.relation.key:
-        return bad
-    asked = replace(batch, changes=without(batch.changes, bad))
-    refused = cast(Testing, target).refused(asked)
-    if refused is None:
-        return bad
-    seq, oper = (col(batch.changes.header(n)) for n in ("change_seq", "change_oper"))
-    keys = [col(k).cast(relation.column(k).type).alias(k) for k in relation.key]
-    rows = asked.changes.df.where(oper.isin("I", "U", "D"))
-    rows = rows.select(seq.alias(SEQ), oper.alias(OPER), *keys)
-    mine = rows.join(F.broadcast(refused), relation.key)
-    mine = mine.select(SEQ, OPER, WHY, F.concat(col(OPER), F.lit("!")).alias(SITUATION))
-    kept = mine.localCheckpoint(eager=True)
-    if bad is not None:
-        kept = kept.unionByName(bad.df)
-    many = kept.count()
-    return Bad(kept, many) if many else None
+    return [
+        F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(f"CHECK {name} refuses it"))
+        for name, condition in demands.checks.items()
+    ]
+
+
+def nulls(demands: Demands) -> list[SparkColumn]:
+    """Of a whole row which columns are NULL and may not be (strings; NULL: they are not)."""
+    from pyspark.sql import functions as F
+
+    return [F.when(col(n).isNull(), F.lit(f"NULL in {n}")) for n in sorted(demands.not_null)]
 
 
 def why(bad: Bad | None, seq: str) -> str | None:
@@ -131,6 +139,16 @@ def without(changes: ChangeTable, bad: Bad | None) -> ChangeTable:
     return changes.with_df(left.localCheckpoint(eager=False))
 
 
+def lacks(changes: ChangeTable) -> SparkColumn:
+    """Whether an image leaves columns out (boolean); an insert that does has NULL there."""
+    from pyspark.sql import functions as F
+
+    mask = changes.header("column_mask")
+    if mask not in changes.df.columns:
+        return F.lit(False)
+    return (col(changes.header("change_oper")) == UPDATE) & col(mask).isNotNull()
+
+
 def _lost(value: SparkColumn, kind: str, wanted: str) -> SparkColumn:
     """Whether a value becomes none, or another one, in a type; of text only whether it is of that type."""
     made = value.try_cast(wanted)
@@ -145,17 +163,10 @@ def _null_key(name: str, have: set[str]) -> SparkColumn:
     return F.when(null, F.lit(f"NULL in {name}, which is in the key"))
 
 
-def _judged(changes: ChangeTable, name: str, oper: SparkColumn) -> SparkColumn:
+def _set(changes: ChangeTable, name: str, oper: SparkColumn) -> SparkColumn:
     """Whether a change sets a column: an insert does, with NULL when it lacks it."""
     mask = changes.header("column_mask")
     if mask not in changes.df.columns:
         return oper.isin(INSERT, UPDATE)
     there = col(mask).isNull() | is_set(col(mask), changes.ordinal(name))
     return (oper == INSERT) | ((oper == UPDATE) & there)
-
-
-def _whole(changes: ChangeTable) -> SparkColumn:
-    from pyspark.sql import functions as F
-
-    mask = changes.header("column_mask")
-    return col(mask).isNull() if mask in changes.df.columns else F.lit(True)

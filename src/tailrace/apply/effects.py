@@ -5,14 +5,14 @@ with deletes that only mark. What comes out goes through fold and target like an
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import mask
 from ..change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
-from ..errors import ConfigError, TailraceError, UnsupportedError, from_spark
-from ..sequence import WIDTH
+from ..errors import ConfigError, TailraceError, from_spark
+from .completed import filled, lacking
 from .expect import Expected
 from .fold import OPER, SEQ, col, refused
 from .outcomes import EFFECTIVE, SITUATION, small
@@ -33,7 +33,6 @@ ARCHIVE = {
 """Header columns that an archive has before the data columns: it is a change table itself. The mask says
 which columns an image carried, by their place in the archive."""
 _ARCHIVING = "archive__"
-PARTIAL_MOVE = "tailrace: partial image of a key change at "
 
 
 def relation_of(relation: Relation, rules: Rules) -> Relation:
@@ -67,38 +66,66 @@ def added_by(rules: Rules) -> dict[str, str]:
 
 
 def effective(
-    changes: ChangeTable, expected: Expected, rules: Rules, counts: Mapping[str, int]
+    changes: ChangeTable,
+    expected: Expected,
+    rules: Rules,
+    counts: Mapping[str, int],
+    relation: Relation,
+    there: Callable[[], DataFrame],
 ) -> tuple[ChangeTable, dict[str, int]]:
-    """Changes that take part, and what occurs in them, for strict, upsert and soft delete."""
+    """Changes that take part, and what occurs in them, for strict, upsert and soft delete.
+
+    `relation`: their layout; `there` gives the target's rows. Under soft delete the old row stays where it
+    is, so a change of key whose image lacks columns has to bring them along.
+    """
     counts = dict(counts) | {"key_changes": expected.moved}
-    if _needs_dropping(expected, rules):
-        changes = changes.with_df(_dropped(changes, expected, rules))
-    return (_soft(changes, expected, rules), _soft_counts(counts)) if _is_soft(rules) else (changes, counts)
+    if rules.mode != "soft_delete":
+        return _dropped(changes, expected, rules), counts
+    if expected.moves is not None and lacking(changes, counts):
+        taking = taking_part(changes, expected, rules)
+        changes = filled(changes, taking, relation, counts, there(), expected.moves, lost(expected, rules))
+    return _soft(_dropped(changes, expected, rules), expected, rules), _soft_counts(counts)
 
 
-def _is_soft(rules: Rules) -> bool:
-    return rules.mode == "soft_delete"
+def lost(expected: Expected, rules: Rules) -> DataFrame | None:
+    """The changes of a key (`SEQ`) whose old row is missing, where a marked one may be there; else None."""
+    if rules.mode != "soft_delete" or expected.odd is None:
+        return None
+    return expected.odd.where(col(SITUATION).isin("K00", "K01")).select(SEQ)
 
 
-def _needs_dropping(expected: Expected, rules: Rules) -> bool:
-    """Deletes that meet nothing do no harm, but under soft delete, where each would write its mark."""
-    found = {s for s in expected.tally if not rules.outcome(s).effective}
-    return bool(found - {"D0"}) or (_is_soft(rules) and bool(expected.tally))
+def taking_part(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
+    """The changes but those that are passed over, their B rows too."""
+    if all(rules.outcome(s).effective for s in expected.tally):
+        return changes
+    return _anti(changes, expected, ~col(EFFECTIVE))
 
 
-def _dropped(changes: ChangeTable, expected: Expected, rules: Rules) -> DataFrame:
-    """The rows but those of changes that are passed over, their B rows too."""
+def _dropped(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
+    """The rows that a target is to get."""
+    if rules.mode == "soft_delete":
+        # Each delete would write its mark; a B whose row is missing has nothing to mark.
+        alone = col(SITUATION).isin("K00", "K01")
+        return _anti(changes, expected, ~col(EFFECTIVE), alone) if expected.tally else changes
+    # Deletes that meet nothing do no harm.
+    if {s for s in expected.tally if not rules.outcome(s).effective} <= {"D0"}:
+        return changes
+    return taking_part(changes, expected, rules)
+
+
+def _anti(
+    changes: ChangeTable, expected: Expected, out: SparkColumn, alone: SparkColumn | None = None
+) -> ChangeTable:
+    """Changes without the odd ones that are `out`, and without the B rows of those that are `alone`."""
     assert expected.odd is not None  # noqa: S101 - there are odd ones
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    out = ~col(EFFECTIVE)
-    same = (oper == col(OPER)) & out | (oper == BEFORE) & (col(OPER) == UPDATE) & out
-    gone = out
-    if _is_soft(rules):  # a B whose row is missing has nothing to mark
-        lost = col(SITUATION).isin("K00", "K01")
-        gone, same = out | lost, same | (lost & (oper == BEFORE))
+    gone, before = out, (oper == BEFORE) & (col(OPER) == UPDATE)
+    same = ((oper == col(OPER)) | before) & out
+    if alone is not None:
+        gone, same = out | alone, same | (alone & (oper == BEFORE))
     odd = expected.odd.where(gone).select(SEQ, OPER, SITUATION, EFFECTIVE)
     odd = small(odd, expected.many)
-    return changes.df.join(odd, (seq == col(SEQ)) & same, "left_anti")
+    return changes.with_df(changes.df.join(odd, (seq == col(SEQ)) & same, "left_anti"))
 
 
 def _soft(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
@@ -119,7 +146,6 @@ def _soft(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable
     key = mask.encode([*[names.index(k) for k in changes.key], len(names) - 1])
     old = col(header("column_mask"))
     whole = F.when(old.isNotNull(), _with_bit(old, len(names) - 1))
-    whole = F.when(moved & (oper == UPDATE) & old.isNotNull(), _refuse(seq)).otherwise(whole)
     made = {
         rules.soft_column: F.when(marks, seq),
         header("column_mask"): F.when(marks, F.lit(bytearray(key))).otherwise(whole),
@@ -129,13 +155,6 @@ def _soft(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable
         *[made.get(n, col(n) if n in df.columns else F.lit(None)).alias(n) for n in names]
     )
     return replace(changes, df=df, columns=[*changes.columns, rules.soft_column])
-
-
-def _refuse(seq: SparkColumn) -> SparkColumn:
-    """Its other columns would come from the old key's row, which stays where it is."""
-    from pyspark.sql import functions as F
-
-    return F.raise_error(F.concat(F.lit(PARTIAL_MOVE), seq)).cast("binary")
 
 
 def _with_bit(value: SparkColumn, bit: int) -> SparkColumn:
@@ -210,13 +229,6 @@ def check_mode(target: Target, name: str, rules: Rules) -> None:
 
 def explained(error: Exception, changes: ChangeTable) -> Exception:
     """What a failed batch is reported as: our own errors as they are, others with what they mean."""
-    text = str(error)
-    if PARTIAL_MOVE in text:
-        return UnsupportedError(
-            "a change of key that leaves columns out cannot be applied under soft delete",
-            where=f"{changes.name}, change_seq {text.partition(PARTIAL_MOVE)[2][:WIDTH]}",
-            hint="capture full images, or use the mode `upsert`",
-        )
     if isinstance(error, TailraceError):
         return error
     return refused(error, changes.name, changes.key) or from_spark(error, where=f"apply {changes.name}")

@@ -13,21 +13,20 @@ key changes, and one more; when there is no conflict among them, one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from .fold import OPER, SEQ, col, images
-from .outcomes import EXISTED, OLD, SITUATION, bare, small, with_outcome
+from .outcomes import EXISTED, OLD, SILENT, SITUATION, bare, silenced, small, with_outcome
 from .rules import ENDING, PLAIN, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_AFTER, _EPOCH, _KIND, _OLD_MET, _NEW_MET = (
-    f"header__{n}" for n in ("after", "epoch", "kind", "old_met", "new_met")
-)
+EPOCH = "header__epoch"
+_AFTER, _KIND, _OLD_MET, _NEW_MET = (f"header__{n}" for n in ("after", "kind", "old_met", "new_met"))
 _MOVED_IN, _MOVED_OUT = "M", "X"
 
 
@@ -89,7 +88,12 @@ class Expected:
 
 
 def expect(
-    changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int], there: DataFrame | None
+    changes: ChangeTable,
+    relation: Relation,
+    rules: Rules,
+    counts: Mapping[str, int],
+    there: DataFrame | None,
+    silent: DataFrame | None = None,
 ) -> Expected:
     """Looks what changes meet; runs two small jobs, more when keys change, as the module says.
 
@@ -100,14 +104,16 @@ def expect(
         rules: how they are applied.
         counts: as in `TableBatch.counts`.
         there: the keys that have a row in the target before the batch (columns: the key); None: none.
+        silent: the `SEQ` of updates that are only looked at; None: none is.
     """
     base = _events(changes, relation, counts)
+    base = base if silent is None else silenced(base, silent)
     moves = _moves(base, relation.key) if counts.get("key_changes") else None
     moved = moves.count() if moves is not None else 0
     moves = moves if moved else None
     events = _kinds(base, moves, moved)
     if counts.get("T"):
-        events = _epochs(events, changes)
+        events = epochs(events, changes)
     if moves is not None:
         settled = _settled(events, moves, there, relation.key, rules, moved)
         events = events.join(small(settled, moved), SEQ, "left")
@@ -150,13 +156,13 @@ def _kinds(base: DataFrame, moves: DataFrame | None, moved: int) -> DataFrame:
     return marked.withColumn(_KIND, kind).where(col(_KIND) != BEFORE).drop("moved")
 
 
-def _epochs(events: DataFrame, changes: ChangeTable) -> DataFrame:
-    """`_EPOCH`: how many truncates lie before a change. What a key had before the last does not count."""
+def epochs(events: DataFrame, changes: ChangeTable) -> DataFrame:
+    """`EPOCH`: how many truncates lie before a change. What a key had before the last does not count."""
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     truncates = changes.df.where(oper == TRUNCATE).agg(F.collect_set(seq).alias("truncates"))
-    epoch = F.size(F.filter("truncates", lambda t: t < col(SEQ))).alias(_EPOCH)
+    epoch = F.size(F.filter("truncates", lambda t: t < col(SEQ))).alias(EPOCH)
     return events.crossJoin(F.broadcast(truncates)).select("*", epoch).drop("truncates")
 
 
@@ -195,24 +201,24 @@ def _met(events: DataFrame, there: DataFrame | None, key: list[str], rules: Rule
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    epochs = _EPOCH in events.columns
-    told = events.withColumn(_AFTER, _after(_OLD_MET in events.columns, rules))
+    epochs = EPOCH in events.columns
+    told = events.withColumn(_AFTER, _after(events.columns, rules))
     if there is not None:
         keys = events.select(*map(col, key))
         # The target's side is the large one: it is read once, and never shuffled for a batch that is small.
         found = there.join(small(keys, many), key, "left_semi")
         empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in told.schema if f.name not in key]
         first = found.select(*map(col, key), *empty).withColumns(
-            {SEQ: F.lit(""), OPER: F.lit(""), _AFTER: F.lit(1)} | ({_EPOCH: F.lit(0)} if epochs else {})
+            {SEQ: F.lit(""), OPER: F.lit(""), _AFTER: F.lit(1)} | ({EPOCH: F.lit(0)} if epochs else {})
         )
         told = told.unionByName(first)
-    window = Window.partitionBy(*map(col, key), *([col(_EPOCH)] if epochs else []))
+    window = Window.partitionBy(*map(col, key), *([col(EPOCH)] if epochs else []))
     before = window.orderBy(SEQ, OPER).rowsBetween(Window.unboundedPreceding, -1)
     existed = F.coalesce(F.last(_AFTER, ignorenulls=True).over(before), F.lit(0)) == 1
     return told.withColumn(EXISTED, existed).where(col(SEQ) != "")
 
 
-def _after(moves: bool, rules: Rules) -> Column:
+def _after(columns: Collection[str], rules: Rules) -> Column:
     """Whether a key has a row after an event (1, 0), as far as the event says: NULL when it leaves it as it
     was. An insert leaves one whether it was made or met one; a delete none."""
     from pyspark.sql import functions as F
@@ -222,10 +228,10 @@ def _after(moves: bool, rules: Rules) -> Column:
     said = F.when(kind == "I", 1).when(kind == "D", 0)
     if inserts:
         said = said.when(kind.isin("U", _MOVED_IN), 1)
-    if moves:
+    if _OLD_MET in columns:
         said = said.when((kind == _MOVED_OUT) & (F.lit(writes) | ~col(_NEW_MET)), 0)
         said = said.when((kind == _MOVED_IN) & col(_OLD_MET), 1)
-    return said
+    return F.when(~col(SILENT), said) if SILENT in columns else said
 
 
 def _situation(moves: bool) -> Column:

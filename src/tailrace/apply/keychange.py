@@ -1,4 +1,5 @@
-"""Fold for images that lack columns (unchanged TOAST values), with and without key changes.
+"""Images that lack columns (unchanged TOAST values), with and without key changes: their fold, and the parts
+of which `completed` makes them whole.
 
 An absent column has the value of the image before: of the same key, as long as no delete, insert or truncate
 lies between; behind a key change, of the old key's row at that moment; else of the target's row. A key's
@@ -19,16 +20,18 @@ from typing import TYPE_CHECKING
 
 from ..change import BEFORE, DELETE, INSERT, UPDATE
 from .fold import CARRIED, KEPT, OP, OPER, SEQ, UPSERT, Folded, Images, col
+from .outcomes import SILENT
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
 MOVED_IN, MOVED_OUT = "M", "X"
-_STRETCH, _LAST, _FROM, _KEY = "header__stretch", "header__last", "header__from", "header__key"
+STRETCH, KEY, FROM = "header__stretch", "header__key", "header__from"
+_LAST = "header__last"
 
 
 @dataclass(frozen=True)
-class _Names:
+class Names:
     """Column names of the long way: carried values are structs of one field, NULL where still unknown."""
 
     key: list[str]
@@ -44,31 +47,31 @@ class _Names:
 
 def fold_partial(made: Images, key_changes: bool, target: DataFrame | None) -> Folded:
     """Folds images of which some lack columns; see the module."""
-    names = _Names(made.key, [c for c in made.columns if c not in made.key])
-    df = _with_moves(made) if key_changes else made.df.where(col(OPER) != BEFORE)
-    rows = _carry(df, made, names)
+    names = Names(made.key, [c for c in made.columns if c not in made.key])
+    df = with_moves(made) if key_changes else made.df.where(col(OPER) != BEFORE)
+    rows = carried(df, made, names)
     # Read twice, and the windows are the dear part.
     rows = rows.localCheckpoint(eager=False) if key_changes else rows
     final = rows.where(col(_LAST) == 1)
     if key_changes:
-        final = _resolve(rows, final, names, target)
+        final = resolve(rows, final, names, target)
     return _flat(final, made, names)
 
 
-def _key_struct(key: list[str]) -> Column:
+def key_struct(key: list[str]) -> Column:
     from pyspark.sql import functions as F
 
     return F.struct(*[col(k).alias(f"k{i}") for i, k in enumerate(key)])
 
 
-def _with_moves(made: Images) -> DataFrame:
+def with_moves(made: Images) -> DataFrame:
     """B and U of a key change become X and M; other B rows go."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     change = Window.partitionBy(col(SEQ))
-    old = F.max(F.when(col(OPER) == BEFORE, _key_struct(made.key))).over(change)
-    new = F.max(F.when(col(OPER) == UPDATE, _key_struct(made.key))).over(change)
+    old = F.max(F.when(col(OPER) == BEFORE, key_struct(made.key))).over(change)
+    new = F.max(F.when(col(OPER) == UPDATE, key_struct(made.key))).over(change)
     moved = F.coalesce(old.isNotNull() & new.isNotNull() & ~old.eqNullSafe(new), F.lit(False))
     marked = made.df.withColumn("header__moved", moved)
     marked = marked.where(col("header__moved") | (col(OPER) != BEFORE))
@@ -78,8 +81,12 @@ def _with_moves(made: Images) -> DataFrame:
     return marked.withColumn("header__kind", kind).drop("header__moved")
 
 
-def _carry(df: DataFrame, made: Images, names: _Names) -> DataFrame:
-    """Adds stretches and, per column, the value carried so far; keeps `OPER` as the kind of event."""
+def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -> DataFrame:
+    """Adds stretches and, per column, the value carried so far; keeps `OPER` as the kind of event.
+
+    `stays`: rows that are deleted or moved away stay, and give later images under their key what these lack.
+    Events that are `SILENT` get their own row, and give nothing to others.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -91,70 +98,88 @@ def _carry(df: DataFrame, made: Images, names: _Names) -> DataFrame:
     by_key = Window.partitionBy(*map(col, made.key))
     so_far = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
-    starts = F.sum(col(OPER).isin(INSERT, MOVED_IN).cast("int")).over(so_far)
-    ends = F.coalesce(F.sum(col(OPER).isin(DELETE, MOVED_OUT).cast("int")).over(before), F.lit(0))
-    df = df.withColumn(_STRETCH, starts + ends)
-    stretch = Window.partitionBy(*map(col, made.key), col(_STRETCH)).orderBy(*order)
+    loud = ~col(SILENT) if SILENT in df.columns else None
+    heard = F.lit(True) if loud is None else loud
+    starts = F.sum((heard & col(OPER).isin(INSERT, MOVED_IN)).cast("int")).over(so_far)
+    gone = F.sum((heard & col(OPER).isin(DELETE, MOVED_OUT)).cast("int"))
+    ends = F.coalesce(gone.over(before), F.lit(0))
+    df = df.withColumn(STRETCH, starts if stays else starts + ends)
+    stretch = Window.partitionBy(*map(col, made.key), col(STRETCH)).orderBy(*order)
     stretch = stretch.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    held = []
+    held, empty = [], (DELETE, MOVED_OUT) if stays else (DELETE,)
     for name in names.rest:
         at = made.columns.index(name) + 1
         there = col(CARRIED).isNull() | (F.substring(col(CARRIED), at, 1) == "1")
         # A plain D carries nothing that matters; an X may carry the old image's values.
-        value = F.when(there & (col(OPER) != DELETE), F.struct(col(name).alias("v")))
-        held.append(F.last(value, ignorenulls=True).over(stretch).alias(names.held(name)))
+        own = F.when(there & ~col(OPER).isin(*empty), F.struct(col(name).alias("v")))
+        held.append(_latest(own, loud, stretch).alias(names.held(name)))
     newest = by_key.orderBy(col(SEQ).desc(), col("header__order").desc())
-    came = F.first(F.when(col(OPER) == MOVED_IN, col(SEQ))).over(stretch).alias(_FROM)
+    came = _latest(F.when(col(OPER) == MOVED_IN, col(SEQ)), loud, stretch).alias(FROM)
     last = F.row_number().over(newest).alias(_LAST)
-    return df.select(col(SEQ), col(OPER), col(_STRETCH), last, came, *map(col, made.key), *held)
+    return df.select(col(SEQ), col(OPER), col(STRETCH), last, came, *map(col, made.key), *held)
 
 
-def _resolve(rows: DataFrame, final: DataFrame, names: _Names, target: DataFrame | None) -> DataFrame:
-    """Fills what final rows lack from the rows they moved from, then from the target."""
+def _latest(own: Column, loud: Column | None, stretch: WindowSpec) -> Column:
+    """An event's own value, or the last one before it in its stretch; of those that are `loud`, if they say
+    so. A silent move here has its own alone."""
     from pyspark.sql import functions as F
 
-    begin = F.when(col(_STRETCH) == 0, _key_struct(names.key)).alias(_KEY)
-    moves = rows.where(col(OPER) == MOVED_OUT).select(col(SEQ), col(_FROM), begin, *map(col, names.all_held))
+    if loud is None:
+        return F.last(own, ignorenulls=True).over(stretch)
+    so_far = F.last(F.when(loud, own), ignorenulls=True).over(stretch)
+    return F.when(~loud & (col(OPER) == MOVED_IN), own).otherwise(F.coalesce(own, so_far))
+
+
+def resolve(rows: DataFrame, final: DataFrame, names: Names, target: DataFrame | None) -> DataFrame:
+    """Fills what final rows lack from the rows they moved from, then from the target (under `KEY`, when they
+    have one)."""
+    from pyspark.sql import functions as F
+
+    begin = F.when(col(STRETCH) == 0, key_struct(names.key)).alias(KEY)
+    moves = rows.where(col(OPER) == MOVED_OUT).select(col(SEQ), col(FROM), begin, *map(col, names.all_held))
     # Not eager: the job that counts open pointers is the one that fills the checkpoint.
     moves = moves.localCheckpoint(eager=False)
     while _open(moves):
         moves = _step(moves, moves, names, [col(SEQ, "m")]).localCheckpoint(eager=False)
-    own = [col(c, "m") for c in (OPER, _STRETCH, *names.key)]
-    started = final.withColumn(_KEY, F.lit(None).cast(moves.schema[_KEY].dataType))
-    found = _step(started, moves, names, own)
+    kept = (OPER, STRETCH, *names.key)
+    if KEY not in final.columns:
+        final = final.withColumn(KEY, F.lit(None).cast(moves.schema[KEY].dataType))
+    else:
+        kept = (SEQ, *kept)
+    found = _step(final, moves, names, [col(c, "m") for c in kept])
     if target is None:
         return found
     there = target.select(
-        _key_struct(names.key).alias("header__at"),
+        key_struct(names.key).alias("header__at"),
         *[F.struct(col(n).alias("v")).alias(f"header__t{i}") for i, n in enumerate(names.rest)],
     )
-    joined = found.join(there, col(_KEY).eqNullSafe(col("header__at")) & col(_KEY).isNotNull(), "left")
+    joined = found.join(there, col(KEY).eqNullSafe(col("header__at")) & col(KEY).isNotNull(), "left")
     filled = [
         F.coalesce(col(names.held(n)), col(f"header__t{i}")).alias(names.held(n))
         for i, n in enumerate(names.rest)
     ]
-    return joined.select(*[col(c) for c in (OPER, _STRETCH, *names.key)], *filled)
+    return joined.select(*map(col, kept), *filled)
 
 
 def _open(moves: DataFrame) -> bool:
     """Whether a move still points to another; its old end is the target's row or nothing when it does not."""
     from pyspark.sql import functions as F
 
-    found = moves.agg(F.count(_FROM)).first()
+    found = moves.agg(F.count(FROM)).first()
     return bool(found and found[0])
 
 
-def _step(rows: DataFrame, moves: DataFrame, names: _Names, own: list[Column]) -> DataFrame:
+def _step(rows: DataFrame, moves: DataFrame, names: Names, own: list[Column]) -> DataFrame:
     """Each row takes what it lacks from the move it points to, and that move's own pointer or beginning."""
     from pyspark.sql import functions as F
 
-    joined = rows.alias("m").join(moves.alias("p"), col(_FROM, "m") == col(SEQ, "p"), "left")
+    joined = rows.alias("m").join(moves.alias("p"), col(FROM, "m") == col(SEQ, "p"), "left")
     filled = [F.coalesce(col(v, "m"), col(v, "p")).alias(v) for v in names.all_held]
-    begin = F.coalesce(col(_KEY, "m"), col(_KEY, "p")).alias(_KEY)
-    return joined.select(*own, col(_FROM, "p").alias(_FROM), begin, *filled)
+    begin = F.coalesce(col(KEY, "m"), col(KEY, "p")).alias(KEY)
+    return joined.select(*own, col(FROM, "p").alias(FROM), begin, *filled)
 
 
-def _flat(final: DataFrame, made: Images, names: _Names) -> Folded:
+def _flat(final: DataFrame, made: Images, names: Names) -> Folded:
     """Plain columns again; `KEPT` says which values the target's own row under this key still has to give."""
     from pyspark.sql import functions as F
 
@@ -172,5 +197,5 @@ def _flat(final: DataFrame, made: Images, names: _Names) -> Folded:
     kept = F.concat(*flags)
     if made.replaces:
         return Folded(final.select(op, *data), False, True)
-    own = live & (col(_STRETCH) == 0) & kept.contains("1")
+    own = live & (col(STRETCH) == 0) & kept.contains("1")
     return Folded(final.select(op, F.when(own, kept).alias(KEPT), *data), True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, ChangeTable
+from ..change import BEFORE, UPDATE, ChangeTable
 from .fold import OPER, SEQ, col, quote
 from .rules import SITUATIONS, Rules, reason
 
@@ -23,6 +23,8 @@ FLAGGED, CONFLICT, EFFECTIVE, ERROR = (
 )
 """What `outcomes` adds to change rows: boolean, string, bigint; boolean, string, boolean, string."""
 SITUATION, OLD, WHY = "header__situation", "header__old", "header__why"
+SILENT = "header__silent"
+"""Of an update, whether it is only looked at (boolean): it leaves nothing to the changes after it."""
 BROADCAST = 500_000
 """Up to so many small rows are sent to every task instead of shuffling the other side."""
 
@@ -104,6 +106,15 @@ def outcomes(changes: ChangeTable, expected: Expected, rules: Rules) -> DataFram
 def bare(odd: DataFrame) -> DataFrame:
     """Odd changes without what becomes of them."""
     return odd.select(*[col(n) for n in (SEQ, OPER, SITUATION, WHY) if n in odd.columns])
+
+
+def silenced(events: DataFrame, silent: DataFrame) -> DataFrame:
+    """Events (`SEQ`, `OPER`) with `SILENT`; `silent`: the `SEQ` of the updates that are."""
+    from pyspark.sql import functions as F
+
+    mine = silent.select(col(SEQ).alias("header__at"), F.lit(True).alias(SILENT))
+    same = (col(SEQ) == col("header__at")) & col(OPER).isin(BEFORE, UPDATE)
+    return events.join(mine, same, "left").drop("header__at").fillna(False, [SILENT])
 
 
 def small(df: DataFrame, rows: int) -> DataFrame:

@@ -20,6 +20,7 @@ from . import data_errors, effects, incoming, limits, one_task
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
 from .fold import col
+from .judging import Judge
 from .keylog import KeyLog, Stretch
 from .limits import Ends
 from .noted import Noting, recover
@@ -76,8 +77,7 @@ class RuledApply:
         Raises:
             ApplyError: a change that the rules stop at (those before it are applied), a NULL in a key.
             ConfigError: the target was made in another mode.
-            UnsupportedError: a table without key, but for archives; under soft delete a key change whose
-                image lacks columns.
+            UnsupportedError: a table without key, but for archives.
         """
 
         def work() -> Done:
@@ -160,8 +160,8 @@ class RuledApply:
             return self._apply(name, cut, end)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)
-        batch = self._judged(batch)
         there = self._there(batch)
+        batch = self._judged(batch, there)
         if batch.free(rules) and not isinstance(self._target, Noting):
             # What is written hangs on nothing that is looked at: both at once.
             return self._writer.both(batch, layout, there)
@@ -202,8 +202,8 @@ class RuledApply:
             return Done(suspended=held)
         there = None
         if self._target.exists(changes.name):
-            batch = self._judged(batch)
             there = self._there(batch)
+            batch = self._judged(batch, there)
         batch, ends = self._until(batch, self._met(batch, there))
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = told(batch.found.upto, batch.found.counts, batch.expected, self._rules, Outcome())
@@ -234,8 +234,9 @@ class RuledApply:
         if not any(batch.found.counts[k] for k in "IUDT"):  # a new baseline had them: no version is needed
             self._log.commit([], batch.stretch(self._rules))
             return
-        batch = self._judged(batch)
-        batch = replace(batch, expected=self._met(batch, self._there(batch, standing.reached)))
+        there = self._there(batch, standing.reached)
+        batch = self._judged(batch, there, standing.reached)
+        batch = replace(batch, expected=self._met(batch, there))
         one = batch.stretch(self._rules)
         self._log.commit(self._log.write(batch.changes, batch.expected, self._rules, one), one)
 
@@ -246,16 +247,10 @@ class RuledApply:
         found = expect(good, batch.found.relation, self._rules, batch.found.counts, there)
         return found if batch.bad is None else found.also(batch.bad.df, self._rules)
 
-    def _judged(self, batch: Batch) -> Batch:
+    def _judged(self, batch: Batch, there: DataFrame | None, reached: int | None = None) -> Batch:
         """The batch, and the changes in it that the target cannot hold; looked at if it may have some."""
-        demands = self._target.demands(batch.table)
-        if not demands and self._rules.on["data_error"] == "stop":
-            return batch
-        found, rules = batch.found, self._rules
-        bad = data_errors.look(batch.changes, found.relation, demands)
-        layout = effects.relation_of(found.relation, rules)
-        whole = TableBatch(batch.table, layout, batch.changes, found.upto, found.counts, batch.tolerant)
-        return replace(batch, bad=data_errors.judged(self._target, whole, found.relation, demands, bad))
+        judge = Judge(self._target, self._rules, lambda: there, reached)
+        return replace(batch, bad=judge.bad(batch))
 
     def _until(self, batch: Batch, expected: Expected) -> tuple[Batch, Ends | None]:
         """The batch up to the change before which it ends, if there is one."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ..change import Relation
+from ..change import ChangeTable, Relation
 from . import data_errors, effects, incoming, limits
 from .exceptions import Exceptions
 from .expect import Expected
+from .fold import col
 from .keylog import KeyLog
 from .keylog_spark import kept_aside, rendered
 from .noted import Noting, note_of
@@ -76,11 +78,18 @@ class Writer:
             changes, counts = batch.changes, found.counts
         else:
             good = data_errors.without(batch.changes, batch.bad)
-            changes, counts = effects.effective(good, batch.expected, rules, found.counts)
+            changes, counts = effects.effective(
+                good, batch.expected, rules, found.counts, found.relation, partial(self._rows, good, layout)
+            )
         made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant)
         if note is not None and isinstance(self.target, Noting):
             return self.target.apply_noted(made, *note)
         return self.target.apply(made)
+
+    def _rows(self, changes: ChangeTable, layout: Relation) -> DataFrame:
+        """The target's rows under the keys of changes."""
+        keys = changes.df.select(*map(col, layout.key))
+        return self.target.rows_there(layout, keys)
 
     def _keep(self, batch: Batch) -> None:
         rules, expected = self.rules, batch.expected

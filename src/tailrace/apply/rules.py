@@ -65,7 +65,7 @@ SITUATIONS: Final = {
     "K01": "update of the key, the old key is missing and the new one exists",
     "I!": "insert of values that the target cannot hold",
     "U!": "update to values that the target cannot hold",
-    "D!": "delete whose key is NULL",
+    "D!": "delete whose key is NULL, or that the target refuses",
     "T": "truncate",
     "?": "an operation that is not known",
 }

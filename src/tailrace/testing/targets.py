@@ -84,6 +84,8 @@ class TargetConformance:
         asked = spark.createDataFrame([(2,), (7,), (3,)], "id int")
         found = {r["id"] for r in filled.keys_there(self.relation, asked).collect()}
         assert found >= {2, 3} and 7 not in found
+        rows = filled.rows_there(self.relation, asked).collect()
+        assert {(2, "b"), (3, "c")} <= {(r["id"], r["v"]) for r in rows} and 7 not in {r["id"] for r in rows}
 
     def test_no_deletes(self, spark: SparkSession, filled: Target) -> None:
         done = self.run(spark, filled, (4, "I", image(4, None)), (5, "U", image(1, "A")))

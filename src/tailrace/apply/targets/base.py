@@ -103,6 +103,10 @@ class Target(Protocol):
         version that was no further than this change number.
         """
 
+    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
+        """The rows under keys, all or at least those among `keys`, in the relation's columns and types;
+        else as `keys_there`."""
+
     def demands(self, table: str) -> Demands:
         """What the table asks of rows that a target cannot be given at all otherwise."""
 

@@ -126,13 +126,20 @@ class DeltaTarget:
         `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
         version that was no further than this change number.
         """
-        path = self.path(relation.table)
-        table = (
-            DeltaTable(path)
-            if reached is None
-            else delta_spark.as_of(path, self.app(relation.table), reached)
-        )
+        path, table = self._as_of(relation.table, reached)
         return delta_spark.keys_there(self._spark, path, table, relation, living)
+
+    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
+        """All rows, in the relation's columns and types, as of the newest version that was no further than
+        `reached`."""
+        path, table = self._as_of(relation.table, reached)
+        rows = delta_spark.rows_of(self._spark, path, table)
+        return delta_spark.shaped(rows, relation)
+
+    def _as_of(self, name: str, reached: int | None) -> tuple[str, DeltaTable]:
+        path = self.path(name)
+        at = DeltaTable(path) if reached is None else delta_spark.as_of(path, self.app(name), reached)
+        return path, at
 
     def demands(self, table: str) -> Demands:
         """NOT NULL and CHECKs that somebody gave to the table."""

@@ -24,6 +24,7 @@ from ..data_errors import Demands
 from ..fold import col, quote
 from . import delta_spark
 from .delta_local import PartTask, write_parts
+from .delta_size import INVARIANT
 from .retype import refuse_retype
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _MARK = "tailrace.layout"
 _LOOK_BACK = 50
 _CHECK = "delta.constraints."
+_GENERATED = "delta.generationExpression"
 
 _TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp_ntz", "timestamp", "binary"})
 """Types whose values are written as text in PostgreSQL's own words; decimals, too."""
@@ -159,7 +161,12 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
 
 
 def demands(table: DeltaTable) -> Demands:
-    """NOT NULL and CHECKs that a table has."""
+    """NOT NULL, CHECKs, invariants and generated columns that a table has."""
     words = table.metadata().configuration
     checks = {k.removeprefix(_CHECK): v for k, v in words.items() if k.startswith(_CHECK) and v is not None}
+    for one in table.schema().fields:
+        if invariant := one.metadata.get(INVARIANT):
+            checks[f"of {one.name}"] = str(json.loads(str(invariant))["expression"]["expression"])
+        if made := one.metadata.get(_GENERATED):
+            checks[f"of {one.name}"] = f"{quote(one.name)} <=> ({made})"
     return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)

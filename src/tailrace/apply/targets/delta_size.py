@@ -11,6 +11,8 @@ from ..plan import Size
 from . import delta_spark
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
+INVARIANT = "delta.invariants"
+"""What a column's metadata call a condition on its values."""
 
 
 def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
@@ -18,7 +20,7 @@ def is_plain(table: DeltaTable, *, whole: bool = False) -> bool:
     feed, constraints, deletion vectors) by which a writer has more to do. With `whole`, all files at once:
     then vectors do not matter."""
     protocol, partitions = table.protocol(), table.metadata().partition_columns
-    if not all(f.nullable for f in table.schema().fields):
+    if not all(f.nullable and INVARIANT not in f.metadata for f in table.schema().fields):
         return False
     if protocol.min_writer_version < 7:
         return protocol.min_writer_version <= 2 and not partitions

@@ -151,6 +151,15 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
 
 
+def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
+    """Rows in a relation's columns and types; NULL in those that they do not have."""
+    from pyspark.sql import functions as F
+
+    have = set(rows.columns)
+    cells = [(c.name, col(c.name) if c.name in have else F.lit(None), c.type) for c in relation.columns]
+    return rows.select(*[value.cast(kind).alias(name) for name, value, kind in cells])
+
+
 def keys_there(
     spark: SparkSession, path: str, table: DeltaTable, relation: Relation, living: str | None
 ) -> DataFrame:

@@ -19,9 +19,10 @@ from ...errors import ApplyError, TailraceError, UnsupportedError, from_spark
 from ...laketypes import arrow_type
 from ...sources.pg_connect import Session, quoted
 from .. import shared
-from ..data_errors import WHY_COLUMN, Demands
+from ..data_errors import Demands
 from ..fold import images, refused
 from ..plan import Size, TableBatch
+from ..rules import Rules
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
 from .audit import Audit, Audited, merge_audited
@@ -33,7 +34,7 @@ from .postgresql_load import Load
 from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
-from .postgresql_refused import Sieve, refuses
+from .postgresql_refused import ANSWER, VALUES, Trial, refuses, tried
 from .postgresql_repairs import Repairs
 from .postgresql_shared import columns
 
@@ -138,13 +139,22 @@ class PostgresTarget:
         if reached is not None:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         wanted = relation.with_columns([c for c in relation.columns if c.key])
-        name = f"{staging.prefix(self._task, relation.table)}there"
-        with locked(self._place, self._task, relation.table) as mine:
-            known = self._progress.read(mine, relation.table)
+        return self._there(wanted, keys, living)
+
+    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
+        """The rows under `keys`; as `keys_there`."""
+        if reached is not None:
+            raise UnsupportedError("a database has no versions", where=self._where(relation.table))
+        return self._there(relation, keys, None)
+
+    def _there(self, wanted: Relation, keys: DataFrame, living: str | None) -> DataFrame:
+        name = f"{staging.prefix(self._task, wanted.table)}there"
+        with locked(self._place, self._task, wanted.table) as mine:
+            known = self._progress.read(mine, wanted.table)
             has = known is not None and living in [c.name for c in known.layout.columns]
             only = f"t.{quoted(living)} IS NULL" if living is not None and has else "true"
             try:
-                target = self.path(relation.table)
+                target = self.path(wanted.table)
                 found = staging.rows_of_keys(self._spark, mine, self._place, name, keys, wanted, target, only)
                 return found.localCheckpoint(eager=True)
             finally:
@@ -154,26 +164,26 @@ class PostgresTarget:
         """Whether the database may refuse rows: others changed the table that tailrace made."""
         with session(self._place, self._where(table)) as mine:
             known = self._progress.read(mine, table)
-            return Demands(tested=known is not None and refuses(mine, self.path(table), known.layout))
+            tested = known is not None and refuses(mine, self.path(table), known.layout)
+            return Demands(tested=tested, values=VALUES)
 
-    def refused(self, batch: TableBatch) -> DataFrame | None:
-        """Keys whose rows the database refuses, as they are after the batch, and `WHY`; None: none.
-
-        The rows are staged and tried; nothing stays.
-        """
+    def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
+        """The changes that the database refuses when they are applied one after the other: `SEQ`, `OPER`,
+        `WHY`; None: none. They are staged and tried; nothing stays."""
         with locked(self._place, self._task, batch.table) as mine:
-            job = self._job(mine, batch, self._known(mine, batch.table), "try")
-            bad = self._place.own(f"{job.name}_bad")
+            self._known(mine, batch.table)
+            name = f"{staging.prefix(self._task, batch.table)}try"
+            df, extra = tried(batch, letter)
             try:
-                sieve = Sieve(mine, job.stage(), batch.relation, job.write, bad)
-                if not sieve.run():
+                staged = staging.stage(mine, self._place, name, df, batch.relation, extra)
+                trial = Trial(mine, self._place, self._progress, staged, batch.relation, rules, name)
+                if not trial.run():
                     return None
-                key = [c for c in batch.relation.columns if c.key]
-                layout = batch.relation.with_columns([*key, WHY_COLUMN])
-                found = staging.rows_of_query(self._spark, self._place, f"SELECT * FROM {bad}", layout)
+                answer, query = batch.relation.with_columns(ANSWER), f"SELECT * FROM {trial.into}"
+                found = staging.rows_of_query(self._spark, self._place, query, answer)
                 return found.localCheckpoint(eager=True)
             finally:
-                job.drop()
+                staging.drop_all(mine, self._place, name)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
         """See `Auditing`."""

@@ -35,6 +35,7 @@ from .postgresql_layout import sql_type
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
+from .postgresql_refused import beyond
 from .postgresql_repairs import Repairs
 from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
 from .postgresql_write import Writer
@@ -72,7 +73,8 @@ class DatabaseAudit:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = wanted(self.extra, schema_of(self.relation.columns))
         rows = held(batches, columns, self.memory_bytes)
-        if rows is None:
+        aside = self.audit.rules.on["data_error"] != "stop"
+        if rows is None or (aside and beyond(rows)):  # values that are to be set aside take the long way, too
             yield result(file=TOO_LARGE)
             return
         schema, added = schema_of(self.relation.columns), None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from ...change import BEFORE
 from ...errors import ApplyError
 from ...sources.pg_connect import Session
@@ -96,7 +98,19 @@ class Job:
             return replace(done, version=self.progress.advance(mine, batch.table, batch.upto))
 
     def write(self, staged: Staged) -> Outcome:
-        """The statements of the plan; within a transaction."""
+        """Brings the staged rows into the table; within a transaction."""
+        try:
+            with self.session.transaction():
+                return self._write(staged)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation):
+            if self.plan != "upsert":
+                raise
+            to = Writer(self.session, self.target, self.batch.relation, staged)
+            inserted, updated, deleted = to.anew(partial=KEPT in staged.extra)
+            return Outcome(inserted, updated, deleted, plan=self.plan)
+
+    def _write(self, staged: Staged) -> Outcome:
+        """The statements of the plan."""
         batch, table = self.batch, self.batch.table
         to = Writer(self.session, self.target, batch.relation, staged)
         own = self.progress.own_rows(table) if self.progress.own(table) else None
@@ -116,5 +130,4 @@ class Job:
 
     def drop(self) -> None:
         """Drops the staging tables."""
-        for name in (self.name, f"{self.name}_keys", f"{self.name}_bad"):
-            staging.drop(self.session, self.place.own(name))
+        staging.drop_all(self.session, self.place, self.name)

@@ -1,29 +1,43 @@
-"""Rows that a database refuses because of what others gave to its table: constraints, narrower types,
+"""Changes that a database refuses because of what others gave to its table: constraints, narrower types,
 triggers.
 
-The staged rows of a batch are tried in a transaction that is rolled back. When they are refused, halves of
-them are, until single rows are left: with few such rows that takes few tries, and the database's own words
-say why.
+Only then, the changes of a batch are staged as they came, and one block of PL/pgSQL applies them one
+statement at a time, as the rules say, each in a subtransaction of its own. In the end all of it is undone,
+but for the list of those that failed, with the database's own words. So what a later change meets is what
+good changes left.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import psycopg
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...change import Relation
-from ...errors import ApplyError
-from ...sources.pg_connect import Session, literal
+from ...change import TRUNCATE, Column, Relation
+from ...sources.pg_connect import Session, literal, quoted
+from ..fold import CARRIED, OPER, SEQ, col, images
+from ..outcomes import WHY
+from ..plan import TableBatch
+from ..rules import Rules
 from .postgresql_layout import sql_type
+from .postgresql_place import Place
+from .postgresql_progress import Progress
 from .postgresql_stage import Staged
 
-MOST = 1000
-"""With more such rows, something else is wrong: the batch is refused as a whole."""
-_DATA = ("22", "23")
-"""Classes of SQLSTATE: data exceptions, and violations of integrity."""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FIRST = "-4712-01-01"
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+VALUES = {"string": "instr({}, char(0)) = 0"} | dict.fromkeys(_TIMES, f"{{}} >= DATE'{_FIRST}'")
+"""What no table of PostgreSQL holds: U+0000 in texts, and what was before 4713 BC."""
+
+ANSWER = tuple(Column(n, -1, "text", "text", "string") for n in (SEQ, OPER, WHY))
+"""The columns of what was refused."""
 
 _OTHERS = """
 SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n'))
@@ -34,9 +48,103 @@ SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT
             a.attnotnull AND NOT EXISTS (
                 SELECT FROM pg_index WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY (indkey))
             OR format_type(a.atttypid, a.atttypmod) <> coalesce((%s::jsonb) ->> a.attname, '')))
+    OR EXISTS (SELECT FROM pg_constraint c WHERE confrelid = t.id)
 FROM (SELECT %s::regclass AS id) t
 """
+_LETTER = "header__letter"
 _NAMES = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
+
+# Names of its own are never read as columns: those are always written with the table's alias.
+_BLOCK = """
+#variable_conflict use_column
+DECLARE
+    r {stage}%ROWTYPE; was {stage}%ROWTYPE; o {target}%ROWTYPE;
+    old_met boolean; new_met boolean; moved boolean; goes boolean;
+    seqs text[] := '{{}}'; opers text[] := '{{}}'; whys text[] := '{{}}';
+BEGIN
+    BEGIN
+        FOR r IN SELECT * FROM {stage} s WHERE {which} ORDER BY s.{seq}, s.{oper} LOOP
+            IF r.{oper} = 'B' THEN
+                was := r;
+                CONTINUE;
+            END IF;
+            BEGIN
+                {change}
+            EXCEPTION WHEN data_exception OR integrity_constraint_violation OR raise_exception THEN
+                seqs := seqs || r.{seq};
+                opers := opers || r.{oper}::text;
+                whys := whys || replace(SQLERRM, {its}, {our});
+            END;
+        END LOOP;
+        RAISE EXCEPTION USING ERRCODE = 'TR001';
+    EXCEPTION WHEN SQLSTATE 'TR001' THEN
+        NULL;
+    END;
+    INSERT INTO {into} SELECT * FROM unnest(seqs, opers, whys);
+END
+"""
+_COPY = "INSERT INTO {target} ({names}) VALUES ({cells});"
+_CHANGE = """
+IF r.{oper} = 'T' THEN
+    {empty};
+    CONTINUE;
+END IF;
+moved := coalesce(r.{oper} = 'U' AND was.{seq} = r.{seq} AND {other}, false);
+SELECT t.* INTO o FROM {target} t WHERE {here};
+old_met := FOUND AND {lives};
+new_met := old_met;
+IF moved THEN
+    SELECT t.* INTO o FROM {target} t WHERE {before};
+    old_met := FOUND AND {lives};
+    IF NOT old_met THEN
+        o := NULL;
+    END IF;
+END IF;
+IF r.{oper} = 'D' THEN
+    IF old_met THEN
+        {gone};
+    END IF;
+    CONTINUE;
+END IF;
+goes := CASE
+    WHEN r.{oper} = 'I' THEN {writes} OR NOT new_met
+    WHEN moved THEN (old_met OR {inserts}) AND ({writes} OR NOT new_met)
+    ELSE old_met OR {inserts} END;
+IF r.{oper} = 'I' THEN
+    o := NULL;
+END IF;
+IF goes THEN
+    IF moved AND old_met THEN
+        {left};
+    END IF;
+    INSERT INTO {target} AS t ({names}) VALUES ({merged}) ON CONFLICT ({key}) DO UPDATE SET {sets};
+ELSIF {whole} THEN
+    INSERT INTO {probe} ({names}) VALUES ({cells});
+ELSE
+    {types}
+END IF;
+"""
+
+
+def beyond(rows: pa.Table) -> bool:
+    """Whether rows have values that no table of PostgreSQL holds, see `VALUES`.
+
+    >>> beyond(pa.table({"t": ["a\\0b"]})), beyond(pa.table({"t": ["a"], "d": pa.array([0], pa.date32())}))
+    (True, False)
+    """
+    for values in rows.columns:
+        kind = values.type
+        if pa.types.is_string(kind):
+            found = pc.match_substring(values, "\0")
+        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            unit = "D" if pa.types.is_date(kind) else kind.unit
+            first = int(np.datetime64(_FIRST).astype(f"datetime64[{unit}]").astype(np.int64))
+            found = pc.less(values.cast(pa.int32() if unit == "D" else pa.int64()), first)
+        else:
+            continue
+        if pc.any(found).as_py():
+            return True
+    return False
 
 
 def refuses(session: Session, target: str, layout: Relation) -> bool:
@@ -46,68 +154,120 @@ def refuses(session: Session, target: str, layout: Relation) -> bool:
     return bool(row and row[0])
 
 
+def tried(batch: TableBatch, letter: str | None = None) -> tuple[DataFrame, tuple[str, ...]]:
+    """The change rows of a batch as they came, to be staged, and their extra columns; `letter`: the column
+    that has a change's operation, when it is not `change_oper`."""
+    changes, relation = batch.changes, batch.relation
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    rows = changes.with_df(changes.df.where(oper != TRUNCATE))
+    beside = {_LETTER: col(letter) if letter else oper}
+    made = images(rows, relation, {"absent": batch.counts.get("absent", 0)}, beside=beside).df
+    if batch.may("T"):
+        truncates = changes.df.where(oper == TRUNCATE).select(seq.alias(SEQ), oper.alias(_LETTER))
+        made = made.unionByName(truncates, allowMissingColumns=True)
+    extra = [n for n in (SEQ, CARRIED) if n in made.columns]
+    cells = [*map(col, extra), col(_LETTER).alias(OPER), *[col(c.name) for c in relation.columns]]
+    return made.select(*cells), (*extra, OPER)
+
+
 @dataclass(frozen=True)
-class Sieve:
-    """Finds staged rows that are refused.
+class Trial:
+    """Applies staged changes one after the other, and undoes it.
 
     Attributes:
-        attempt: writes staged rows to the target.
-        into: a table for their keys (c0, c1, ...) and `why`, as quoted SQL; made here.
+        staged: the change rows, with `SEQ`, `OPER` and, when some lack columns, `CARRIED`.
+        relation: the target's columns, with those that the mode adds.
+        name: what the names of the tables that are made here begin with.
     """
 
     session: Session
+    place: Place
+    progress: Progress
     staged: Staged
     relation: Relation
-    attempt: Callable[[Staged], object]
-    into: str
+    rules: Rules
+    name: str
+
+    @property
+    def target(self) -> str:
+        """The target, as quoted SQL."""
+        return self.progress.target(self.relation.table)
+
+    @property
+    def into(self) -> str:
+        """A table for the changes that were refused (seq, oper, why), as quoted SQL."""
+        return self.place.own(f"{self.name}_bad")
+
+    @property
+    def probe(self) -> str:
+        """A table of the target's columns and conditions, but without keys, as quoted SQL. A change that is
+        passed over for what it meets is tried there by its own image; one that lacks columns by its types."""
+        return self.place.own(f"{self.name}_probe")
 
     def run(self) -> int:
-        """Fills `into`; gives how many there are.
+        """Fills `into`; gives how many there are."""
+        made = f"CREATE UNLOGGED TABLE {self.into} (seq text, oper text, why text)"
+        parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED"
+        like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"
+        for statement in (f"DROP TABLE IF EXISTS {self.into}, {self.probe}", made, like):
+            self.session.execute(statement.encode())
+        with self.session.transaction():
+            self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            self.session.execute(f"DO {literal(self._block())}".encode())
+        row = self.session.execute(f"SELECT count(*) FROM {self.into}".encode()).fetchone()
+        return int(row[0]) if row else 0
 
-        Raises:
-            ApplyError: more than `MOST`.
-        """
-        key = [(i, c) for i, c in enumerate(self.relation.columns) if c.key]
-        self.session.execute(f"DROP TABLE IF EXISTS {self.into}".encode())
-        columns = ", ".join(f"c{n} {sql_type(c.type)}" for n, (_, c) in enumerate(key))
-        self.session.execute(f"CREATE UNLOGGED TABLE {self.into} ({columns}, why text)".encode())
-        waiting, found = ["true"], 0
-        while waiting:
-            only = waiting.pop()
-            if (why := self._refused(only)) is None:
-                continue
-            low, middle = self._halves(only)
-            if middle is not None:
-                waiting += [f"{only} AND ctid < '{middle}'", f"{only} AND ctid >= '{middle}'"]
-                continue
-            found += 1
-            if found > MOST:
-                raise ApplyError(
-                    f"the target refuses more than {MOST} rows of a batch: {why}",
-                    where=self.relation.table,
-                    hint="see what was done to the target",
-                )
-            cells = ", ".join(f"c{i}" for i, _ in key)
-            one = f"SELECT {cells}, {literal(why)} FROM {self.staged.table} WHERE ctid = '{low}'"
-            self.session.execute(f"INSERT INTO {self.into} {one}".encode())
-        return found
+    def _block(self) -> str:
+        words = {"stage": self.staged.table, "target": self.target, "seq": quoted(SEQ), "oper": quoted(OPER)}
+        copies = self.rules.mode == "archive"
+        change = (_COPY if copies else _CHANGE).format(**words, **self._words())
+        named = {"its": f"{self.name}_probe", "our": self.progress.split(self.relation.table)[1]}
+        words |= {k: literal(v) for k, v in named.items()}
+        return _BLOCK.format(**words, which=self.staged.which, into=self.into, change=change)
 
-    def _refused(self, only: str) -> str | None:
-        try:
-            with self.session.transaction(force_rollback=True):
-                self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
-                self.attempt(replace(self.staged, only=only))
-        except psycopg.Error as error:
-            if (error.sqlstate or "")[:2] not in _DATA:
-                raise
-            return str(error.diag.message_primary or error).strip()
-        return None
+    def _words(self) -> dict[str, str]:
+        """The parts of a change's statements."""
+        rules, soft = self.rules, self.rules.mode == "soft_delete"
+        mark = quoted(rules.soft_column)
+        data = [
+            (i, c) for i, c in enumerate(self.relation.columns) if not soft or c.name != rules.soft_column
+        ]
+        key = [(f"t.{quoted(c.name)}", f"c{i}") for i, c in data if c.key]
+        partial = CARRIED in self.staged.extra
+        rest = [quoted(c.name) for _, c in data if not c.key] or [quoted(c.name) for _, c in data][:1]
+        before = " AND ".join(f"{name} = was.{cell}" for name, cell in key)
+        here = " AND ".join(f"{name} = r.{cell}" for name, cell in key)
+        taken = (
+            f"UPDATE {self.target} t SET {mark} = r.{quoted(SEQ)}" if soft else f"DELETE FROM {self.target} t"
+        )
+        table, words = self.relation.table, f"TRUNCATE {self.target}"
+        if self.progress.own(table):
+            words = f"DELETE FROM {self.target} WHERE {self.progress.own_rows(table)}"
+        return {
+            "empty": words,
+            "probe": self.probe,
+            "names": ", ".join(quoted(c.name) for _, c in data),
+            "types": "\n    ".join(f"o.{quoted(c.name)} := r.c{i};" for i, c in data),
+            "cells": ", ".join(f"r.c{i}" for i, _ in data),
+            "merged": ", ".join(_merged(i, c.name, partial=partial and not c.key) for i, c in data),
+            "key": ", ".join(quoted(c.name) for _, c in data if c.key),
+            "sets": ", ".join([f"{n} = EXCLUDED.{n}" for n in rest] + ([f"{mark} = NULL"] if soft else [])),
+            "before": before,
+            "here": here,
+            "other": f"({', '.join(f'was.{c}' for _, c in key)}) IS DISTINCT FROM"
+            f" ({', '.join(f'r.{c}' for _, c in key)})",
+            "lives": f"(o).{mark} IS NULL" if soft else "true",
+            "gone": f"{taken} WHERE {here}",
+            "left": f"{taken} WHERE {before}",
+            "writes": str(rules.on.get("insert_exists") == "apply").lower(),
+            "inserts": str(rules.on.get("update_missing") == "apply").lower(),
+            "whole": f"r.{quoted(OPER)} = 'I' OR r.{quoted(CARRIED)} IS NULL" if partial else "true",
+        }
 
-    def _halves(self, only: str) -> tuple[str, str | None]:
-        """The first row, and the one in the middle; None: there is one only."""
-        rows = self.session.execute(
-            f"SELECT min(ctid)::text, (array_agg(ctid ORDER BY ctid))[count(*) / 2 + 1]::text, count(*)"
-            f" FROM {self.staged.table} WHERE {replace(self.staged, only=only).which}".encode()
-        ).fetchone()
-        assert rows is not None  # noqa: S101 - an aggregate
-        return str(rows[0]), str(rows[1]) if rows[2] > 1 else None
+
+def _merged(place: int, name: str, *, partial: bool) -> str:
+    """A column of the row to be written: the change's value, or that of the row it meets."""
+    if not partial:
+        return f"r.c{place}"
+    lacks = f"substr(r.{quoted(CARRIED)}, {place + 1}, 1) = '0'"
+    return f"CASE WHEN {lacks} THEN (o).{quoted(name)} ELSE r.c{place} END"

@@ -23,7 +23,7 @@ from ...errors import ApplyError, ValueRangeError
 from ...laketypes import schema_of
 from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary, pgcopy
-from ..fold import KEPT, OP, col
+from ..fold import CARRIED, KEPT, OP, OPER, SEQ, col
 from .delta_local import NET
 from .postgresql_layout import sql_type
 from .postgresql_place import Place, asking, number_of, session
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RESULT = "mark bigint, rows bigint"
-_EXTRA = {OP: pa.string(), KEPT: pa.string(), NET: pa.int64()}
-EXTRA_SQL = {OP: '"char"', KEPT: "text", NET: "bigint"}
+_EXTRA = {NET: pa.int64()} | dict.fromkeys((OP, KEPT, SEQ, OPER, CARRIED), pa.string())
+EXTRA_SQL = {OP: '"char"', OPER: '"char"', KEPT: "text", NET: "bigint", SEQ: "text", CARRIED: "text"}
 _DROP_WAIT = "5s"
 ANALYZE_ROWS = 1000
 """Smaller tables are planned well enough without statistics."""
@@ -49,14 +49,12 @@ class Staged:
         marks: numbers of the rows that count.
         rows: how many they are.
         extra: which extra columns they have.
-        only: SQL of a condition on those that are meant.
     """
 
     table: str
     marks: tuple[int, ...]
     rows: int
     extra: tuple[str, ...] = ()
-    only: str = "true"
 
     @property
     def source(self) -> str:
@@ -67,7 +65,7 @@ class Staged:
     def which(self) -> str:
         """SQL of the condition that they fulfil."""
         marks = ", ".join(map(str, self.marks)) or "NULL"
-        return f"mark IN ({marks}) AND {self.only}"
+        return f"mark IN ({marks})"
 
 
 def prefix(task: str, table: str) -> str:
@@ -86,7 +84,7 @@ def stage(
         name: the staging table's name.
         df: the extra columns, then the relation's.
         relation: the layout of the data columns.
-        extra: which of `OP`, `KEPT`, `NET` the rows have.
+        extra: which of `OP`, `KEPT`, `NET`, `SEQ`, `OPER`, `CARRIED` the rows have.
     """
     extra = tuple(extra)
     table = place.own(name)
@@ -166,6 +164,12 @@ def drop(on: Session, table: str) -> None:
         with suppress(psycopg.errors.LockNotAvailable):
             on.execute(f"DROP TABLE IF EXISTS {table}".encode())
         on.execute("SET lock_timeout = 0")
+
+
+def drop_all(on: Session, place: Place, name: str) -> None:
+    """Drops a batch's staging table and those beside it."""
+    for one in (name, *(f"{name}_{n}" for n in ("keys", "bad", "probe"))):
+        drop(on, place.own(one))
 
 
 def clean(on: Session, place: Place, task: str, table: str) -> int:

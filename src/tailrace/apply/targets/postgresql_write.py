@@ -9,6 +9,7 @@ from .delta_local import NET
 from .postgresql_stage import Staged
 
 _OP, _KEPT, _NET = quoted(OP), quoted(KEPT), quoted(NET)
+_ANEW = "pg_temp.tailrace_anew"
 
 
 class Writer:
@@ -71,6 +72,25 @@ class Writer:
             " SELECT count(*) FILTER (WHERE fresh), count(*) FILTER (WHERE NOT fresh) FROM w"
         )
         return inserted, updated
+
+    def anew(self, *, partial: bool) -> tuple[int, int, int]:
+        """Takes away all rows under the batch's keys, then writes those that are to be there: what others
+        made unique may pass from one row to another. Gives how many were inserted, updated, deleted."""
+        cells = [
+            f"CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{n} ELSE s.c{i} END AS c{i}"
+            if partial
+            else f"s.c{i}"
+            for i, n in enumerate(self._names)
+        ]
+        there = f"(t.{self._key[0][0]} IS NOT NULL) AS there"
+        self._session.execute(
+            f"CREATE TEMP TABLE {_ANEW} ON COMMIT DROP AS SELECT {', '.join(cells)}, {there} FROM"
+            f" {self._staged.source} LEFT JOIN {self.target} t ON {self._same} WHERE s.{_OP} = 'U'".encode()
+        )
+        gone = self._rows(f"DELETE FROM {self.target} t USING {self._staged.source} WHERE {self._same}")
+        written = self._rows(f"{self._insert} FROM {_ANEW} s")
+        updated = self._counts(f"SELECT count(*) FROM {_ANEW} WHERE there")[0]
+        return written - updated, updated, gone - updated
 
     def append(self) -> int:
         """Adds every staged row."""

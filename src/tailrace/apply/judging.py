@@ -1,0 +1,139 @@
+"""Changes that a target cannot hold because of the row they meet; those apart that their own image tells.
+
+As if changes were applied one statement at a time: a bad one is set aside alone, and what comes after it
+meets the row as it was before it. A database is asked and tries them in that order itself. For a Delta table
+the images that lack columns are made whole with the rows they meet. When some are refused, later ones meet
+something else: so which are refused is guessed (none), and looked at again under that guess, until it is
+right. Each round settles at least the earliest wrong one, most rounds all but a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ..change import PREFIX, UPDATE, ChangeTable
+from ..errors import ApplyError
+from . import data_errors, effects
+from .completed import completed, lacking
+from .data_errors import Bad, Demands, without
+from .expect import expect
+from .fold import OPER, SEQ, col
+from .outcomes import WHY
+from .plan import TableBatch
+from .ruled_batch import Batch
+from .rules import ENDING, Rules
+from .targets.base import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROUNDS = 100
+"""More than so many changes that hang on each other, one after the other, are not looked at."""
+
+
+class Asked(Protocol):
+    """A target that says itself which changes it refuses."""
+
+    def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
+        """The changes it refuses when they are applied one after the other: `SEQ`, `OPER`, `WHY`; None: none.
+
+        `letter`: the column that has a change's operation, when it is not `change_oper`.
+        """
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Finds the changes of batches that a target cannot hold.
+
+    Attributes:
+        target, rules: where and how the changes are applied.
+        there: gives the keys of a batch that have a row; called only when rows have to be looked at.
+        reached: the batch was applied: judged as of the version with this change number.
+    """
+
+    target: Target
+    rules: Rules
+    there: Callable[[], DataFrame | None]
+    reached: int | None = None
+
+    def bad(self, batch: Batch) -> Bad | None:
+        """The changes that the target cannot hold; None: there are none. Looks only if there may be some.
+
+        Raises:
+            ApplyError: more than `ROUNDS` hang on each other.
+        """
+        demands, found = self.target.demands(batch.table), batch.found
+        if not demands and self.rules.on["data_error"] == "stop":
+            return None
+        layout, archive = effects.relation_of(found.relation, self.rules), self.rules.mode == "archive"
+        changes, counts, letter = batch.changes, dict(found.counts), None
+        if archive:
+            order = list(self.target.columns(batch.table))
+            changes, counts = effects.archived(changes, counts, order)
+            letter = PREFIX + "change_oper"
+        keyed = layout if archive else replace(found.relation, columns=layout.columns)
+        bad = data_errors.look(changes, keyed, demands, letter=letter)
+        if demands.tested:
+            asked = TableBatch(batch.table, layout, without(changes, bad), found.upto, counts)
+            refused = cast(Asked, self.target).refused(asked, self.rules, letter)
+            return bad if refused is None else Bad.of(refused, bad)
+        if demands and not archive and lacking(changes, counts):
+            return self._rounds(batch, demands, bad)
+        return bad
+
+    def _rounds(self, batch: Batch, demands: Demands, bad: Bad | None) -> Bad | None:
+        rows, there = self._rows(batch), self.there()
+        good = without(batch.changes, bad)
+        guess: Bad | None = None
+        for _ in range(ROUNDS):
+            refused = self._refused(batch, good, guess, demands, rows, there)
+            right, guess = _same(refused, guess), refused
+            # Under a policy that ends the batch the first one will do, and that is right.
+            if right or self.rules.on["data_error"] in ENDING:
+                return bad if guess is None else Bad.of(guess.df, bad)
+        raise ApplyError(
+            f"more than {ROUNDS} changes are refused, or not, each for what the one before it leaves",
+            where=batch.table,
+            hint="let batches be smaller (`apply.max_changes`), apply by transactions (`transactional`), or "
+            "take the target's constraint away",
+        )
+
+    def _refused(
+        self,
+        batch: Batch,
+        good: ChangeTable,
+        guess: Bad | None,
+        demands: Demands,
+        rows: DataFrame,
+        there: DataFrame | None,
+    ) -> Bad | None:
+        """The updates that are refused when those of a guess leave nothing."""
+        from pyspark.sql import functions as F
+
+        found, rules = batch.found, self.rules
+        silent = None if guess is None else guess.df.select(SEQ)
+        met = expect(good, found.relation, rules, found.counts, there, silent)
+        taking, soft = effects.taking_part(good, met, rules), rules.mode == "soft_delete"
+        lost = effects.lost(met, rules)
+        whole = completed(taking, found.relation, found.counts, rows, stays=soft, lost=lost, silent=silent)
+        more = effects.relation_of(found.relation, rules).columns[len(found.relation.columns) :]
+        whole = whole.withColumns({c.name: F.lit(None).cast(c.type) for c in more})
+        why = F.coalesce(*data_errors.nulls(demands), *data_errors.refusals(demands))
+        refused = whole.select(SEQ, F.lit(UPDATE).alias(OPER), why.alias(WHY))
+        return Bad.of(refused.where(col(WHY).isNotNull()))
+
+    def _rows(self, batch: Batch) -> DataFrame:
+        """The target's rows under the keys of the updates, old and new, as they were before the batch."""
+        relation = batch.found.relation
+        layout = effects.relation_of(relation, self.rules)
+        keys = batch.changes.df.select(*map(col, relation.key))
+        return self.target.rows_there(layout, keys, reached=self.reached)
+
+
+def _same(one: Bad | None, other: Bad | None) -> bool:
+    """Whether both are the same changes."""
+    if one is None or other is None:
+        return one is other
+    return one.many == other.many and one.df.join(other.df, SEQ, "left_anti").isEmpty()
