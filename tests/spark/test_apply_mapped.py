@@ -115,7 +115,8 @@ def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
 
     for schema in ("eu", "us"):
         write(spark, changes, schema, [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "D", {"id": 2})])
-    apply()
+    if mode == "soft_delete":  # its rows are there
+        apply()
     write(spark, changes, "us", [(4, "T", {}), (5, "I", image(4, "c"))])
     apply()
     df = spark.read.format("delta").load(str(lake / "all.item"))
