@@ -154,13 +154,17 @@ def test_mappings_rules_and_ddl_in_a_database(
         calls.append(True)
 
     chosen = ["d.follows", "m.eu", "m.us"]
+    # Applied when the target is held: laid over it. The row 4 leaves.
+    db.execute("update m.us set n = 3000 where id = 4; insert into m.eu values (10, 'k', 10)")
+    us = us[:-1]
     source_ = open_source(task)
     try:
         done = validate(task, spark, source_, tables=chosen, catch_up=catch_up, amend=repair)
     finally:
         source_.close()
     counted = {t.table: (t.source_rows, t.target_rows, t.differing_rows) for t in done.tables}
-    assert counted == {"d.follows": (3, 3, 0), "m.eu": (3, 2, 1), "m.us": (4, 4, 0)}
+    assert counted == {"d.follows": (3, 3, 0), "m.eu": (4, 3, 1), "m.us": (3, 3, 0)}
+    assert [t.overlaid for t in done.tables] == [False, True, True]
     assert [(r.table, r.refused) for r in repair.done] == [
         ("m.eu", "its target is mapped: `tailrace resync` makes it anew")
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace import lake
 from tailrace.apply.fold import OP
-from tailrace.apply.targets import delta, delta_local
+from tailrace.apply.targets import delta_batch, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.testing.images import image
@@ -48,7 +48,7 @@ class TestTaskLocal(_Delta):
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delta, "merge_local", lambda *_: None)
+        monkeypatch.setattr(delta_batch, "merge_local", lambda *_: None)
         done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
         assert (done.plan, done.updated, done.deleted) == ("merge", 1, 1)
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))
@@ -124,7 +124,7 @@ class TestRewritten(_Delta):
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert isinstance(filled, DeltaTarget)
-        path, write, calls = filled.path(self.relation.table), delta.write_whole, []
+        path, write, calls = filled.path(self.relation.table), delta_batch.write_whole, []
 
         def beside(*given: Any) -> Any:
             done = write(*given)
@@ -133,7 +133,7 @@ class TestRewritten(_Delta):
             calls.append(1)
             return done
 
-        monkeypatch.setattr(delta, "write_whole", beside)
+        monkeypatch.setattr(delta_batch, "write_whole", beside)
         self.run(spark, filled, (4, "D", {"id": 1}))
         self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
         assert len(calls) == 2

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,41 +15,24 @@ from deltalake import DeltaTable
 
 from ... import lake
 from ...change import Relation
-from ...errors import ApplyError, TailraceError, from_spark
+from ...errors import TailraceError, from_spark
 from ...laketypes import arrow_type, schema_of, spark_type
-from .. import bag
 from ..data_errors import Demands
-from ..fold import Folded, Images, fold, images, refused, relevant, weights
+from ..fold import images, refused
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local
 from ..shared import Place, emptied, own_rows, refuse_less
 from . import delta_layout, delta_spark
 from .audit import Audit, Audited, merge_audited
 from .base import Outcome
 from .delta_audit import AuditTask
+from .delta_batch import Job
 from .delta_load import load, load_part
-from .delta_local import LEAST_MEMORY, NET, TOO_LARGE, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_local import LEAST_MEMORY, TOO_LARGE
 from .delta_many import ManyTask, Small, merge_many
-from .delta_size import actions, is_plain, rows_in, size_of
-from .delta_whole import WholeTask, joined, write_whole
+from .delta_size import is_plain, rows_in, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_ATTEMPTS = 3
-PRUNED_FILES = 16
-"""From so many files on, a MERGE is told the batch's range of keys: finding it costs a job of its own."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A batch on its way: the open table, the change rows made ready, and the schema to write."""
-
-    batch: TableBatch
-    path: str
-    app: str
-    table: DeltaTable
-    made: Images
-    schema: pa.Schema
 
 
 class DeltaTarget:
@@ -244,102 +227,21 @@ class DeltaTarget:
         )
         size = size_of(table)
         plan = choose(batch, size, self._limits, truncated=made.replaces)
-        job = _Job(batch, path, app, table, made, schema_of(batch.relation.columns))
+        job = Job(self._spark, self._session, batch, path, app, table, made, self._memory)
         refusing = plan == "append" and made.key and delta_layout.demands(table)
         if plan == "task_local" or refusing:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
-            return self._task_local(job) if is_plain(table) else self._distributed(job, "merge")
+            return job.task_local() if is_plain(table) else job.distributed("merge")
         if plan in ("append", "replace_all", "bag"):
-            return self._parts(job, plan)
+            return job.parts(plan)
         if plan == "rewrite" and is_plain(table, whole=True):
-            return self._whole(job)
+            return job.whole()
         if not size.vectors and not awkward(batch.relation):
             delta_spark.enable_vectors(self._spark, path)
-        return self._distributed(job, "merge" if plan == "rewrite" else plan)
+        return job.distributed("merge" if plan == "rewrite" else plan)
 
-    def _fold(self, job: _Job, *, fresh: bool = False) -> Folded:
-        """`fresh`: the target has no rows that could give absent columns."""
-        needed = job.batch.may("key_changes") and job.batch.may("absent") and not fresh
-        target = delta_spark.rows_of(self._spark, job.path, job.table) if needed else None
-        return fold(job.made, job.batch.counts, target)
-
-    def _task_local(self, job: _Job) -> Outcome:
-        folds = not job.batch.may("absent")
-        folded = None if folds else self._fold(job)
-        df = folded.df if folded else relevant(job.made, job.batch.counts)
-        partial = folded is not None and folded.partial
-        task = MergeTask(
-            job.path,
-            job.app,
-            job.batch.upto,
-            tuple(job.made.key),
-            job.schema,
-            partial,
-            folds,
-            self._memory,
-        )
-        done = merge_local(df, task)
-        # Spark's MERGE sorts and spills; the table itself stays small, so it gets no deletion vectors.
-        return done or self._distributed(job, "merge", folded)
-
-    def _parts(self, job: _Job, plan: str) -> Outcome:
-        """Plans that write whole parts: tasks side by side, one commit by the driver."""
-        key = job.made.key
-        task = PartTask(job.path, job.schema, bag=not key and plan != "append")
-        if key:
-            df = self._fold(job, fresh=True).df
-        elif task.bag:
-            there = None if job.made.replaces else delta_spark.rows_of(self._spark, job.path, job.table)
-            df = bag.copies(there, job.made)
-        else:
-            df = weights(job.made).drop(NET)
-        files, done = write_parts(df, task)
-        overwrite = plan != "append"
-        deleted = done.deleted + (rows_in(job.table) if plan == "replace_all" else 0)
-        version = lake.commit(
-            job.path, files, progress={job.app: job.batch.upto}, overwrite=overwrite,
-            schema=job.schema if overwrite else None, info=info(plan=plan),
-        )  # fmt: skip
-        if version is None:
-            return Outcome(version=job.table.version())
-        return replace(done, deleted=deleted, version=version, plan=plan)
-
-    def _whole(self, job: _Job) -> Outcome:
-        """The plan `rewrite`. Somebody else's commit in between would be written over: then it starts
-        again."""
-        for _ in range(_ATTEMPTS):
-            table = DeltaTable(job.path)
-            folded = self._fold(job)
-            size = sum(actions(table)["size_bytes"].to_pylist())
-            there = delta_spark.rows_of(self._spark, job.path, table)
-            df = joined(there, folded, job.made.key, job.made.columns, size)
-            files, counts = write_whole(df, WholeTask(job.path, job.schema))
-            progress = {job.app: job.batch.upto}
-            version = lake.commit(
-                job.path, files, progress=progress, overwrite=True, schema=job.schema,
-                info=info(plan="rewrite"), only_after=table.version(),
-            )  # fmt: skip
-            if version is not None:
-                return Outcome(**counts, version=version, plan="rewrite")
-            if lake.progress(job.path, job.app) >= job.batch.upto:
-                return Outcome(version=table.version())
-        raise ApplyError(
-            "other writers commit to the target faster than it is written anew",
-            where=job.path,
-            hint="let nobody else write to it, or raise `apply.local_limit`",
-        )
-
-    def _distributed(self, job: _Job, plan: str, folded: Folded | None = None) -> Outcome:
-        folded = folded or self._fold(job)
-        relation, upto = job.batch.relation, job.batch.upto
-        if plan == "replace_keys":
-            done = delta_spark.replace_keys(folded, job.path, relation, job.app, upto)
-        else:
-            if job.batch.table not in self._beside:
-                self._beside[job.batch.table] = delta_spark.beside(self._spark)
-            beside = self._beside[job.batch.table]
-            pruned = job.made if len(job.table.file_uris()) >= PRUNED_FILES else None
-            done = delta_spark.merge(beside, folded, pruned, job.path, relation, job.app, upto)
-        if lake.progress(job.path, job.app) < upto:  # a MERGE that changes no row may leave no commit
-            done = replace(done, version=lake.commit(job.path, [], progress={job.app: upto}) or done.version)
-        return done
+    def _session(self, table: str) -> SparkSession:
+        """The session of a table's MERGEs."""
+        if table not in self._beside:
+            self._beside[table] = delta_spark.beside(self._spark)
+        return self._beside[table]
