@@ -37,6 +37,7 @@ baseline: {{workers: 1}}
 keylog: {{mode: all}}
 tables:
   d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore, retype: ignore}}}}
+  d.follows: {{target: d.short, columns: {{nn: n}}}}
   m.*:
     {{target: m.all, where: "{where}", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v],
       mode: strict, on: {{data_error: log}}}}
@@ -121,11 +122,11 @@ def test_mappings_rules_and_ddl_in_a_database(
     }
     errors = sorted(r["result_error"].split(":")[0] for r in log if r["result_error"])
     assert errors == ["data_error", "update_missing"]
-    assert columns(db, "follows") == {
-        "id": "integer", "n": "bigint", "r": "text", "kk": "integer", "x": "integer",
+    assert columns(db, "short") == {
+        "id": "integer", "nn": "bigint", "r": "text", "kk": "integer", "x": "integer",
     }  # fmt: skip
     follows = [(1, 11, "1", 4, 7), (2, 200, "2", 5, 7), (3, 30, "33", 6, 8)]
-    assert rows(db, "follows", "id, n, r, kk, x") == follows
+    assert rows(db, "short", "id, nn, r, kk, x") == follows
     assert columns(db, "kept") == {"id": "integer", "v": "text"} | dict.fromkeys(("n", "r", "k"), "integer")
     kept = [(1, "a", 11, 1, 4), (2, "b", 200, 2, 5), (3, None, 30, 33, 6)]
     assert rows(db, "kept", "id, v, n, r, k") == kept

@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..change import DELETE, TRUNCATE, Relation
+from ..change import DELETE, TRUNCATE, Column, Relation
 from ..errors import ApplyError, BaselineNeededError
+from ..laketypes import arrow_type
+from ..store.tables import widens
 from .fold import col
 from .plan import TableBatch
 
@@ -48,14 +50,20 @@ def refuse_columns(
 
 def refuse_less(before: Relation, after: Relation, target: str) -> None:
     """Raises ApplyError when a new layout takes columns of a target that others may feed: columns may come
-    (those of rules do), and none may go, or become another."""
-    names = {c.attnum: (c.name, c.type) for c in after.columns}
-    if gone := [c.name for c in before.columns if names.get(c.attnum) != (c.name, c.type)]:
+    (those of rules do) and become wider, and none may go, or become another."""
+    new = {c.attnum: c for c in after.columns}
+    if gone := [c.name for c in before.columns if not _stays(c, new.get(c.attnum))]:
         raise ApplyError(
             f"{', '.join(gone)} would go from {target}, or become another column; others may feed it, too",
             where=after.table,
             hint="keep its columns in the mapping (`tables`) as its other sources make them",
         )
+
+
+def _stays(old: Column, new: Column | None) -> bool:
+    if new is None or new.name != old.name:
+        return False
+    return new.type == old.type or widens(arrow_type(old.type), arrow_type(new.type))
 
 
 def emptied(batch: TableBatch, there: DataFrame, many: int) -> TableBatch:

@@ -110,11 +110,12 @@ class MappedTargetConformance:
             filled.load(EU.with_columns([SITE, ID]), loaded.drop("v"), 6)
         with pytest.raises(ApplyError, match="v would go from"):
             filled.alter("eu.item", EU, EU.with_columns([SITE, ID]))
-        for one in (EU, US):  # what rules add, each source for itself
-            filled.alter(one.table, one, one.with_columns([*one.columns, MARK]))
+        for one in (EU, US):  # what rules add, and a wider type, each source for itself
+            filled.alter(one.table, one, _wider(one).with_columns([*_wider(one).columns, MARK]))
         rows = [("eu", 1, "A", None), ("eu", 7, "G", None), ("us", 1, "x", None), ("us", 3, "y", None)]
         self.same(spark, filled, *rows, more=["gone"])
-        filled.load(EU, loaded.select("v", "site", "id"), 3, ["gone"])
+        loaded = loaded.selectExpr("v", "site", "cast(id as bigint) id")
+        filled.load(_wider(EU), loaded, 3, ["gone"])
         self.same(spark, filled, rows[0], ("eu", 7, "g", None), *rows[2:], more=["gone"])
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [3, 6]
 
@@ -124,6 +125,10 @@ class MappedTargetConformance:
         target.load(RELATION.with_columns([ID]), first.select("id").where("id > 1"), 3)
         assert [tuple(r) for r in self.rows(spark, target, RELATION.table).collect()] == [(2,)]
         assert (target.columns(RELATION.table), target.progress(RELATION.table)) == ({"id": "int"}, 3)
+
+
+def _wider(one: Relation) -> Relation:
+    return one.with_columns([replace(c, type="bigint") if c.name == "id" else c for c in one.columns])
 
 
 def _placed(of: Relation, values: Mapping[str, Any]) -> dict[str, Any]:

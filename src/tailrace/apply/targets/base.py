@@ -51,7 +51,7 @@ class Target(Protocol):
     - A NULL in the row key is refused with ApplyError, and nothing is written.
     - A target that several sources feed holds rows of each; the constants of its `Place` tell them. What
       concerns one source, a truncate or a load too, leaves the others' rows alone, and each has a progress of
-      its own. Such a target gets columns, and loses none.
+      its own. Such a target gets columns, or wider ones, and loses none.
     - Different tables may be applied from different threads at once; one table only from one at a time.
     """
 
