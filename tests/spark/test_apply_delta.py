@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from tailrace import lake
 from tailrace.apply.fold import OP
+from tailrace.apply.shared import Place
 from tailrace.apply.targets import delta_batch, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.testing.images import image
+from tailrace.testing.images import RELATION, Image, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 
@@ -137,3 +139,34 @@ class TestRewritten(_Delta):
         self.run(spark, filled, (4, "D", {"id": 1}))
         self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
         assert len(calls) == 2
+
+
+def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark knows of a path is of the table that was there."""
+    names: dict[str, str] = {}
+    target = DeltaTarget(
+        spark,
+        str(tmp_path),
+        app_id="test",
+        local_limit_bytes=0,
+        rewrite_share=0,
+        places=lambda table: Place(names.get(table, table)),
+    )
+
+    def apply(name: str, *rows: Image) -> str:
+        return target.apply(batch_of(spark, replace(RELATION, name=name), rows)).plan
+
+    for name in "ab":
+        apply(name, (1, "I", image(1, name)), (2, "I", image(2, name)))
+    for old, new in (("shop.a", "tmp"), ("shop.b", "shop.a"), ("tmp", "shop.b")):
+        (tmp_path / old).rename(tmp_path / new)
+    names |= {"shop.a": "shop.b", "shop.b": "shop.a"}
+    assert apply("b", (50, "I", image(5, "b")), (51, "D", {"id": 1})) == "merge"
+    assert apply("a", (50, "I", image(5, "a")), (51, "D", {"id": 1})) == "merge"
+
+    def found(name: str) -> list[tuple[int, str]]:
+        rows = spark.read.format("delta").load(target.path(name)).select("id", "v").collect()
+        return sorted((r["id"], r["v"]) for r in rows)
+
+    assert found("shop.a") == [(2, "a"), (5, "a")]
+    assert found("shop.b") == [(2, "b"), (5, "b")]
