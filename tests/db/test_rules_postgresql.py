@@ -17,6 +17,7 @@ from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.task_rules import TableRules
 from tailrace.change import Relation
 from tailrace.control import tables_file
@@ -182,7 +183,7 @@ create trigger never before insert or update on s.t for each row execute functio
 
 
 def test_rows_that_the_database_refuses_are_set_aside_alone(
-    spark: SparkSession, tmp_path: Path, database: str
+    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = {f"s.{n}": TableRules(Rules.of(m, {"data_error": "log"})) for n, m in MODE_OF.items()}
     task = staged(spark, tmp_path, database, rules)
@@ -193,7 +194,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
         db.execute("alter table s.t add constraint good check (b <> 'bad')")
     task.put({"s.t": [change(2, "I", "b"), change(3, "I", "c", a=70000), change(4, "I", "d", b="bad"),
                       change(5, "I", "e", b="first"), change(6, "U", "a", b=None), change(7, "D", "x"),
-                      change(8, "I", "f")], "s.k": [change(9, "I", "a")]})  # fmt: skip
+                      change(8, "I", "f")], "s.k": [change(9, "I", "a")], "s.u": [change(10, "I", "z")]})  # fmt: skip
     task.catch_up()
     assert [r[1:] for r in task.rows("s.t")] == [("a", 1, "first"), ("b", 2, "b"), ("f", 8, "f")]
     log = {
@@ -212,6 +213,9 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
     with psycopg.connect(database) as db:
         db.execute(NEVER)
         db.execute("alter table s.k add constraint good check (b is not null)")
+        db.execute("alter table s.u add constraint good check (b <> 'no')")
+    one_by_one, block = set(), Trial._block
+    monkeypatch.setattr(Trial, "_block", lambda t: one_by_one.add(t.relation.table) or block(t))
     task.put({"s.t": [change(30, "U", "f", b="next"), change(31, "U", "b", b="f"), change(32, "U", "b", b="next"),
                       change(33, "U", "b", b="bad"), change(34, "U", "a", b="never"), change(35, "U", "a", b="g")],
               "s.k": [change(36, "I", "b"), change(37, "D", "a"), change(38, "U", "a"),
@@ -228,3 +232,4 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
              39: "beyond the target's string", 40: "beyond the target's string"}  # fmt: skip
     assert all(word in log[n]["result_error"] for n, word in words.items()), log
     assert [r[1] for r in task.rows("s.k")] == ["I", "I", "U"]
+    assert one_by_one == {"s.t", "s.k"}

@@ -34,9 +34,10 @@ from .postgresql_load import Load
 from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
-from .postgresql_refused import ANSWER, VALUES, Trial, refuses, tried
+from .postgresql_refused import ANSWER, Trial, refuses, tried
 from .postgresql_repairs import Repairs
 from .postgresql_shared import columns
+from .postgresql_values import VALUES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -35,9 +35,9 @@ from .postgresql_layout import sql_type
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
-from .postgresql_refused import beyond
 from .postgresql_repairs import Repairs
 from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
+from .postgresql_values import beyond
 from .postgresql_write import Writer
 from .row_keys import Places
 
