@@ -161,7 +161,10 @@ def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_p
 
 
 def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
-    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("upsert", {"data_error": "log"}))})
+    modes = {"s.t": "upsert", "s.k": "archive"}
+    task = Staged(
+        spark, tmp_path, {t: TableRules(Rules.of(m, {"data_error": "log"})) for t, m in modes.items()}
+    )
     fields = [
         ("lane", "integer", True),
         ("id", "string", True),
@@ -172,7 +175,8 @@ def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSes
     table = DeltaTable.create(task.target.path("s.t"), schema)
     table.alter.add_constraint({"positive": "a > 0"})
     task.put({"s.t": [change(1, "I", "a"), change(2, "I", "c", b=None), change(3, "U", "a", a=-5),
-                     change(4, "U", "a", b="new"), change(5, "D", "c"), change(6, "I", "e")]})  # fmt: skip
+                     change(4, "U", "a", b="new"), change(5, "D", "c"), change(6, "I", "e")],
+              "s.k": [change(7, "I", "a")]})  # fmt: skip
     task.catch_up()
     assert task.rows("s.t") == [(0, "a", 4, "new"), (0, "e", 6, "e")]
     assert task.logged("s.t") == [
@@ -183,6 +187,15 @@ def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSes
     assert sorted(e.split(",")[0] for e in kept if e.startswith("data_error")) == [
         "data_error: CHECK positive refuses it", "data_error: NULL in b",
     ]  # fmt: skip
+    DeltaTable(task.target.path("s.k")).alter.add_constraint({"b": "b is not null"})
+    partly = [Change(n, "U", None, {"lane": 0, "id": key, "b": "w"}) for n, key in ((8, "e"), (9, "x"))]
+    task.put({"s.t": partly, "s.k": [change(10, "D", "a"), change(11, "U", "a")]})
+    task.catch_up()
+    # What an update of a missing row leaves out would be NULL, for which a CHECK is not true.
+    assert task.rows("s.t") == [(0, "a", 4, "new"), (0, "e", 6, "w")]
+    assert [r[3] for r in task.logged("s.t")[6:]] == [1, 0]
+    assert [r[1] for r in task.rows("s.k")] == ["I", "U"]
+    assert [r[3] for r in task.logged("s.k")] == [1, 0, 1]
 
 
 def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
