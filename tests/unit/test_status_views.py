@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tailrace import lake
 from tailrace.change import Column, Relation
 from tailrace.cli import app
-from tailrace.control import ledger, tables
+from tailrace.control import ledger, retries, tables
 from tailrace.control.ledger import AppliedTable, Baseline, Stored
 from tailrace.control.task import Task, load
 from tailrace.sequence import make
@@ -88,3 +88,21 @@ def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
     lake.commit(task.control_path("baselines"), [], progress={}, overwrite=True)
     tables.give(task.control_path("orders"), tables.RESUME, ["s.u"], why="", who="me")
     assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
+
+
+def test_status_says_what_is_tried_again_and_what_targets_are_called(task: Task, tmp_path: Path) -> None:
+    retries.note(task.control_path("errors"), "s.t", 2, "disk full")
+    tables.give(task.orders_path, tables.RENAMED, ["s.t"], why="", who="ddl", target="s.other")
+    tables.give(task.orders_path, tables.RENAME, ["s.v"], why="", who="ddl", target="s.w")
+    text = str(tmp_path / "shop.yaml")
+    found = {
+        t["table"]: t
+        for t in json.loads(CliRunner().invoke(app, ["status", text, "--json"]).stdout)["tables"]
+    }
+    assert [found["s.t"][k] for k in ("state", "target", "errors", "error")] == [
+        "running", "s.other", 2, "disk full",
+    ]  # fmt: skip
+    assert [found["s.v"][k] for k in ("state", "target", "errors")] == ["being renamed", None, 0]
+    shown = CliRunner().invoke(app, ["status", text]).stdout.splitlines()
+    assert "s.t: 2 errors in a row, tried again: disk full" in shown
+    assert "s.t: its target is called s.other" in shown
