@@ -78,6 +78,10 @@ def effective(
     `relation`: their layout; `there` gives the target's rows. Under soft delete the old row stays where it
     is, so a change of key whose image lacks columns has to bring them along.
     """
+    if not relation.key:
+        # A copy that is not there must not be taken from one that comes later.
+        alone = col(SITUATION) == "U0"
+        return _anti(changes, expected, ~col(EFFECTIVE), alone) if expected.tally else changes, dict(counts)
     counts = dict(counts) | {"key_changes": expected.moved}
     if rules.mode != "soft_delete":
         return _dropped(changes, expected, rules), counts

@@ -75,7 +75,7 @@ class Judge:
             letter = PREFIX + "change_oper"
         keyed = layout if archive else replace(found.relation, columns=layout.columns)
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        if demands.tested:
+        if demands.tested and (layout.key or archive):
             asked = TableBatch(batch.table, layout, without(changes, bad), found.upto, counts)
             refused = cast(Asked, self.target).refused(asked, self.rules, letter)
             return bad if refused is None else Bad.of(refused, bad)

@@ -19,6 +19,7 @@ from ..errors import ApplyError
 from . import data_errors, effects, incoming, limits, one_task
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
+from .expect_bag import expect_bag
 from .fold import col
 from .judging import Judge
 from .keylog import KeyLog, Stretch
@@ -238,13 +239,14 @@ class RuledApply:
         batch = self._judged(batch, there, standing.reached)
         batch = replace(batch, expected=self._met(batch, there))
         one = batch.stretch(self._rules)
-        self._log.commit(self._log.write(batch.changes, batch.expected, self._rules, one), one)
+        self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
 
     def _met(self, batch: Batch, there: DataFrame | None) -> Expected:
         if self._rules.mode == "archive":
             return Expected() if batch.bad is None else Expected().also(batch.bad.df, self._rules)
         good = data_errors.without(batch.changes, batch.bad)
-        found = expect(good, batch.found.relation, self._rules, batch.found.counts, there)
+        look = expect if batch.found.relation.key else expect_bag
+        found = look(good, batch.found.relation, self._rules, batch.found.counts, there)
         return found if batch.bad is None else found.also(batch.bad.df, self._rules)
 
     def _judged(self, batch: Batch, there: DataFrame | None, reached: int | None = None) -> Batch:
@@ -261,10 +263,15 @@ class RuledApply:
         return batch if ends is None else batch.before(ends, self._rules), ends
 
     def _there(self, batch: Batch, reached: int | None = None) -> DataFrame | None:
-        """The keys that have a (living) row in the target (as of when it had reached a number)."""
+        """The keys that have a (living) row in the target (as of when it had reached a number); of a table
+        without key its rows, when changes look for some."""
         rules, relation = self._rules, batch.found.relation
         if rules.mode == "archive":
             return None
+        if not relation.key:
+            looks = batch.found.counts.get("U") or batch.found.counts.get("D")
+            none = batch.changes.df.limit(0)
+            return self._target.rows_there(relation, none, reached=reached) if looks else None
         living = rules.soft_column if rules.mode == "soft_delete" else None
         keys = batch.changes.df.select(*map(col, relation.key))
         return self._target.keys_there(relation, keys, living=living, reached=reached)

@@ -48,7 +48,13 @@ class Batch:
 
     def free(self, rules: Rules) -> bool:
         """Whether what is written hangs on nothing that is looked at."""
-        return rules.tolerant and self.bad is None
+        return rules.tolerant and self.bad is None and bool(self.found.relation.key)
+
+    @property
+    def logged(self) -> ChangeTable:
+        """The changes as the key log has them: where there is no key, all columns tell rows apart."""
+        changes = self.changes
+        return changes if self.found.relation.key else replace(changes, key=list(changes.columns))
 
     def stretch(self, rules: Rules) -> Stretch:
         """What the key log calls it."""

@@ -51,7 +51,7 @@ class Writer:
                 batch = replace(batch, expected=self.met(batch, there))
             one, files = batch.stretch(rules), []
             if self.log is not None:
-                files = self.log.write(batch.changes, batch.expected, rules, one)
+                files = self.log.write(batch.logged, batch.expected, rules, one)
             outcome = writing.result()
         if self.log is not None:
             self.log.commit(files, one)
@@ -62,7 +62,7 @@ class Writer:
         one, log, rules = batch.stretch(self.rules), self.log, self.rules
         if log is None:
             return _told(batch, rules, self._write(batch, layout))
-        files = log.write(batch.changes, batch.expected, rules, one)
+        files = log.write(batch.logged, batch.expected, rules, one)
         note = note_of(files, one, log.path, log.sort), log.visible(batch.table)
         outcome = self._write(batch, layout, note)
         log.commit(files, one)
@@ -96,7 +96,7 @@ class Writer:
         if not any((o := rules.outcome(s)).flagged and not o.effective for s in expected.tally):
             return
         reached = self.exceptions.reached(batch.table)
-        changes = incoming.newer(batch.changes, reached)
+        changes = incoming.newer(batch.logged, reached)
         known = kept_aside(outcomes(changes, expected, rules))
         one, at = replace(batch.stretch(rules), flagged=0), self.beside.standing("")
         rows = rendered(changes, known, self.beside, one, at)

@@ -79,8 +79,9 @@ class TaskRules:
         rules = self._of_table(table).rules
         rules = rules.lenient if window else rules
         plain = rules.plain and self._log.mode == "off"
-        if not plain and not relation.key and rules.mode != "archive":
-            self._once(table, relation, f"{table} has no key: applied without rules and key log")
+        if not plain and not relation.key and (rules.mode == "soft_delete" or window):
+            why = "its baseline's window is open" if window else "soft delete needs one"
+            self._once(table, relation, f"{table} has no key: applied without rules and key log, as {why}")
             return None
         if plain:
             self._once(table, relation)

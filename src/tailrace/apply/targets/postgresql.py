@@ -146,6 +146,10 @@ class PostgresTarget:
         """The rows under `keys`; as `keys_there`."""
         if reached is not None:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
+        if not relation.key:
+            names = ", ".join(quoted(c.name) for c in relation.columns)
+            query = f"SELECT {names} FROM {self.path(relation.table)}"
+            return staging.rows_of_query(self._spark, self._place, query, relation)
         return self._there(relation, keys, None)
 
     def _there(self, wanted: Relation, keys: DataFrame, living: str | None) -> DataFrame:
