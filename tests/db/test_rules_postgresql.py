@@ -25,6 +25,7 @@ from tailrace.errors import TailraceError
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 
+from ..spark import test_keyless_rules as keyless
 from ..spark.ruled_model import RELATION, Change, Row, columns_of, told
 from ..spark.ruled_task import Staged, every_mode
 
@@ -54,6 +55,12 @@ class Rows(Staged):
             names, marks = ("lane, id, a, b", "%(lane)s, %(id)s, %(a)s, %(b)s")
             into = f"insert into {self.target.path(table)} ({names}) values ({marks})"
             db.cursor().executemany(into, rows)
+
+
+class KeylessRows(Rows):
+    """A task whose tables have no key."""
+
+    relation = keyless.Keyless.relation
 
 
 def staged(spark: SparkSession, root: Path, url: str, rules: dict[str, TableRules]) -> Rows:
@@ -233,3 +240,15 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
     assert all(word in log[n]["result_error"] for n, word in words.items()), log
     assert [r[1] for r in task.rows("s.k")] == ["I", "I", "U"]
     assert one_by_one == {"s.t", "s.k"}
+
+
+def test_a_table_without_key(spark: SparkSession, tmp_path: Path, database: str) -> None:
+    """A bag of rows, NULLs and copies among them; somebody else takes one away."""
+    bag = keyless.Bag(Rules.of("strict"))
+    target = PostgresTarget(spark, database, task="t")
+    task = KeylessRows(spark, tmp_path, {"s.t": TableRules(bag.rules)}, target=target)
+    task.url = database
+    keyless.sided(task, bag, [keyless.Change(1, "I", None, row) for row in keyless.ROWS], "0")
+    task.lose("s.t", "id = 'q'")
+    bag.rows.pop(keyless.ROWS[2])
+    keyless.sided(task, bag, [replace(c, number=c.number + 10) for c in keyless.history(7, 25)], "1")

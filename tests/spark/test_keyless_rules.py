@@ -78,7 +78,7 @@ class Keyless(Staged):
     """A task whose tables have no key."""
 
     def relation(self, table: str) -> Relation:
-        made = super().relation(table)
+        made = Staged.relation(self, table)
         return replace(made, columns=tuple(replace(c, key=False) for c in made.columns))
 
 
