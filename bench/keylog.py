@@ -53,7 +53,8 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     say("key log: its cost, and a tiny batch")
     for name in DATABASES:
         load.database(running, name).close()
-    url = running.tcp_url(DATABASES[0]).replace(DATABASES[0], "{}")
+    first = next(iter(DATABASES))
+    url = running.tcp_url(first).replace(f"/{first}", "/{}")
     command = [sys.executable, HERE / "keylog.py", folder / "keylog", url, *(["--quick"] if quick else [])]
     done = measure.run(command, log=None)
     found = json.loads(done.output.strip().splitlines()[-1])

@@ -134,7 +134,9 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
     assert sorted(map(tuple, have)) == rows
 
 
-@pytest.mark.parametrize("mode", ["strict", "upsert", pytest.param("soft_delete", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode", ["strict", *(pytest.param(m, marks=pytest.mark.slow) for m in ("upsert", "soft_delete"))]
+)
 def test_bad_changes_are_set_aside_as_among_single_statements(
     spark: SparkSession, database: str, tmp_path: Path, mode: str
 ) -> None:

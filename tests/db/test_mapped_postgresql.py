@@ -94,11 +94,10 @@ def test_mappings_rules_and_ddl_in_a_database(
     # The baseline of a mapped table, whatever step it dies at.
     task = load(write(tmp_path, database))
     Capture(task, once=True).run()
-    for name, crash in (("noted", _crash), ("_empty", crash_at_us)):
-        with monkeypatch.context() as patch:
-            patch.setattr(loading, name, crash)
-            with pytest.raises(TailraceError):
-                Pipeline(task, spark).drain()
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "_empty", crash_at_us)
+        with pytest.raises(TailraceError):
+            Pipeline(task, spark).drain()
     assert mapped(db) == [("eu", 1, 10, 20), ("us", 1, 10, 20), ("us", 3, 30, 60)]
 
     # A conflict, a row that the database refuses, a truncate of one source; every kind of DDL.
@@ -182,7 +181,3 @@ def crash_at_us(staging: str) -> None:
 
 
 _empty = loading._empty
-
-
-def _crash(*_: object, **__: object) -> None:
-    raise ZeroDivisionError

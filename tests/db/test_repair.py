@@ -128,6 +128,7 @@ def test_a_delta_target_is_the_sources_again(
     assert {(r["kind"], r["state"]) for r in runs if r["run_id"].endswith("-repair")} == {("repair", "ended")}
 
 
+@pytest.mark.slow
 def test_a_postgresql_target_is_the_sources_again(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:

@@ -119,13 +119,13 @@ def test_validation_finds_a_common_position_while_everything_goes_on(
     with psycopg.connect(database, autocommit=True) as session:
         session.execute(SCHEMA)
     writer = Writer(database, 31)
-    writer.transactions(60)
+    writer.transactions(20)
     stop = threading.Event()
 
     def write() -> None:
         while not stop.is_set():
-            writer.transactions(2)
-            time.sleep(0.05)
+            writer.transactions(1)
+            time.sleep(0.1)
 
     pipeline = Pipeline(task, spark, stop=stop)
     with beside(Capture(task, stop=stop).run, pipeline.run, write, stop=stop):

@@ -105,5 +105,5 @@ def test_a_task_under_rules(task: Task, db: psycopg.Connection, spark: object) -
         "soft": [("U", "U", 1, 0), ("D", "D", 1, 0), ("I", "I", 1, 0)],
         "kept": [("U", "I", 1, 0), ("D", "I", 1, 0), ("I", "I", 1, 0)],
         "plain": [("U", "U", 1, 0), ("D", "D", 1, 0), ("I", "I", 1, 0)],
-        "bag": [],
+        "bag": [("U", "U", 1, 0), ("D", "D", 1, 0), ("I", "I", 1, 0)],
     }

@@ -104,12 +104,17 @@ def held(df: Any, relation: Relation) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(r) for r in df.select(*[c.name for c in relation.columns]).collect())
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["absent", "full"])
-@pytest.mark.parametrize(
-    ("limit", "share"), [(1 << 30, 0), (0, 0), (0, 1 << 40)], ids=["task_local", "distributed", "rewritten"]
-)
+PLANS = {"task_local": (1 << 30, 0), "distributed": (0, 0), "rewritten": (0, 1 << 40)}
+CASES = [
+    pytest.param(*how, full, id=f"{name}-{'full' if full else 'absent'}",
+                 marks=[pytest.mark.slow] if full and name == "distributed" else [])
+    for name, how in PLANS.items() for full in (False, True)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "share", "full"), CASES)
 def test_any_history_ends_in_the_models_state(
-    spark: SparkSession, tmp_path: Path, full: bool, limit: int, share: int
+    spark: SparkSession, tmp_path: Path, limit: int, share: int, full: bool
 ) -> None:
     seed = random.randrange(10**6)
     target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=share)

@@ -86,12 +86,12 @@ def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, t
     ("mode", "column", "left"),
     [
         ("soft_delete", "_deleted", [("eu", 1, ""), ("eu", 2, "3"), ("us", 4, "")]),
-        (
+        pytest.param(
             "archive", "header__change_oper",
             [
                 ("eu", 1, "I"), ("eu", 2, "D"), ("eu", 2, "I"), ("us", 1, "I"), ("us", 2, "D"), ("us", 2, "I"),
                 ("us", 4, "I"),
-            ],
+            ], marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip

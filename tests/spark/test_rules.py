@@ -158,6 +158,7 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
     assert len(place.logged()) == 5
 
 
+@pytest.mark.slow  # of a task they are in test_task_rules.py
 def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
     """What its changes met is looked up as the target was before them; what it refused of them, too."""
     place = Place(spark, tmp_path, "strict", {"data_error": "log"})
