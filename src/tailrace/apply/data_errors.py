@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..mask import is_set
 from .fold import OPER, SEQ, col, quote
+from .null_keys import null_in_key
 from .outcomes import SITUATION, WHY, small
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _null_key(name: str, have: set[str]) -> SparkColumn:
     from pyspark.sql import functions as F
 
     null = col(name).isNull() if name in have else F.lit(True)
-    return F.when(null, F.lit(f"NULL in {name}, which is in the key"))
+    return F.when(null, F.lit(null_in_key(name)))
 
 
 def _set(changes: ChangeTable, name: str, oper: SparkColumn) -> SparkColumn:

@@ -1,0 +1,128 @@
+"""The values of every type in PostgreSQL targets: extremes arrive as they are, impossible ones are refused."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+
+from tailrace import sequence
+from tailrace.apply.plan import TableBatch
+from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
+from tailrace.errors import ApplyError
+from tailrace.laketypes import header_schema, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture
+def target(spark: SparkSession, database: str) -> PostgresTarget:
+    return PostgresTarget(spark, database, task="test")
+
+
+TYPES = {
+    "boolean": [True, False],
+    "tinyint": [-128, 127],
+    "smallint": [-(2**15), 2**15 - 1],
+    "int": [-(2**31), 2**31 - 1],
+    "bigint": [-(2**63), 2**63 - 1],
+    "float": [math.nan, math.inf, -math.inf, -0.0, 3.4028234663852886e38, 1e-45],
+    "double": [math.nan, math.inf, -math.inf, -0.0, 1.7976931348623157e308, 5e-324],
+    "decimal(38,0)": [Decimal(10**38 - 1), Decimal(1 - 10**38), Decimal(0)],
+    "decimal(38,38)": [Decimal("0." + "9" * 38), Decimal("-0." + "0" * 37 + "1")],
+    "decimal(12,2)": [Decimal("9999999999.99"), Decimal("-0.01"), Decimal("100.00")],
+    "decimal(5,5)": [Decimal("0.00001"), Decimal("-0.99999")],
+    "string": [
+        "",
+        "\\N",
+        "NULL",
+        'a"b,\t\n\r\\.',
+        "{1,NULL,3}",
+        "é\U0001f600\ufeff",
+        "\x01\x7f",
+        "x" * 70_000,
+    ],
+    "binary": [b"", bytes(range(256)), b"\\x00"],
+    "date": [-2_451_545 + 10_957 - 0, 2_932_896, 0, -719_162, 10_957 + 2_145_031_948],
+    "timestamp_ntz": [
+        0,
+        253_402_300_799_999_999,
+        -62_135_596_800_000_000,
+        -210_863_520_000_000_000,
+        2**63 - 1 - 10**14,
+    ],
+    "timestamp": [1, 253_402_300_799_999_999, -62_135_596_800_000_001, 9_224_318_015_999_999_999 - 10**15],
+}
+"""Extreme values of each lake type; dates as days, times as microseconds since 1970."""
+
+
+def typed_batch(spark: SparkSession, columns: dict[str, list[Any]], kinds: dict[str, str]) -> TableBatch:
+    """Inserts of whole columns."""
+    size = len(next(iter(columns.values())))
+    data = [Column("id", 1, "integer", "int4", "int", key=True)]
+    data += [Column(n, k, kind, kind, kind) for k, (n, kind) in enumerate(kinds.items(), 2)]
+    relation = Relation(5, "x", "types", "d", tuple(data))
+    schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
+    arrays: list[Any] = []
+    for name in HEADERS:
+        known = {
+            "change_seq": [sequence.make(2026010100000000, k + 1) for k in range(size)],
+            "change_oper": ["I"] * size,
+        }
+        arrays.append(pa.array(known.get(name, [None] * size), schema.field(PREFIX + name).type))
+    arrays.append(pa.array(range(size), pa.int32()))
+    for name, kind in kinds.items():
+        type_ = schema.field(name).type
+        if kind.startswith(("date", "timestamp")):
+            raw = pa.int32() if kind == "date" else pa.int64()
+            arrays.append(pa.array(columns[name], raw).cast(type_))
+        else:
+            arrays.append(pa.array(columns[name], type_))
+    df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+    table = ChangeTable(df, ["id"], relation.key and [c.name for c in relation.columns])
+    return TableBatch(relation.table, relation, table, size, {"I": size})
+
+
+def test_extreme_values_of_each_type(spark: SparkSession, database: str, target: PostgresTarget) -> None:
+    size = max(map(len, TYPES.values())) + 1
+    columns = {f"c{k}": [*v, *[None] * (size - len(v))] for k, v in enumerate(TYPES.values())}
+    kinds = {f"c{k}": kind for k, kind in enumerate(TYPES)}
+    done = target.apply(typed_batch(spark, columns, kinds))
+    assert (done.inserted, target.size("x.types").files) == (size, 1)
+    shown = []
+    for name, kind in kinds.items():
+        if kind == "date":
+            shown.append(f"{name} - date '1970-01-01'")
+        elif kind in {"timestamp_ntz", "timestamp"}:
+            shown.append(f"(extract(epoch from {name}) * 1000000)::bigint")
+        else:
+            shown.append(name)
+    with psycopg.connect(database) as db:
+        found = db.execute(f"select {', '.join(shown)} from x.types order by id").fetchall()
+    for k, (kind, want) in enumerate(zip(TYPES, columns.values(), strict=True)):
+        have = [row[k] for row in found]
+        if kind == "float":  # its text is the shortest that is the same in 32 bits
+            assert repr(np.array(have, np.float32)) == repr(np.array(want, np.float32))
+        else:
+            assert repr(have) == repr(want), kind
+
+
+def test_values_that_postgresql_cannot_hold(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    bad = {"string": "a\0b", "date": -(2**31) + 1, "timestamp_ntz": -(2**63) + 1}
+    for kind, value in bad.items():
+        with pytest.raises(ApplyError, match=r"U\+0000|out of range"):
+            target.apply(typed_batch(spark, {"c": ["x" if kind == "string" else 0, value]}, {"c": kind}))
+        with psycopg.connect(database) as db:
+            db.execute("drop table x.types")
+    assert target.progress("x.types") == -1
