@@ -136,6 +136,7 @@ def apply(
     """Apply change tables, a vendor's or your own, to a target: no capture, no task."""
     from . import incoming as work
     from .control.tables_file import load as load_tables
+    from .screen_applied import applied, suspended
     from .spark import session
 
     given = dict(pair(o) for o in option or [])
@@ -148,7 +149,9 @@ def apply(
             ruling=ruling, resume=resume, tables=None if tables is None else load_tables(tables),
             control=control,
         )  # fmt: skip
-    _print_json(done) if as_json else out.print(_grid(done["tables"]))
+    _print_json(done) if as_json else out.print(applied(done["tables"]))
+    for why in [] if as_json else suspended(done["tables"]):
+        out.print(f"[yellow]{escape(why)}[/]")
     if done["bad"] and not as_json:
         out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
     if done["bad"] or any(t.get("suspended") for t in done["tables"]):

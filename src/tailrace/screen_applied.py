@@ -1,0 +1,39 @@
+"""What `tailrace apply` says of its tables, for people: a line each that fits a narrow terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+
+def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The tables of `incoming.run`.
+
+    >>> told({"I": 3, "U": 0, "D": 1, "T": 0}), told({})
+    ('I 3, D 1', '')
+    """
+    ruled = any("actions" in row for row in rows)
+    more = ["did", "conflicts", "flagged"] if ruled else ["plan"]
+    made = Table("table", "changes", "up to", "new, changed, gone", *more)
+    for column in made.columns:
+        column.overflow = "fold"  # nothing is cut off
+    for row in rows:
+        changes = told({k: row.get(k, 0) for k in "IUDT"})
+        outcome = [told(row.get("actions", {})), told(row.get("conflicts", {})), f"{row.get('flagged', 0):,}"]
+        counts = ", ".join(f"{row.get(n, 0):,}" for n in ("inserted", "updated", "deleted"))
+        cells = [row["table"], changes, str(row["up to"]), counts]
+        made.add_row(*map(escape, [*cells, *(outcome if ruled else [str(row.get("plan", ""))])]))
+    return made
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """Counts by name, those that are none left out."""
+    return ", ".join(f"{name} {many:,}" for name, many in counts.items() if many)
+
+
+def suspended(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why tables take no more changes: a line each."""
+    return [f"{row['table']} is suspended: {row['suspended']}" for row in rows if row.get("suspended")]
