@@ -22,6 +22,7 @@ from .control.tables import TableControl
 from .control.task import Task
 from .ddl_watch import Watch, recreated
 from .errors import ConnectionLostError, SourceError, TailraceError
+from .keyless_checks import keyless_findings
 from .mapping_checks import plain_findings
 from .membership import Known, Moved, drop_targets, members
 from .renaming import Renaming
@@ -131,6 +132,7 @@ class Capture:
         identity = live.read(self._task.run_path, "source")
         findings = list(source.check(self._known_tables, writer.state.position, identity))
         findings += plain_findings(self._task, source, self._known_tables)
+        findings += keyless_findings(self._task, source, self._known_tables)
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)

@@ -1,4 +1,4 @@
-"""What keeps a task from working, found before it runs: at the source, and in its mappings. Needs no data."""
+"""What keeps a task from working, found before it runs: at the source, in rules, mappings. Needs no data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .control.table_settings import RuleSettings, TableSettings
 from .control.tables import of_task
 from .control.task import Task
 from .ddl_watch import moved_of
+from .keyless_checks import keyless_findings
 from .log import state
 from .mapping_checks import database_findings, finding, maps
 from .membership import members
@@ -35,6 +36,7 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
         tables = _tables(task, source)
         after = state(task.log_path).position
         found = list(source.check(tables, after, live.read(task.run_path, "source")))
+        found += keyless_findings(task, source, tables)
         found += mapping_findings(task, source, tables, spark)
     finally:
         source.close()

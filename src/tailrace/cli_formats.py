@@ -100,7 +100,8 @@ def apply(
     on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
     name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
     mode: Annotated[
-        str | None, typer.Option(help="strict, upsert (as without rules), archive or soft_delete.")
+        str | None,
+        typer.Option(help="strict, upsert (as without rules), archive, or soft_delete (needs a key)."),
     ] = None,
     on: Annotated[
         list[str] | None,
@@ -133,7 +134,8 @@ def apply(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Apply change tables, a vendor's or your own, to a target: no capture, no task."""
+    """Apply change tables, a vendor's or your own, to a target: no capture, no task. Of a table without a key
+    (name it: -o key=...) updates and deletes must have whole old images."""
     from . import incoming as work
     from .control.tables_file import load as load_tables
     from .screen_applied import applied, suspended

@@ -89,8 +89,8 @@ def run(
 
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
     by action and by conflict), `bad` (rows kept aside) and `rejects` (where). A table without key options or
-    metadata has no key: then inserts are appended. Suspended tables are passed over, but with `resume`.
-    `tables`: the mapping of each (docs/mapping.md).
+    metadata has no key: its rows are known by all of their values, and its updates and deletes must have
+    them. Suspended tables are passed over, but with `resume`. `tables`: their mappings (docs/mapping.md).
 
     Raises:
         ConfigError: a mapping does not fit its table.
@@ -227,6 +227,7 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
     reached = target.progress(name) if target.exists(name) else -1
     told = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
+        incoming.refuse_unclear(target, changes, look)
         return {**told, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
     done = asdict(incoming.apply_one(target, changes, look))
     return told | {k: done[k] for k in _DONE}

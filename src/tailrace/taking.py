@@ -19,8 +19,10 @@ from .baseline import Attempt, BaselineProgress
 from .change import Relation
 from .control import ledger, tables
 from .control.policies import MEDIUM
+from .control.tables import TableControl
 from .control.task import Task
 from .errors import TableMovedError
+from .keyless_checks import needs_locks, why_not
 from .landing import landings
 from .membership import Known
 from .sources.base import LogSource, Snapshot
@@ -54,6 +56,7 @@ class Baselines:
         self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
         self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
+        self._unfit: set[str] = set()
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
 
@@ -80,7 +83,22 @@ class Baselines:
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
         # Where the rows of one that is being renamed are to land is about to be known.
         moving = {t for t, one in known.states.items() if one.moving}
-        return [t for t in mine if t not in busy and t not in moving]
+        due = [t for t in mine if t not in busy and t not in moving]
+        return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
+
+    def _refused(self, table: str, state: TableControl) -> bool:
+        """Whether no baseline of a table can be right; it is suspended then, once a session."""
+        if self._source.exact:
+            return False
+        if table not in self._unfit:
+            if not needs_locks(self._source, table):
+                return False
+            if state.held != tables.SUSPENDED:
+                why = why_not(table)
+                logger.warning("%s: %s", table, why)
+                tables.suspend(self._orders, table, why, who="capture")
+            self._unfit.add(table)
+        return True
 
     def begin(self, due: Sequence[str], task: Task) -> None:
         """Begins to take the baselines of tables; returns when the snapshot they need is held."""
@@ -121,12 +139,8 @@ class Baselines:
         asked = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
         if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
             return False
-        if self._source.relation(table).key:
-            return True
         # Rows that cannot be told apart cannot be upserted.
-        if not exact:
-            logger.warning("%s has no key: changes made while it is read may be applied twice", table)
-        return False
+        return bool(self._source.relation(table).key)
 
     def _exact(self, due: list[str], ready: threading.Event) -> None:
         """All in one snapshot; those that are truncated or rewritten meanwhile again, in a new one."""

@@ -222,7 +222,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
         db.execute("alter table s.k add constraint good check (b is not null)")
         db.execute("alter table s.u add constraint good check (b <> 'no')")
     one_by_one, block = set(), Trial._block
-    monkeypatch.setattr(Trial, "_block", lambda t: one_by_one.add(t.relation.table) or block(t))
+    monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.add(t.relation.table) or block(t, **k))
     task.put({"s.t": [change(30, "U", "f", b="next"), change(31, "U", "b", b="f"), change(32, "U", "b", b="next"),
                       change(33, "U", "b", b="bad"), change(34, "U", "a", b="never"), change(35, "U", "a", b="g")],
               "s.k": [change(36, "I", "b"), change(37, "D", "a"), change(38, "U", "a"),
@@ -242,9 +242,12 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
     assert one_by_one == {"s.t", "s.k"}
 
 
-def test_a_table_without_key(spark: SparkSession, tmp_path: Path, database: str) -> None:
-    """A bag of rows, NULLs and copies among them; somebody else takes one away."""
-    bag = keyless.Bag(Rules.of("strict"))
+def test_a_table_without_key(
+    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bag of rows, NULLs and copies among them; somebody else takes one away, and has the table refuse rows:
+    for what is in them alone, and for other rows."""
+    bag = keyless.Bag(Rules.of("strict", {"data_error": "log"}))
     target = PostgresTarget(spark, database, task="t")
     task = KeylessRows(spark, tmp_path, {"s.t": TableRules(bag.rules)}, target=target)
     task.url = database
@@ -252,3 +255,34 @@ def test_a_table_without_key(spark: SparkSession, tmp_path: Path, database: str)
     task.lose("s.t", "id = 'q'")
     bag.rows.pop(keyless.ROWS[2])
     keyless.sided(task, bag, [replace(c, number=c.number + 10) for c in keyless.history(7, 25)], "1")
+    p, q = (0, "p", 1, "x"), (1, "q", 2, None)
+    with psycopg.connect(database) as db:
+        db.execute("alter table s.t alter a type smallint, add constraint good check (b <> 'bad')")
+
+    def bad(number: int, old: Any, *new: Any) -> keyless.Change:
+        return keyless.Change(number, "U" if old else "I", old, new)
+
+    one_by_one, block = [], Trial._block
+    monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.append(k["alone"]) or block(t, **k))
+    task.put({"s.t": [keyless.Change(50, "T"), bad(51, None, *p), bad(52, None, *p), bad(53, None, 0, "r", 1, "bad"),
+                      bad(54, p, 0, "p", 70000, "x"), keyless.Change(55, "D", (0, "p", 70000, "x")),
+                      bad(56, p, *q), bad(57, q, 9, "q", 2, "bad"), keyless.Change(58, "D", q), bad(59, p, *q)]})  # fmt: skip
+    task.catch_up(run="2")
+    assert task.rows("s.t") == [q]
+    with psycopg.connect(database) as db:
+        db.execute("create unique index on s.t (id)")
+    task.put({"s.t": [bad(60, None, *q), bad(61, q, 1, "s", 3, None), bad(62, None, *q), bad(63, None, 5, "s", 5, "s"),
+                      keyless.Change(64, "D", q), bad(65, (1, "s", 3, None), 6, "q", 6, "s")]})  # fmt: skip
+    task.catch_up(run="3")
+    assert task.rows("s.t") == [(6, "q", 6, "s")]
+    assert one_by_one == [True, False]
+    log = {r["change_row_counter"]: r for r in lake.read(task.log).to_pylist()}
+    assert {n: (log[n]["action_taken"], log[n]["result_row_count"]) for n in range(50, 66)} == {
+        50: ("T", None), 51: ("I", 1), 52: ("I", 1), 53: ("I", 0), 54: ("M", 0), 55: ("D", 0), 56: ("M", 1),
+        57: ("M", 0), 58: ("D", 1), 59: ("M", 1), 60: ("I", 0), 61: ("M", 1), 62: ("I", 1), 63: ("I", 0),
+        64: ("D", 1), 65: ("M", 1),
+    }  # fmt: skip
+    words = {53: 'check constraint "good"', 54: "smallint out of range", 55: "delete_missing", 57: '"good"',
+             60: "unique constraint", 63: "unique constraint"}  # fmt: skip
+    assert {n for n in range(50, 66) if log[n]["result_error"]} == words.keys()
+    assert all(word in log[n]["result_error"] for n, word in words.items()), log

@@ -55,20 +55,19 @@ class Bag:
 
     def apply(self, change: Change) -> None:
         strict, old = self.rules.mode == "strict", change.old
-        code, found = "M" if strict else "U", 1
+        action = {"U": "M" if strict else "U"}.get(change.oper, change.oper)
+        found, flag, takes = 1, False, True
         if change.oper == "T":
             self.rows.clear()
-        there = old is None or self.rows[old] > 0
-        if change.oper in "DU" and there and old is not None:
+        if old is not None and self.rows[old] == 0:
+            policy = self.rules.on["update_missing" if change.oper == "U" else "delete_missing"]
+            takes = policy == "apply" and change.oper == "U"
+            flag = policy == "log" or (policy == "apply" and strict)
+            found, action = int(takes), "I" if takes else action if flag else "\0"
+        elif old is not None:
             self.rows[old] -= 1
-        if change.oper in "IU" and change.new is not None and (there or not strict):
+        if change.new is not None and takes:
             self.rows[change.new] += 1
-        flag = strict and not there
-        actions = {"I": "I", "D": "D", "U": code, "T": "T"}
-        action = actions[change.oper]
-        if not there:
-            found = 0 if strict or change.oper == "D" else 1
-            action = action if strict else "\0" if change.oper == "D" else "I"
         self.flagged += flag
         count = None if change.oper == "T" else found
         self.log.append((change.number, change.oper, action, count, self.flagged, flag))
@@ -97,14 +96,20 @@ def sided(task: Staged, bag: Bag, some: Sequence[Change], run: str) -> None:
     for change in some:
         bag.apply(change)
     task.catch_up(run=run)
-    seen = (run, some)
+    seen = (run, some, bag.rules)
     assert Counter(task.rows("s.t")) == +bag.rows, seen
     assert task.logged("s.t") == bag.log, seen
 
 
-@pytest.mark.parametrize("mode", ["strict", "upsert"])
-def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    bag = Bag(Rules.of(mode))
+def some_rules(dice: random.Random) -> Rules:
+    """A mode and policies that end no batch."""
+    kinds = ("update_missing", "delete_missing")
+    on = {kind: dice.choice(["apply", "ignore", "log"]) for kind in kinds}
+    return Rules.of(dice.choice(["strict", "upsert"]), dice.choice([{}, on]))
+
+
+def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
+    bag = Bag(some_rules(random.Random()))
     task = Keyless(spark, tmp_path, {"s.t": TableRules(bag.rules)})
     changes = history(random.randrange(10**6), 60)
     sided(task, bag, [Change(1, "I", None, row) for row in ROWS], "0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -97,6 +98,10 @@ def test_without_an_old_image_a_row_that_does_not_match_may_have_been_here(spark
     rows = [(1, "U", row(1, "EU")), (2, "U", row(2, "US")), (3, "D", {"id": 3})]
     told = [(n, oper, image["id"]) for n, oper, image, _ in changes(spark, one, *rows)]
     assert told == [(1, "U", 1), (2, "D", 2), (3, "D", 3)]
+    # Without a key the new image names no row: it stays an update, which is refused for want of an old one.
+    keyless = FULL.with_columns([replace(c, key=False) for c in FULL.columns])
+    told = changes(spark, made(spark, keyless, where="region = 'EU'"), (2, "U", row(2, "US")))
+    assert [(n, oper) for n, oper, _, _ in told] == [(2, "U")]
 
 
 def test_an_image_that_leaves_out_what_criteria_read_is_refused(spark: SparkSession) -> None:

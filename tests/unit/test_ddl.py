@@ -10,8 +10,9 @@ import pytest
 
 from tailrace import lake
 from tailrace.apply.ddl import Ddl, between, decide, followed, projection
-from tailrace.change import Column, Relation
-from tailrace.errors import ApplyError
+from tailrace.apply.route import Route
+from tailrace.change import ChangeTable, Column, Relation
+from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.landing import DeltaLanding, StagedLanding
 
 pytestmark = pytest.mark.unit
@@ -53,6 +54,17 @@ def follow(new: Relation, target: Relation = BEFORE, old: Relation = BEFORE, **p
 )
 def test_kinds_of_change(new: Relation, kinds: list[str]) -> None:
     assert [d.kind for d in between(BEFORE, new)] == kinds
+
+
+def test_without_a_key_no_row_is_found_that_has_a_column_which_its_changes_lack() -> None:
+    free = [replace(c, key=False) for c in (ID, V, N)]
+    target = follow(after(*free[:2]), after(*free), after(*free), drop="ignore")
+    step = projection(after(*free[:2]), target)
+    assert step is not None
+    changes = ChangeTable(None, [], [])  # type: ignore[arg-type]
+    with pytest.raises(BaselineNeededError, match="'n' was kept when a DDL was ignored") as said:
+        Route(target, target, (step,)).through(changes, {"I": 1, "D": 1})
+    assert said.value.where == "s.t"
 
 
 def test_what_is_applied_and_what_is_ignored() -> None:

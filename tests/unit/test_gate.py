@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tailrace.apply.gate import Ordered
-from tailrace.change import Relation
+from tailrace.apply.segment import Segment
+from tailrace.change import Column, Relation
 from tailrace.control import retries, tables
 from tailrace.control.groups import GroupSettings
 from tailrace.control.ledger import Baseline
@@ -123,3 +125,17 @@ def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_pa
     assert not made.open("s.a")
     made.refresh(taken("s.a", number=2, order=1))
     assert made.open("s.a")
+
+
+def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> None:
+    made = gate(tmp_path, taken("s.a"))
+    column = Column("v", 1, "text", "text", "string")
+    one = Segment(0, 9, "", relation := Relation(1, "s", "a", "f", (column,)), relation, tolerant=True)
+    assert replace(one, tolerant=False).unclear({}) is None
+    why = one.unclear({"I": 1})
+    assert why is not None and made.unclear("s.a", why)
+    orders = [(o.action, o.why) for o in tables.read(str(tmp_path / "orders"))]
+    assert orders == [("suspend", why), ("resync_exact", why)]
+    keyed = replace(one, relation=relation.with_columns([replace(column, key=True)]))
+    assert keyed.unclear({"absent": 1}) is None
+    assert "keys and large values" in str(keyed.unclear({"absent": 1, "key_changes": 1}))

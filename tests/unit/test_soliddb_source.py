@@ -15,7 +15,14 @@ import pytest
 from tailrace import lake
 from tailrace.capture import Capture
 from tailrace.control import ledger, tables, task
-from tailrace.errors import ConfigError, ConnectionLostError, FormatError, PositionError, UnsupportedError
+from tailrace.errors import (
+    ConfigError,
+    ConnectionLostError,
+    FormatError,
+    PositionError,
+    SourceError,
+    UnsupportedError,
+)
 from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.laketypes import header_schema, schema_of
 from tailrace.sources import soliddb_connect
@@ -352,6 +359,39 @@ def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
         taken = ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
         assert (taken.number, taken.window, taken.after, taken.closes) == (2, "open", 0, 3)
         assert ledger.read_open(made.control_path("baselines")) == {}
+
+
+def test_a_table_without_key_is_not_read_while_it_is_written_to(
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start it is an error, as soft delete is; one that joins later is suspended, the others go on."""
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    with serving(data, 2) as (first, second):
+        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
+        both = text.replace("[SHOP.ITEM]", "[SHOP.*]")
+        (tmp_path / "both.yml").write_text(both + "tables: {SHOP.NOTE: {soft_delete: gone}}\n")
+        with pytest.raises(SourceError) as said:
+            Capture(task.load(tmp_path / "both.yml"), once=True).run()
+        assert said.value.what.splitlines() == [
+            "soft delete marks rows by their key, and the table has none (SHOP.NOTE)",
+            "a table without a key cannot be read while it is written to: its rows do not tell what they have "
+            "(SHOP.NOTE)",
+        ]
+        (tmp_path / "task.yml").write_text(text)
+        made = task.load(tmp_path / "task.yml")
+        capture = Capture(made)
+        running = threading.Thread(target=capture.run)
+        running.start()
+        wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
+        tables.give(made.orders_path, tables.ADD, ["SHOP.NOTE"], why="", who="me")
+        wait_for(lambda: len(tables.read(made.orders_path)) >= 2)
+        data.commit((1, ITEM, item(3, "c")))
+        wait_for(lambda: log_records(made) >= 3)
+        capture.stop.set()
+        running.join(10)
+        ordered = [(o.table, o.action, o.who) for o in tables.read(made.orders_path)]
+        assert ordered == [("SHOP.NOTE", "add", "me"), ("SHOP.NOTE", "suspend", "capture")]
+        assert "source.lock: true" in tables.read(made.orders_path)[1].why
 
 
 def log_records(made: task.Task) -> int:

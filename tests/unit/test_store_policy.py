@@ -101,7 +101,12 @@ def test_tables_without_key_keep_their_before_images() -> None:
     keyless = Relation(
         7, "shop", "note", "f", tuple(c.__class__(**{**vars(c), "key": False}) for c in COLUMNS)
     )
-    assert [r[0] for r in kept(Policy(2), keyless)[0]] == ["I", "B", "U", "B", "U", "D"]
+    found = kept(Policy(2), keyless)[0]
+    assert [r[0] for r in found] == ["I", "B", "U", "B", "U", "D"]
+    # A row is known by all of its values: old images have them, too.
+    assert [r[2:] for r in found if r[0] == "B"] == [(None, 1, "a", "2.50"), (None, 1, "b", "2.50")]
+    hidden = kept(Policy(3, {"price": 1, "name": 2}), keyless)[0]
+    assert [r[3:] for r in hidden[1:3]] == [(1, "a", None), (1, "b", None)]
 
 
 def test_hidden_columns_and_names() -> None:

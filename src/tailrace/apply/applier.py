@@ -244,9 +244,7 @@ class Applier:
             if changes is None:
                 continue
             changes, mine = route.through(changes, counts)
-            # A moved row's absent columns are those of its old key's row, unless the target has it moved
-            # already: which of the two holds cannot be told.
-            if one.tolerant and mine["absent"] and mine["key_changes"] and self._unclear(table):
+            if (why := to.unclear(mine)) and self._unclear(table, why):
                 self._progress.pop(table, None)
                 return done
             done += way.apply(changes, mine)
@@ -269,9 +267,9 @@ class Applier:
             return [(one, Route(one.before, one.relation)) for one in spans], None
         return self._routes.follow(table, spans, history, baseline, reached)
 
-    def _unclear(self, table: str) -> bool:
+    def _unclear(self, table: str, why: str) -> bool:
         with self._failing:
-            return self._gate.unclear(table)
+            return self._gate.unclear(table, why)
 
     def _refresh(self) -> None:
         versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))

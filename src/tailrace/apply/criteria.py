@@ -64,7 +64,8 @@ def matching(changes: ChangeTable, where: Expression, *, small: bool = False) ->
         .when(oper.isin(UPDATE, BEFORE) & both, oper)
         .when((oper == UPDATE) & came, INSERT)
         .when((oper == BEFORE) & left, DELETE)
-        .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE)
+        # Without a key it stays what it is, to be refused: the new image does not name the row that left.
+        .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE if changes.key else UPDATE)
         .when(~oper.isin(INSERT, DELETE, UPDATE, BEFORE), oper)
     )
     told = F.when(oper.isin(UPDATE, BEFORE) & left, "B").otherwise(_native(changes))

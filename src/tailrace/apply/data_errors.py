@@ -86,22 +86,24 @@ def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkC
     from pyspark.sql import functions as F
 
     oper, have = col(changes.header("change_oper")), set(changes.df.columns)
+    # Without a key all columns together tell rows apart, and images are written as they are.
+    bag = not relation.key
     found = [_null_key(c, have) for c in relation.key]
     for c in relation.columns:
+        held = F.lit(True) if c.key or bag else oper.isin(INSERT, UPDATE)
         if c.name in have:
             kind = changes.df.schema[c.name].dataType.simpleString()
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
-                written = F.lit(True) if c.key else oper.isin(INSERT, UPDATE)
-                found.append(F.when(written & lost, F.lit(f"{c.name} is no {c.type}")))
+                found.append(F.when(held & lost, F.lit(f"{c.name} is no {c.type}")))
         if c.name in have and c.type in demands.values:
             beyond = ~F.expr(demands.values[c.type].format(quote(c.name)))
-            written = F.lit(True) if c.key else oper.isin(INSERT, UPDATE)
-            found.append(F.when(written & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
+            found.append(F.when(held & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
         if c.name in demands.not_null and not c.key:
-            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & _set(changes, c.name, oper)
+            written = oper.isin(INSERT, UPDATE) if bag else _set(changes, c.name, oper)
+            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & written
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))
-    whole = oper.isin(INSERT, UPDATE) & ~lacks(changes)
+    whole = oper.isin(INSERT, UPDATE) & (F.lit(True) if bag else ~lacks(changes))
     found += [F.when(whole, one) for one in refusals(demands)]
     return F.coalesce(*found, F.lit(None).cast("string"))
 

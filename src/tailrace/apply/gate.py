@@ -45,9 +45,9 @@ class Gate(Protocol):
     def failed(self, table: str, error: TailraceError) -> None:
         """Its changes could not be applied; raises the error when that ends the task."""
 
-    def unclear(self, table: str) -> bool:
-        """Its changes moved rows that they say in part, in an open window: whether it gets a new baseline, in
-        an exact one."""
+    def unclear(self, table: str, why: str) -> bool:
+        """Its changes in an open window cannot be told from its rows: whether it gets a new baseline, in an
+        exact one."""
 
 
 class Always:
@@ -78,7 +78,7 @@ class Always:
         """Raises the error."""
         raise error
 
-    def unclear(self, table: str) -> bool:
+    def unclear(self, table: str, why: str) -> bool:
         """No: there is nobody to take one."""
         return False
 
@@ -195,9 +195,8 @@ class Ordered:
             tables.give(self._path, tables.SUSPEND, mine, why=why, who="apply")
             self._forget(table)
 
-    def unclear(self, table: str) -> bool:
+    def unclear(self, table: str, why: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""
-        why = "keys and large values changed together while its baseline was read in an open window"
         tables.suspend(self._path, table, why)
         tables.resync(self._path, table, why, exact=True)
         return True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..change import ChangeTable, Column, Relation
 from ..errors import FormatError
 from ..sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from . import whole_rows
 from .plan import SPECIAL, TableBatch
 from .targets.base import Outcome, Target
 
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Incoming:
     """What a change table holds: the layout it is applied with, its greatest change number, rows by kind, its
-    least change number (-1: no rows)."""
+    least change number (-1: no rows); of a table without key the first change that does not say which row it
+    is about, and why (None: all do)."""
 
     relation: Relation
     upto: int
     counts: dict[str, int]
     least: int = -1
+    wrong: tuple[str, str] | None = None
 
 
 def relation_of(changes: ChangeTable) -> Relation:
@@ -46,7 +49,7 @@ def relation_of(changes: ChangeTable) -> Relation:
 
 
 def look(changes: ChangeTable) -> Incoming:
-    """Counts a change table in one pass (columns of its header and its key only).
+    """Counts a change table in one pass (columns of its header only).
 
     Raises:
         FormatError: a change sequence is not 35 digits, or its number is beyond 64 bits.
@@ -65,6 +68,7 @@ def look(changes: ChangeTable) -> Incoming:
         F.count_if(oper == "B").alias("B"),
         F.count_if(mask.isNotNull() & (oper == "U")).alias("absent"),
         *kinds,
+        *([] if changes.key else whole_rows.aggregates(changes)),
     ).first()
     assert found is not None  # noqa: S101 - an aggregate without groups has one row
     if found["wrong"] is not None:
@@ -78,7 +82,8 @@ def look(changes: ChangeTable) -> Incoming:
     counts["key_changes"] = int(found["B"])
     assert set(counts) == set(SPECIAL)  # noqa: S101
     upto, least = (-1 if found[n] is None else int(found[n]) for n in ("upto", "least"))
-    return Incoming(relation_of(changes), upto, counts, least)
+    unclear = None if changes.key else whole_rows.first_wrong(changes, found)
+    return Incoming(relation_of(changes), upto, counts, least, unclear)
 
 
 def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outcome]:
@@ -95,12 +100,25 @@ def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outco
 
 
 def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> Outcome:
-    """Applies one change table that `look` has counted."""
+    """Applies one change table that `look` has counted.
+
+    Raises:
+        ApplyError: a table without key, and a change that does not say which row it is about.
+    """
     if found.upto < 0:
         return Outcome()
+    refuse_unclear(target, changes, found)
     name = found.relation.table
     target.alter(name, present(target, found.relation), found.relation)
     return target.apply(TableBatch(name, found.relation, changes, found.upto, found.counts))
+
+
+def refuse_unclear(target: Target, changes: ChangeTable, found: Incoming) -> None:
+    """Raises ApplyError for a change of a table without key that does not say which row it is about, if the
+    target has not passed it already."""
+    if found.wrong is not None:
+        reached = target.progress(changes.name) if target.exists(changes.name) else -1
+        whole_rows.refuse(changes.name, look(newer(changes, reached)).wrong)
 
 
 def present(target: Target, coming: Relation) -> Relation:

@@ -75,11 +75,12 @@ class Judge:
             letter = PREFIX + "change_oper"
         keyed = layout if archive else replace(found.relation, columns=layout.columns)
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        if demands.tested and (layout.key or archive):
+        if demands.tested:
             asked = TableBatch(batch.table, layout, without(changes, bad), found.upto, counts)
             refused = cast(Asked, self.target).refused(asked, self.rules, letter)
             return bad if refused is None else Bad.of(refused, bad)
-        if demands and not archive and lacking(changes, counts):
+        # Rows of a bag are written as they come: there is none that they would take something from.
+        if demands and layout.key and lacking(changes, counts):
             return self._rounds(batch, demands, bad)
         return bad
 

@@ -17,7 +17,7 @@ from ..change import ChangeTable, Relation
 from ..control import ddl as kept
 from ..control import tables
 from ..control.ledger import Baseline
-from ..errors import ApplyError
+from ..errors import ApplyError, BaselineNeededError
 from . import ddl
 from .mapped import counts_of, mapped
 from .mapping import Prepared, prepare
@@ -65,7 +65,20 @@ class Route:
     def through(
         self, changes: ChangeTable, counts: Mapping[str, int]
     ) -> tuple[ChangeTable, Mapping[str, int]]:
-        """The changes as the target's, and upper bounds of what occurs in them."""
+        """The changes as the target's, and upper bounds of what occurs in them.
+
+        Raises:
+            BaselineNeededError: without a key rows are known by all of their values, and the target has a
+                column that the changes have not.
+        """
+        kept = [p.column.name for step in self.steps for p in step.parts if p.absent]
+        if kept and not self.relation.key and (counts.get("U") or counts.get("D")):
+            raise BaselineNeededError(
+                f"{kept[0]!r} was kept when a DDL was ignored, and the table has no key: rows that have a "
+                "value there are not found",
+                where=self.relation.table,
+                hint="`tailrace resync` it (it begins with the source's layout), and let `ddl` apply `drop`",
+            )
         for step in self.steps:
             changes, counts = mapped(changes, step, counts), counts_of(counts, step)
         return changes, counts

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..change import ChangeTable, Relation
-from ..errors import UnsupportedError
 from ..laketypes import arrow_type
 from ..sequence import number_of
 from ..store.tables import widens
-from . import incoming
+from . import incoming, whole_rows
 from .data_errors import Bad
 from .expect import Expected
 from .fold import col
@@ -87,11 +86,8 @@ def of_table(changes: ChangeTable, rules: Rules, there: Mapping[str, str] | None
         fresh = incoming.newer(changes, after, upto)
         found = incoming.look(fresh)
         if found.upto >= 0 and not found.relation.key and rules.mode != "archive":
-            raise UnsupportedError(
-                "rules and key logs need to know rows by a key, and the table has none",
-                where=changes.name,
-                hint="name its key (`-o key=...`), use `--mode archive`, or apply it without rules",
-            )
+            whole_rows.refuse_marks(changes.name, rules)
+            whole_rows.refuse(changes.name, found.wrong)
         return Batch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
 
     return cut

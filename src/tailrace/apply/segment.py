@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .. import log
@@ -22,6 +22,21 @@ class Segment:
     relation: Relation
     before: Relation
     tolerant: bool = False
+
+    def unclear(self, counts: Mapping[str, int]) -> str | None:
+        """Why an open window's changes cannot be told from the rows that were read in it; None: they can.
+
+        `counts`: upper bounds of what occurs in them.
+        """
+        if not self.tolerant:
+            return None
+        if not self.relation.key:
+            return "the table lost its key while its baseline was read in an open window"
+        # A moved row's absent columns are those of its old key's row, unless the target has it moved already:
+        # which of the two holds cannot be told.
+        if counts.get("absent") and counts.get("key_changes"):
+            return "keys and large values changed together while its baseline was read in an open window"
+        return None
 
 
 def slices(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62) -> list[list[Stored]]:

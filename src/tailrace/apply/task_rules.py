@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +15,12 @@ from .keylog_tokens import Token, log_tokens
 from .noted import recover
 from .ruled import RuledApply
 from .rules import Rules
+from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .targets.base import Target
-
-logger = logging.getLogger("tailrace.apply")
 
 
 @dataclass(frozen=True)
@@ -75,15 +73,15 @@ class TaskRules:
         """What applies a table; None: the target alone, as it does without rules.
 
         `window`: rows of a baseline may have the changes already: they are made to fit, whatever they meet.
+
+        Raises:
+            ConfigError: it has no key, and is to mark deleted rows.
         """
         rules = self._of_table(table).rules
         rules = rules.lenient if window else rules
-        plain = rules.plain and self._log.mode == "off"
-        if not plain and not relation.key and (rules.mode == "soft_delete" or window):
-            why = "its baseline's window is open" if window else "soft delete needs one"
-            self._once(table, relation, f"{table} has no key: applied without rules and key log, as {why}")
-            return None
-        if plain:
+        if not relation.key:
+            refuse_marks(table, rules)
+        if rules.plain and self._log.mode == "off":
             self._once(table, relation)
             return None
         return RuledApply(
@@ -125,8 +123,7 @@ class TaskRules:
         self._log.flush()
 
     def passed(self, table: str, upto: int) -> None:
-        """Notes changes that were applied without being logged (the key log is off, the table has no key), so
-        that nobody waits for them."""
+        """Notes changes that were applied while the key log was off, so that nobody waits for them."""
         if self._log.standing(table).reached is not None:
             self._log.commit([], Stretch(table, upto, upto, 0))
 
@@ -138,14 +135,12 @@ class TaskRules:
         """Makes visible what was logged."""
         self._log.flush()
 
-    def _once(self, table: str, relation: Relation, said: str = "") -> None:
-        """Refuses a target that another mode made; says what there is to say of a table, once a process."""
+    def _once(self, table: str, relation: Relation) -> None:
+        """Refuses a target that another mode made; looks once a process."""
         with self._lock:
             if table in self._looked:
                 return
             self._looked.add(table)
-        if said:
-            logger.warning(said)
         own = {c.name for c in relation.columns}
         if self._target.exists(table) and Rules().soft_column not in own:
             check_mode(self._target, table, Rules())

@@ -50,8 +50,8 @@ class Source(Settings):
     """`soliddb://` only: rows asked of the driver at once. More than 1 only with a driver that gives what
     there is instead of waiting for so many."""
     lock: bool = True
-    """`soliddb://` only: lock tables for writers while a baseline reads them. Without, a change made
-    meanwhile may be applied twice, which tables without key notice."""
+    """`soliddb://` only: lock tables for writers while a baseline reads them. Without, they are read in open
+    windows (docs/control.md), and tables without a key are refused."""
 
 
 class Target(Settings):

@@ -56,7 +56,9 @@ def _images(
     carried = (
         unpack(rows[CARRIED], ordinals) | rows[CARRIED].is_null().to_numpy(zero_copy_only=False)[:, None]
     )
-    carried &= np.where(before[:, None], (level >= MAXIMUM) | keys, level >= MEDIUM)
+    # Without a key a row is known by all of its values: its old image has what its others have.
+    old = (level >= MAXIMUM) | keys if keys.any() else level >= MEDIUM
+    carried &= np.where(before[:, None], old, level >= MEDIUM)
     columns = {CHANGED: mask.pack(changed, ordinals)}
     whole = pa.array(carried.all(axis=1))
     columns[CARRIED] = pc.if_else(whole, pa.scalar(None, pa.binary()), mask.pack(carried, ordinals))

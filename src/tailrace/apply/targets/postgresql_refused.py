@@ -11,6 +11,7 @@ what good changes left.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from ..fold import CARRIED, OPER, SEQ, col, images
 from ..outcomes import WHY
 from ..plan import TableBatch
 from ..rules import Rules
+from .postgresql_block import BAG, BLOCK, CHANGE, COPY, TRY
 from .postgresql_layout import sql_type
 from .postgresql_place import Place
 from .postgresql_progress import Progress
@@ -55,77 +57,6 @@ FROM (SELECT %s::regclass AS id) t
 _LETTER = "header__letter"
 _NAMES = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
 
-# Names of its own are never read as columns: those are always written with the table's alias.
-_BLOCK = """
-#variable_conflict use_column
-DECLARE
-    r {stage}%ROWTYPE; was {stage}%ROWTYPE; o {target}%ROWTYPE;
-    old_met boolean; new_met boolean; moved boolean; goes boolean;
-    seqs text[] := '{{}}'; opers text[] := '{{}}'; whys text[] := '{{}}';
-BEGIN
-    BEGIN
-        FOR r IN SELECT * FROM {stage} s WHERE {which} ORDER BY s.{seq}, s.{oper} LOOP
-            IF r.{oper} = 'B' THEN
-                was := r;
-                CONTINUE;
-            END IF;
-            BEGIN
-                {change}
-            EXCEPTION WHEN data_exception OR integrity_constraint_violation OR raise_exception THEN
-                seqs := seqs || r.{seq};
-                opers := opers || r.{oper}::text;
-                whys := whys || replace(SQLERRM, {its}, {our});
-            END;
-        END LOOP;
-        RAISE EXCEPTION USING ERRCODE = 'TR001';
-    EXCEPTION WHEN SQLSTATE 'TR001' THEN
-        NULL;
-    END;
-    INSERT INTO {into} SELECT * FROM unnest(seqs, opers, whys);
-END
-"""
-_COPY = "INSERT INTO {target} ({names}) VALUES ({cells});"
-_CHANGE = """
-IF r.{oper} = 'T' THEN
-    {empty};
-    CONTINUE;
-END IF;
-moved := coalesce(r.{oper} = 'U' AND was.{seq} = r.{seq} AND {other}, false);
-SELECT t.* INTO o FROM {target} t WHERE {here};
-old_met := FOUND AND {lives};
-new_met := old_met;
-IF moved THEN
-    SELECT t.* INTO o FROM {target} t WHERE {before};
-    old_met := FOUND AND {lives};
-    IF NOT old_met THEN
-        o := NULL;
-    END IF;
-END IF;
-IF r.{oper} = 'D' THEN
-    IF old_met THEN
-        {gone};
-    END IF;
-    CONTINUE;
-END IF;
-goes := CASE
-    WHEN r.{oper} = 'I' THEN {writes} OR NOT new_met
-    WHEN moved THEN (old_met OR {inserts}) AND ({writes} OR NOT new_met)
-    ELSE old_met OR {inserts} END;
-IF r.{oper} = 'I' THEN
-    o := NULL;
-END IF;
-IF goes THEN
-    IF moved AND old_met THEN
-        {left};
-    END IF;
-    INSERT INTO {target} AS t ({names}) VALUES ({merged}) ON CONFLICT ({key}) DO UPDATE SET {sets};
-ELSIF {whole} THEN
-    INSERT INTO {probe} ({names}) VALUES ({cells});
-ELSE
-    {types}
-END IF;
-"""
-
 
 def refuses(session: Session, target: str, layout: Relation) -> bool:
     """Whether a table may refuse rows: others changed what tailrace made."""
@@ -141,7 +72,9 @@ def tried(batch: TableBatch, letter: str | None = None) -> tuple[DataFrame, tupl
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     rows = changes.with_df(changes.df.where(oper != TRUNCATE))
     beside = {_LETTER: col(letter) if letter else oper}
-    made = images(rows, relation, {"absent": batch.counts.get("absent", 0)}, beside=beside).df
+    # Without a key there is no row that an image could take something from: it is written as it is.
+    absent = batch.counts.get("absent", 0) if relation.key else 0
+    made = images(rows, relation, {"absent": absent}, beside=beside).df
     if batch.may("T"):
         truncates = changes.df.where(oper == TRUNCATE).select(seq.alias(SEQ), oper.alias(_LETTER))
         made = made.unionByName(truncates, allowMissingColumns=True)
@@ -191,21 +124,20 @@ class Trial:
         like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"
         for statement in (f"DROP TABLE IF EXISTS {self.into}, {self.probe}", made, like):
             self.session.execute(statement.encode())
-        if self._each_fits():
+        row = self.session.execute(_MORE, (self.target,)).fetchone()
+        alone = not (row is None or row[0])
+        if alone and self._each_fits():
             return 0
         with self.session.transaction():
             self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            self.session.execute(f"DO {literal(self._block())}".encode())
+            self.session.execute(f"DO {literal(self._block(alone=alone))}".encode())
         row = self.session.execute(f"SELECT count(*) FROM {self.into}".encode()).fetchone()
         return int(row[0]) if row else 0
 
     def _each_fits(self) -> bool:
-        """Whether each image may be a row, where nothing else matters: no row it meets, no other rows, no
-        trigger. Then all of them are tried by one statement."""
+        """Whether each image may be a row, where that alone matters: all of them are tried by one
+        statement."""
         if CARRIED in self.staged.extra or self.rules.mode == "soft_delete":
-            return False
-        row = self.session.execute(_MORE, (self.target,)).fetchone()
-        if row is None or row[0]:
             return False
         names = ", ".join(quoted(c.name) for c in self.relation.columns)
         cells = ", ".join(f"s.c{i}" for i in range(len(self.relation.columns)))
@@ -218,13 +150,20 @@ class Trial:
             return False
         return True
 
-    def _block(self) -> str:
+    def _block(self, *, alone: bool) -> str:
+        """`alone`: nothing but an image itself says whether it may be a row."""
         words = {"stage": self.staged.table, "target": self.target, "seq": quoted(SEQ), "oper": quoted(OPER)}
-        copies = self.rules.mode == "archive"
-        change = (_COPY if copies else _CHANGE).format(**words, **self._words())
+        change = self._template(alone=alone).format(**words, **self._words())
         named = {"its": f"{self.name}_probe", "our": self.progress.split(self.relation.table)[1]}
         words |= {k: literal(v) for k, v in named.items()}
-        return _BLOCK.format(**words, which=self.staged.which, into=self.into, change=change)
+        return BLOCK.format(**words, which=self.staged.which, into=self.into, change=change)
+
+    def _template(self, *, alone: bool) -> str:
+        if self.rules.mode == "archive":
+            return COPY
+        if self.relation.key:
+            return CHANGE
+        return TRY if alone else BAG
 
     def _words(self) -> dict[str, str]:
         """The parts of a change's statements."""
@@ -234,6 +173,8 @@ class Trial:
             (i, c) for i, c in enumerate(self.relation.columns) if not soft or c.name != rules.soft_column
         ]
         key = [(f"t.{quoted(c.name)}", f"c{i}") for i, c in data if c.key]
+        if not key:
+            return self._bag_words(data)
         partial = CARRIED in self.staged.extra
         rest = [quoted(c.name) for _, c in data if not c.key] or [quoted(c.name) for _, c in data][:1]
         before = " AND ".join(f"{name} = was.{cell}" for name, cell in key)
@@ -241,15 +182,8 @@ class Trial:
         taken = (
             f"UPDATE {self.target} t SET {mark} = r.{quoted(SEQ)}" if soft else f"DELETE FROM {self.target} t"
         )
-        table, words = self.relation.table, f"TRUNCATE {self.target}"
-        if self.progress.own(table):
-            words = f"DELETE FROM {self.target} WHERE {self.progress.own_rows(table)}"
-        return {
-            "empty": words,
-            "probe": self.probe,
-            "names": ", ".join(quoted(c.name) for _, c in data),
+        return self._plain_words(data) | {
             "types": "\n    ".join(f"o.{quoted(c.name)} := r.c{i};" for i, c in data),
-            "cells": ", ".join(f"r.c{i}" for i, _ in data),
             "merged": ", ".join(_merged(i, c.name, partial=partial and not c.key) for i, c in data),
             "key": ", ".join(quoted(c.name) for _, c in data if c.key),
             "sets": ", ".join([f"{n} = EXCLUDED.{n}" for n in rest] + ([f"{mark} = NULL"] if soft else [])),
@@ -261,9 +195,33 @@ class Trial:
             "gone": f"{taken} WHERE {here}",
             "left": f"{taken} WHERE {before}",
             "writes": str(rules.on.get("insert_exists") == "apply").lower(),
-            "inserts": str(rules.on.get("update_missing") == "apply").lower(),
             "whole": f"r.{quoted(OPER)} = 'I' OR r.{quoted(CARRIED)} IS NULL" if partial else "true",
         }
+
+    def _plain_words(self, data: Sequence[tuple[int, Column]]) -> dict[str, str]:
+        """Those that every kind of table has; `data`: columns that images have, with their places."""
+        table, words = self.relation.table, f"TRUNCATE {self.target}"
+        if self.progress.own(table):
+            words = f"DELETE FROM {self.target} WHERE {self.progress.own_rows(table)}"
+        return {
+            "empty": words,
+            "probe": self.probe,
+            "names": ", ".join(quoted(c.name) for _, c in data),
+            "cells": ", ".join(f"r.c{i}" for i, _ in data),
+            "inserts": str(self.rules.on.get("update_missing") == "apply").lower(),
+        }
+
+    def _bag_words(self, data: Sequence[tuple[int, Column]]) -> dict[str, str]:
+        """Those of a table without key, and of an archive."""
+
+        def one(of: str) -> str:
+            same = " AND ".join(
+                f"t.{quoted(c.name)}::{sql_type(c.type)} IS NOT DISTINCT FROM {of}.c{i}" for i, c in data
+            )
+            place = f"SELECT t.ctid FROM {self.target} t WHERE {same} LIMIT 1"
+            return f"DELETE FROM {self.target} t WHERE t.ctid = ({place})"
+
+        return self._plain_words(data) | {"gone": one("r"), "left": one("was")}
 
 
 def _merged(place: int, name: str, *, partial: bool) -> str:

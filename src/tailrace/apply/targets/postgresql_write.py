@@ -6,6 +6,7 @@ from ...change import Relation
 from ...sources.pg_connect import Session, quoted
 from ..fold import KEPT, OP
 from .delta_local import NET
+from .postgresql_layout import sql_type
 from .postgresql_stage import Staged
 
 _OP, _KEPT, _NET = quoted(OP), quoted(KEPT), quoted(NET)
@@ -18,6 +19,7 @@ class Writer:
     def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
         self._session, self.target, self._staged = session, target, staged
         self._names = [quoted(c.name) for c in relation.columns]
+        self._types = [sql_type(c.type) for c in relation.columns]
         self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
         self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key]
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
@@ -101,11 +103,14 @@ class Writer:
         should have been.
 
         Rows are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
-        that alone would compare each row with each.
+        that alone would compare each row with each. What others gave another type is compared in that of the
+        changes: values of two types may be equal, and their hashes not.
         """
-        cells = ", ".join(f"t.{name}" for name in self._names)
-        equal = " AND ".join(f"t.{n} IS NOT DISTINCT FROM s.c{i}" for i, n in enumerate(self._names))
-        hashed = f"hash_record_extended(ROW({cells}), 0) = hash_record_extended(ROW({self._cells}), 0)"
+        there = [f"t.{name}::{kind}" for name, kind in zip(self._names, self._types, strict=True)]
+        equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
+        hashed = (
+            f"hash_record_extended(ROW({', '.join(there)}), 0) = hash_record_extended(ROW({self._cells}), 0)"
+        )
         wanted = self._staged.source.replace("SELECT *", "SELECT ctid AS id, *")
         copies = (
             f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
