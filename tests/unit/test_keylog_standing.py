@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def test_what_waits_counts_and_is_visible_at_once(tmp_path: Path) -> None:
     assert (mine.visible("s.t"), mine.visible("s.other")) == (9, -1)
     mine.commit([], first)  # comes again
     assert mine.standing("s.t") == Standing(9, 2, 16)
+
+
+def test_a_stretch_that_is_tried_in_another_way_has_the_same_numbers(tmp_path: Path) -> None:
+    mine, one = keylog(tmp_path), Stretch("s.t", 0, 7, 0)
+    assert [mine.reserve(s).sort for s in (one, one, replace(one, flagged=2))] == [0, 0, 0]
+    assert [mine.reserve(s).sort for s in (Stretch("s.u", 0, 2, 0), one, one)] == [7, 9, 9]
 
 
 def test_a_new_baseline_counts_flagged_changes_anew(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The key log: one row per change with what became of it, in the columns of SQDR's `ir_keylog`.
 
-Rows are rendered by the format's own expressions (`formats.sqdr.writing`), in one pass without a shuffle:
-what is usual follows from the change alone, what is odd is joined to it. A batch is one append whose commit
+Rows are rendered in one pass without a shuffle (`keylog_tasks`, `keylog_spark`): what is usual follows from
+the change alone, what is odd is joined to it. A batch is one append whose commit
 holds, per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a
 batch that comes again adds nothing, and the next goes on where this one ended.
 
@@ -24,6 +24,7 @@ from ..change import ChangeTable
 from ..errors import ApplyError, ConfigError
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..laketypes import arrow_type
+from . import keylog_tasks
 from .expect import Expected
 from .keylog_spark import rendered
 from .outcomes import outcomes
@@ -108,6 +109,7 @@ class KeyLog:
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
         self._begun = self._sort = 0
+        self._last: tuple[str, int, int, int] | None = None
         self._table: DeltaTable | None = None  # as it was before anything of ours
 
     def run_of(self, subscription: str) -> str:
@@ -146,18 +148,28 @@ class KeyLog:
         at = self.reserve(one)
         if self.mode == "errors" and not one.flagged:
             return []
-        df = rendered(changes, outcomes(changes, expected, rules), self, one, at)
-        if self.mode == "errors":
+        known, errors = outcomes(changes, expected, rules), self.mode == "errors"
+        if keylog_tasks.plain(changes):
+            sheet = keylog_tasks.sheet_of(changes, self, one, at)
+            task = keylog_tasks.LogTask(self.path, SCHEMA, sheet, rules, self.mode != "keys", errors)
+            return keylog_tasks.write(known, task, changes, one)
+        df = rendered(changes, known, self, one, at)
+        if errors:
             df = df.where("result_error IS NOT NULL")
         files, _ = write_parts(df, PartTask(self.path, SCHEMA))
         return files
 
     def reserve(self, one: Stretch) -> Standing:
         """Takes the numbers of a stretch's rows: `sort` is the last one before them. Two tables never have
-        the same; numbers of rows that never come to be are left out."""
+        the same; numbers of rows that never come to be are left out, but when the same stretch is tried in
+        another way next."""
         with self._lock:
-            at = self._standing(one.subscription)
-            self._sort = at.sort + one.upto - one.after
+            at, many = self._standing(one.subscription), one.upto - one.after
+            mine = (one.subscription, one.after, one.upto, at.sort)
+            if self._last == mine:
+                return replace(at, sort=at.sort - many)
+            self._sort = at.sort + many
+            self._last = *mine[:3], self._sort
             return at
 
     def commit(self, files: list[Any], one: Stretch) -> None:
@@ -226,7 +238,7 @@ class KeyLog:
 
     def _forget(self) -> None:
         self._known, self._visible, self._moved, self._files = {}, {}, {}, []
-        self._begun = self._sort = 0
+        self._begun, self._sort, self._last = 0, 0, None
 
     def _name(self, subscription: str) -> str:
         return f"{self.app_id}/keylog/{subscription}"

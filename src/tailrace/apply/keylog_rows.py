@@ -1,4 +1,5 @@
-"""Rows of a key log made in Arrow, of a batch that one task holds; `keylog.rendered` makes them in Spark."""
+"""Rows of a key log made in Arrow, in the one task that holds a batch, or in several (`keylog_tasks`);
+`keylog_spark` makes them in Spark."""
 
 from __future__ import annotations
 
@@ -75,19 +76,54 @@ class Batch:
         return rows[self.flagged(rows) & ~self.decided.effective[rows]]
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Changes on their way into a key log.
+
+    Attributes:
+        rows: `SEQ`, what the sheet's fields name, and which there is of `MASK`, `AT`, `DETAIL`.
+        oper: the operation of each, one letter.
+        situation: of each its place in `decide.NAMES`.
+        running: how many are flagged up to each.
+        moved: which have another key than before; old: the keys that these had.
+        why: as in `Batch`.
+    """
+
+    rows: pa.Table
+    oper: npt.NDArray[np.str_]
+    situation: Places
+    running: Places
+    moved: npt.NDArray[np.bool_]
+    old: pa.Table
+    why: pa.StringArray | None = None
+
+
 def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, images: bool = True) -> pa.Table:
     """Some changes as rows of a key log; `flagged_count` counts all changes before them."""
     whole = len(rows) == batch.rows.num_rows
-    taken = batch.rows if whole else batch.rows.take(pa.array(rows))
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, batch.events.old[rows], -1)
-    seq = taken[SEQ].combine_chunks()
-    number = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS).cast(pa.int64())
     changes = batch.changes
     running = np.zeros(len(batch.events), np.int64)
     running[changes] = np.cumsum(batch.flagged(changes))
+    lines = Lines(
+        batch.rows if whole else batch.rows.take(pa.array(rows)),
+        oper,
+        batch.decided.situation[rows],
+        running[rows],
+        old >= 0,
+        batch.rows.take(pa.array(old[old >= 0])),
+        None if batch.why is None else batch.why.take(pa.array(rows)),
+    )
+    return written(lines, batch.rules, sheet, schema, images=images)
+
+
+def written(lines: Lines, rules: Rules, sheet: Sheet, schema: pa.Schema, *, images: bool = True) -> pa.Table:
+    """Changes as rows of a key log."""
+    taken, oper = lines.rows, lines.oper
+    seq = taken[SEQ].combine_chunks()
+    number = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS).cast(pa.int64())
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", "UTC"))
-    own = items([_item(taken, sheet, i, None) for i in _key(sheet)])
     made: dict[str, pa.Array | pa.Scalar] = {
         "run_id": pa.scalar(sheet.run_id),
         "group_id": pa.scalar(sheet.group_id),
@@ -96,9 +132,9 @@ def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, image
         "change_row_counter": number,
         **_time(taken),
         "change_row_type": pa.array(oper),
-        **_outcome(batch, rows),
-        "flagged_count": pa.array(running[rows] + sheet.flagged),
-        **_keys(batch, sheet, own, oper, old),
+        **_outcome(lines, rules),
+        "flagged_count": pa.array(lines.running + sheet.flagged),
+        **_keys(lines, sheet),
         "keylog_sort": pc.add(number, sheet.sort - sheet.after),
         "keylog_ts": now,
         "insert_ts": now,
@@ -107,7 +143,7 @@ def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, image
         made["change_row_log_detail"] = taken[DETAIL]
     if images:
         made["after_image"] = _images(taken, sheet, oper)
-    return pa.table([_column(made.get(f.name), f.type, len(rows)) for f in schema], schema=schema)
+    return pa.table([_column(made.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
 
 
 def _column(value: pa.Array | pa.Scalar | None, kind: pa.DataType, rows: int) -> pa.Array:
@@ -131,12 +167,12 @@ def _time(rows: pa.Table) -> dict[str, pa.Array]:
     }
 
 
-def _outcome(batch: Batch, rows: Places) -> dict[str, pa.Array]:
-    outcomes = [batch.rules.outcome(n) for n in NAMES]
-    at = pa.array(batch.decided.situation[rows])
+def _outcome(lines: Lines, rules: Rules) -> dict[str, pa.Array]:
+    outcomes = [rules.outcome(n) for n in NAMES]
+    at = pa.array(lines.situation)
     errors = pa.array([reason(o.conflict) if o.flagged else None for o in outcomes], pa.string()).take(at)
-    if batch.why is not None:
-        why = pc.binary_join_element_wise("data_error", batch.why.take(pa.array(rows)), ": ")
+    if lines.why is not None:
+        why = pc.binary_join_element_wise("data_error", lines.why, ": ")
         errors = pc.if_else(pc.and_(errors.is_valid(), why.is_valid()), why, errors)
     return {
         "action_taken": pa.array([o.action for o in outcomes]).take(at),
@@ -145,19 +181,16 @@ def _outcome(batch: Batch, rows: Places) -> dict[str, pa.Array]:
     }
 
 
-def _keys(
-    batch: Batch, sheet: Sheet, own: pa.StringArray, oper: npt.NDArray[np.str_], old: Places
-) -> dict[str, pa.Array]:
+def _keys(lines: Lines, sheet: Sheet) -> dict[str, pa.Array]:
     """`before_key` and `after_key`: the key, of a change of key the old one and the new one."""
     none = pa.scalar(None, pa.string())
-    made = {"before_key": pc.if_else(pa.array(np.isin(oper, [UPDATE, DELETE])), own, none)}
-    moved = np.flatnonzero(old >= 0)
-    if len(moved):
-        before = batch.rows.take(pa.array(old[moved]))
-        texts = items([_item(before, sheet, i, None) for i in _key(sheet)])
-        is_moved = pa.array(old >= 0)
-        made["before_key"] = pc.replace_with_mask(made["before_key"], is_moved, texts)
-        made["after_key"] = pc.if_else(is_moved, own, none)
+    own = items([_item(lines.rows, sheet, i, None) for i in _key(sheet)])
+    made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, [UPDATE, DELETE])), own, none)}
+    if lines.moved.any():
+        texts = items([_item(lines.old, sheet, i, None) for i in _key(sheet)])
+        moved = pa.array(lines.moved)
+        made["before_key"] = pc.replace_with_mask(made["before_key"], moved, texts)
+        made["after_key"] = pc.if_else(moved, own, none)
     return made
 
 
@@ -190,4 +223,16 @@ def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | 
     # Rows without a mask carry all columns: a last line of the table says so.
     bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[True] * len(ordinals)])
     found: npt.NDArray[np.bool_] = bits[known.indices.fill_null(len(values)).to_numpy()]
+    return found
+
+
+def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
+    """Operations as NumPy has them; `?` for NULL.
+
+    >>> letters(pa.array(["I", None, "I"])).tolist()
+    ['I', '?', 'I']
+    """
+    known = oper.dictionary_encode()
+    words = np.array([*known.dictionary.to_pylist(), "?"])
+    found: npt.NDArray[np.str_] = words[known.indices.fill_null(len(words) - 1).to_numpy()]
     return found

@@ -1,4 +1,5 @@
-"""Rows of the key log as Spark renders them, by the expressions of the format (`formats.sqdr.writing`)."""
+"""Rows of the key log as Spark renders them, by the expressions of the format (`formats.sqdr.writing`):
+exceptions, and changes that another key log had, with its codes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def rendered(changes: ChangeTable, known: DataFrame, log: KeyLog, one: Stretch, 
         "action_taken": col(ACTION),
         "result_row_count": col(ROWS),
         "result_error": col(ERROR),
-        "flagged_count": at.flagged + (_running(seq, oper) if one.flagged else F.lit(0)),
+        "flagged_count": at.flagged + (running(seq, oper) if one.flagged else F.lit(0)),
         "before_key": F.when(oper.isin(UPDATE, DELETE), before),
         "after_key": F.when(oper == UPDATE, after),
         "keylog_sort": number + F.lit(at.sort - one.after).cast("bigint"),
@@ -74,7 +75,7 @@ def _keys(changes: ChangeTable, moves: bool) -> tuple[Column, Column]:
     return F.when(moved, old).otherwise(own), F.when(moved, own)
 
 
-def _running(seq: Column, oper: Column) -> Column:
+def running(seq: Column, oper: Column) -> Column:
     """Flagged changes up to each. All rows go through one task: only batches that have flagged ones do."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import lake
-from ..change import NATIVE, ChangeTable, Relation
+from ..change import ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
-from ..formats.sqdr import writing as sqdr_writing
-from . import effects
+from . import effects, keylog_tasks
 from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
 from .keylog import SCHEMA, KeyLog, Stretch
-from .keylog_rows import AT, DETAIL, LETTER, MASK, Sheet
+from .keylog_rows import LETTER, Sheet
 from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
@@ -26,7 +25,7 @@ from .targets.delta_many import Small
 from .told import Done, told
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    pass
 
 
 def attempt(
@@ -47,7 +46,7 @@ def attempt(
         return None
     one = replace(batch, expected=Expected()).stretch(rules)
     order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
-    changes, counts, extra = batch.changes, found.counts, beside(batch.changes)
+    changes, counts, extra = batch.changes, found.counts, keylog_tasks.beside(batch.changes)
     if rules.mode == "archive":
         extra[LETTER] = col(changes.header("change_oper"))
         changes, counts = effects.archived(changes, counts, list(target.columns(batch.table)), extra)
@@ -91,7 +90,7 @@ def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping
         kinds.get(c.name, c.type) != c.type for c in relation.columns
     ):
         return False
-    return not any(h.startswith(NATIVE) for h in changes.headers)
+    return keylog_tasks.plain(changes)
 
 
 def audit(
@@ -112,18 +111,6 @@ def audit(
         lake.create(log.path, SCHEMA)
         part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table))
     return Audit(relation.table, rules, exceptions, sheet, part, counted, after)
-
-
-def beside(changes: ChangeTable) -> dict[str, Column]:
-    """The columns that the task gets beside the images, see `keylog_rows`."""
-    made = {}
-    if sqdr_writing.has(changes, "column_mask"):
-        made[MASK] = col(changes.header("column_mask"))
-    if sqdr_writing.has(changes, "timestamp"):
-        made[AT] = col(changes.header("timestamp")).cast("timestamp")
-    if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
-        made[DETAIL] = sqdr_writing.detail(changes)
-    return made
 
 
 def _sheet(names: Sequence[str], relation: Relation, keylog: KeyLog | None, one: Stretch) -> Sheet:

@@ -25,7 +25,7 @@ from ..carry import carry
 from ..decide import NAMES, Decided, Events, decide, tally
 from ..fold import OPER, SEQ, null_key
 from ..keylog import Stretch
-from ..keylog_rows import LETTER, Batch, carried, logged
+from ..keylog_rows import LETTER, Batch, carried, letters, logged
 from ..noted import note_of
 from ..null_keys import null_keys
 from ..rules import Rules
@@ -154,13 +154,10 @@ class BatchAuditor:
 
 
 def _events(source: Source) -> Events:
-    oper = one(source.rows[OPER]).dictionary_encode()
-    letters = np.array([*oper.dictionary.to_pylist(), "?"])
     seq = one(source.rows[SEQ])
     change = np.zeros(len(seq), np.int64)
     change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
-    codes = oper.indices.fill_null(len(letters) - 1).to_numpy()
-    return Events(letters[codes], change, source.keys.place)
+    return Events(letters(one(source.rows[OPER])), change, source.keys.place)
 
 
 def wanted(extra: pa.Schema, data: pa.Schema) -> pa.Schema:
