@@ -134,13 +134,31 @@ def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
     }
     fill(spark, case, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
     took = measured(spark, case, folder, sides)
-    return [
-        {
-            "name": f"{case.name}, {NAMES.get(mode, mode)}, full key log", "ours": took[f"{mode}, logged"],
-            "peer": "the same without a key log", "theirs": took[mode], "goal": 1 / (1 + COST),
-        }
-        for mode in ("upsert", "strict", "limits", "soft delete")
-    ]  # fmt: skip
+    modes = ("upsert", "strict", "limits", "soft delete")
+    return [more(f"{case.name}, {NAMES.get(m, m)}", took[f"{m}, logged"], took[m]) for m in modes]
+
+
+def more(name: str, logged: float, without: float) -> dict[str, object]:
+    """A row of results: what the key log adds."""
+    return {
+        "name": f"{name}, full key log", "ours": logged, "peer": "the same without a key log",
+        "theirs": without, "goal": 1 / (1 + COST),
+    }  # fmt: skip
+
+
+def elsewhere(spark: SparkSession, large: Case, archive: Case, folder: Path) -> list[dict[str, object]]:
+    """The full key log against none, in targets too large for one task, and in archives."""
+    sides: dict[str, Side] = {}
+    for name, (mode, log) in DATABASES.items():
+        target = DeltaTarget(spark, str(folder / name), app_id="bench", local_limit_bytes=large.limit)
+        sides[name] = following(spark, target, str(folder / name), Rules.of(mode), log)
+    fill(spark, large, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
+    took = measured(spark, large, folder, sides)
+    found = [more(f"{large.name}, {m}", took[f"{m}_logged"], took[m]) for m in ("upsert", "strict")]
+    logs = {"off": "archive", "all": "archive, logged"}
+    both = {name: ruled(spark, str(folder / name), "archive", log) for log, name in logs.items()}
+    took = measured(spark, archive, folder / "archives", both)
+    return [*found, more(archive.name, took["archive, logged"], took["archive"])]
 
 
 def database(spark: SparkSession, case: Case, folder: Path, url: str) -> list[dict[str, object]]:
@@ -157,13 +175,8 @@ def database(spark: SparkSession, case: Case, folder: Path, url: str) -> list[di
             session.execute("analyze")
         sides[name] = following(spark, target, str(folder / name), Rules.of(mode), log)
     took = measured(spark, case, folder, sides)
-    return [
-        {
-            "name": f"{case.name} of PostgreSQL, {mode}, full key log", "ours": took[f"{mode}_logged"],
-            "peer": "the same without a key log", "theirs": took[mode], "goal": 1 / (1 + COST),
-        }
-        for mode in ("upsert", "strict")
-    ]  # fmt: skip
+    rows = [(m, took[f"{m}_logged"], took[m]) for m in ("upsert", "strict")]
+    return [more(f"{case.name} of PostgreSQL, {m}", logged, without) for m, logged, without in rows]
 
 
 def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
@@ -189,6 +202,9 @@ def main(folder: str, url: str, *flags: str) -> None:
     found = cost(
         spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost")
     )
+    distributed = Case(f"{many:,} changes into {large:,} rows, several tasks", many, large, 4, 0, limit=0)
+    archive = Case(f"{many:,} changes into an archive", many, large, 4, 0)
+    found += elsewhere(spark, distributed, archive, Path(folder, "elsewhere"))
     name = f"{many // 2:,} changes into {large // 4:,} rows"
     found += database(spark, Case(name, many // 2, large // 4, 3, 0), Path(folder, "database"), url)
     found += tiny(spark, Case("20 changes into 10,000 rows", 20, 10_000, 11, 4), Path(folder, "tiny"))
