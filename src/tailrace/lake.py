@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs
@@ -30,6 +30,7 @@ from .laketypes import plain_schema
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
+_T = TypeVar("_T")
 _RETRIES = 20
 _WORDS = frozenset(
     [
@@ -203,10 +204,11 @@ def commit(
         )
         return int(DeltaTable(table).version())
 
-    return _retried(once)
+    return retried(once)
 
 
-def _retried(once: Callable[[], int | None]) -> int | None:
+def retried(once: Callable[[], _T]) -> _T:
+    """Does what commits, again when somebody else committed first."""
     for attempt in range(_RETRIES):
         try:
             return once()

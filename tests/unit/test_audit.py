@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import Row
 
 from tailrace import lake, mask, sequence
@@ -43,6 +44,7 @@ class Place:
         self.root, self.rules, self.mode = root, Rules.of(mode, on), log
         self.path, self.log = str(root / "target"), str(root / "keylog")
         self.model = Model(mode, self.rules.on)
+        self.exceptions: Exceptions = Exceptions(str(root), "task")
         self.sort = self.flagged = 0
         marks = [pa.field("_deleted", pa.string())] if mode == "soft_delete" else []
         self.columns = pa.schema([*COLUMNS, *marks])
@@ -66,7 +68,7 @@ class Place:
             "1", "g", "s.t", 0, self.flagged, 0, tuple(Field(c.name, c.type) for c in RELATION.columns),
             tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
-        exceptions = Exceptions(str(self.root), "task")
+        exceptions = self.exceptions
         audit = Audit(
             "s.t", self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, self.mode),
             exceptions.counted("s.t", after, self.rules.limits), after,
@@ -185,6 +187,57 @@ def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -
     again = place.apply([*more, change(7, "U", "x")])
     assert (again.ends, again.upto) == (done.ends, 4)
     assert len(lake.read(str(tmp_path / EXCEPTIONS))) == 2
+
+
+class Meanwhile(Exceptions):
+    """Somebody else writes to the target once, when exceptions are there and the merge is not."""
+
+    target = ""
+
+    def keep_rows(self, *args: Any, **more: Any) -> None:
+        super().keep_rows(*args, **more)
+        if self.target:
+            DeltaTable(self.target).delete("id = 'p'")
+            row = {"lane": 0, "id": "q", "a": 0, "b": "theirs"}
+            lake.append(self.target, pa.Table.from_pylist([row], schema=COLUMNS))
+            self.target = ""
+
+
+def test_exceptions_are_those_of_the_attempt_that_came_through(tmp_path: Path) -> None:
+    place = Place(tmp_path, "strict", {"update_missing": "log then stop after 9"})
+    place.apply([change(1, "I", "p")])
+    changes = [change(2, "U", "p"), change(3, "U", "q"), change(4, "U", "r")]
+    place.exceptions = Meanwhile(str(tmp_path), "task")
+    place.exceptions.target = place.path
+    done = place.apply(changes)
+    assert dict(done.tally) == {"U0": (2, seq(2))}
+    assert place.rows() == [(0, "q", 3, "q")]
+    kept = sorted(r["ERROR"][-19:].lstrip("0") for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist())
+    assert kept == ["2", "4"]
+    assert [r["change_row_counter"] for r in place.logged() if r["result_error"]] == [2, 4]
+    assert place.exceptions.counted("s.t", 4, ["update_missing"]) == {"update_missing": 2}
+
+
+def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: Path) -> None:
+    """A crash after the exceptions; before the batch comes again, the rows that it missed are there."""
+    place = Place(tmp_path, "strict", {"update_missing": "log then stop after 9"})
+    for table in ("s.t", "s.other"):
+        exceptions = Exceptions(str(tmp_path), "task")
+        told = {"resync_state": TIME, "result_error": "update_missing", "change_row_type": "U"}
+        rows = pa.Table.from_pylist(
+            [told | {"change_row_counter": n} for n in (1, 2)], exceptions.rows_schema
+        )
+        exceptions.keep_rows(rows, table, 2, after=0, counts={"update_missing": (0, 2)})
+    lake.append(place.path, pa.Table.from_pylist([{"lane": 0, "id": k} for k in "pq"], schema=COLUMNS))
+    assert not place.apply([change(1, "U", "p"), change(2, "U", "q")]).tally
+    assert {r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()} == {"other"}
+    assert place.exceptions.counted("s.t", 2, ["update_missing"]) == {"update_missing": 0}
+    place.apply([change(3, "U", "x")])
+    assert place.exceptions.counted("s.t", 3, ["update_missing"]) == {"update_missing": 1}
+    assert place.exceptions.counted("s.other", 2, ["update_missing"]) == {"update_missing": 2}
+    place.exceptions.take_back("s.other", -1, {})
+    assert [r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()] == ["t"]
+    assert place.exceptions.reached("s.other") == -1
 
 
 @pytest.mark.parametrize("policy", ["log", "stop", "suspend"])

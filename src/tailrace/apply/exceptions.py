@@ -5,7 +5,7 @@ Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,17 +25,27 @@ if TYPE_CHECKING:
 
 EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
 _SERVER = "tailrace"
+_OWNED = ("TASK_NAME", "TABLE_OWNER", "TABLE_NAME")
+_HELD = tuple(n.lower() for n in _OWNED)
 
 
 def _schema(name: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
 
 
+def _is(columns: Sequence[str], task: str, table: str) -> str:
+    """The rows of a task's table, in SQL."""
+    owner, _, name = table.rpartition(".")
+    texts = [t.replace("'", "''") for t in (task, owner, name)]
+    return " AND ".join(f"{c} = '{t}'" for c, t in zip(columns, texts, strict=True))
+
+
 class Exceptions:
     """`attrep_apply_exceptions` below a folder: one row a change that was flagged and passed over.
 
-    Written before the target's own commit, each table under its own progress: a batch that comes again, also
-    a longer one, adds what is not there yet.
+    Written before the target's own commit, each table under its own progress. What is there of changes after
+    the one that the target has reached is of an attempt that did not come through: a batch that comes again
+    takes it back before it adds what it finds, for the target's rows may be others by then.
     """
 
     def __init__(self, root: str, task: str) -> None:
@@ -67,6 +77,18 @@ class Exceptions:
             zeros = {f"{name}/{k}{which}": 0 for k in kinds for which in ("", "/before")}
             lake.commit(self.path, [], progress={**zeros, mark: number})
 
+    def take_back(self, table: str, after: int, counted: Mapping[str, int]) -> None:
+        """Takes exceptions of changes after a number back, if there are any; `counted`: kind -> conflicts up
+        to there."""
+        if self.reached(table) <= after:
+            return
+        number = f"right(ERROR, {NUMBER_DIGITS})"
+        wanted = f"{_is(_OWNED, self._task, table)} AND {number} >= '{after + 1:0{NUMBER_DIGITS}d}'"
+        lake.retried(lambda: DeltaTable(self.path).delete(wanted))
+        mine = self._name(table)
+        counts = {f"{mine}/{k}{which}": n for k, n in counted.items() for which in ("", "/before")}
+        lake.commit(self.path, [], progress={**counts, mine: after}, begin=True)
+
     def keep(
         self,
         rows: DataFrame,
@@ -76,16 +98,16 @@ class Exceptions:
         after: int = -1,
         counts: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """Adds key log rows (`keylog.rendered`) as exceptions.
+        """Adds key log rows (`keylog_spark.rendered`) as exceptions.
 
         `STATEMENT` is the change: its operation and its image, or its key; `ERROR` the conflict. `counts`:
         kind -> conflicts before the batch, which begins after the change `after`, and with it.
         """
         from pyspark.sql import functions as F
 
-        reached, schema = self.reached(table), _schema(EXCEPTIONS)
-        if reached >= upto:
+        if self.reached(table) >= upto:
             return
+        schema = _schema(EXCEPTIONS)
         owner, _, name = table.rpartition(".")
         number = F.lpad(F.col("change_row_counter").cast("string"), NUMBER_DIGITS, "0")
         state = F.lpad(F.col("resync_state").cast("string"), 16, "0")
@@ -113,10 +135,8 @@ class Exceptions:
         counts: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         """The same with rows in Arrow, of the columns in `rows_schema`; runs in tasks too."""
-        reached = self.reached(table)
-        if reached >= upto:
+        if self.reached(table) >= upto:
             return
-        rows = rows.filter(pc.greater(rows["change_row_counter"], reached))
         owner, _, name = table.rpartition(".")
         text = pc.coalesce(rows["after_image"], rows["before_key"], "")
         parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
@@ -204,11 +224,7 @@ class Suspensions:
         """Takes a table's suspension away; gives whether it had one."""
         if self.reason(table) is None:
             return False
-        owner, _, name = table.rpartition(".")
-        texts = [t.replace("'", "''") for t in (self._task, owner, name)]
-        places = ("task_name", "table_owner", "table_name")
-        wanted = " AND ".join(f"{p} = '{t}'" for p, t in zip(places, texts, strict=True))
-        DeltaTable(self.path).delete(wanted)
+        DeltaTable(self.path).delete(_is(_HELD, self._task, table))
         return True
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..change import ChangeTable, Relation
-from . import data_errors, effects, incoming, limits
+from . import data_errors, effects, limits
 from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
@@ -93,14 +93,15 @@ class Writer:
 
     def _keep(self, batch: Batch) -> None:
         rules, expected = self.rules, batch.expected
+        if not rules.keeps:
+            return
+        before = self.exceptions.counted(batch.table, batch.after, rules.limits)
+        self.exceptions.take_back(batch.table, batch.after, before)
         if not any((o := rules.outcome(s)).flagged and not o.effective for s in expected.tally):
             return
-        reached = self.exceptions.reached(batch.table)
-        changes = incoming.newer(batch.logged, reached)
-        known = kept_aside(outcomes(changes, expected, rules))
+        known = kept_aside(outcomes(batch.logged, expected, rules))
         one, at = replace(batch.stretch(rules), flagged=0), self.beside.standing("")
-        rows = rendered(changes, known, self.beside, one, at)
-        before = self.exceptions.counted(batch.table, batch.after, rules.limits)
+        rows = rendered(batch.logged, known, self.beside, one, at)
         counts = {
             k: (before.get(k, 0), before.get(k, 0) + n) for k, n in limits.tallied(expected, rules).items()
         }

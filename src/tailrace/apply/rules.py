@@ -38,12 +38,7 @@ POLICIES: Final = {
     "stop": "the batch ends before the change, and apply stops with an error that names it",
 }
 ENDING: Final = ("suspend", "stop")
-_LENIENT = {
-    "insert_exists": "apply",
-    "update_missing": "apply",
-    "delete_missing": "ignore",
-    "data_error": "stop",
-}
+_LENIENT = dict.fromkeys(CONFLICTS, "apply") | {"delete_missing": "ignore", "data_error": "stop"}
 DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "strict": dict.fromkeys(CONFLICTS, "log") | {"data_error": "stop"},
     "upsert": _LENIENT,
@@ -154,6 +149,11 @@ class Rules:
     def tolerant(self) -> bool:
         """Whether folding all changes gives the right rows without a look at what they meet."""
         return self.mode == "upsert" and self.overwrites and self.on["delete_missing"] in ("apply", "ignore")
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a change may be flagged and passed over."""
+        return any((o := self.outcome(s)).flagged and not o.effective for s in SITUATIONS)
 
     @property
     def plain(self) -> bool:

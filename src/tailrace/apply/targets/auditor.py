@@ -100,8 +100,10 @@ class BatchAuditor:
         """See `delta_changes.Auditor`."""
         assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
         self._part = self._writing.result()
+        audit = self._audit
+        if audit.rules.keeps:
+            audit.exceptions.take_back(audit.table, audit.after, audit.counted)
         if len(aside := self._batch.aside()):
-            audit = self._audit
             rows = logged(self._batch, audit.sheet, audit.exceptions.rows_schema, aside)
             counts = self._counts()
             audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
