@@ -23,6 +23,7 @@ from ..data_errors import Demands
 from ..fold import images, refused
 from ..plan import Size, TableBatch
 from ..rules import Rules
+from . import postgresql_asked as asked
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
 from .audit import Audit, Audited, merge_audited
@@ -34,7 +35,7 @@ from .postgresql_load import Load
 from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
-from .postgresql_refused import ANSWER, Trial, refuses, tried
+from .postgresql_refused import refuses
 from .postgresql_repairs import Repairs
 from .postgresql_shared import columns
 from .postgresql_values import VALUES
@@ -158,12 +159,8 @@ class PostgresTarget:
             known = self._progress.read(mine, wanted.table)
             has = known is not None and living in [c.name for c in known.layout.columns]
             only = f"t.{quoted(living)} IS NULL" if living is not None and has else "true"
-            try:
-                target = self.path(wanted.table)
-                found = staging.rows_of_keys(self._spark, mine, self._place, name, keys, wanted, target, only)
-                return found.localCheckpoint(eager=True)
-            finally:
-                staging.drop(mine, self._place.own(name))
+            target = self.path(wanted.table)
+            return asked.rows_under(self._spark, mine, self._place, name, keys, wanted, target, only)
 
     def demands(self, table: str) -> Demands:
         """Whether the database may refuse rows: others changed the table that tailrace made."""
@@ -178,17 +175,7 @@ class PostgresTarget:
         with locked(self._place, self._task, batch.table) as mine:
             self._known(mine, batch.table)
             name = f"{staging.prefix(self._task, batch.table)}try"
-            df, extra = tried(batch, letter)
-            try:
-                staged = staging.stage(mine, self._place, name, df, batch.relation, extra)
-                trial = Trial(mine, self._place, self._progress, staged, batch.relation, rules, name)
-                if not trial.run():
-                    return None
-                answer, query = batch.relation.with_columns(ANSWER), f"SELECT * FROM {trial.into}"
-                found = staging.rows_of_query(self._spark, self._place, query, answer)
-                return found.localCheckpoint(eager=True)
-            finally:
-                staging.drop_all(mine, self._place, name)
+            return asked.refused(self._spark, mine, self._place, self._progress, name, batch, rules, letter)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
         """See `Auditing`."""

@@ -1,0 +1,60 @@
+"""What rules ask of a PostgreSQL target before a batch: its rows under keys, and the changes it refuses. Each
+stages what it asks about; answers are read whole before the staging tables go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...change import Relation
+from ...sources.pg_connect import Session
+from ..plan import TableBatch
+from ..rules import Rules
+from . import postgresql_stage as staging
+from .postgresql_place import Place
+from .postgresql_progress import Progress
+from .postgresql_refused import ANSWER, Trial, tried
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows_under(
+    spark: SparkSession,
+    on: Session,
+    place: Place,
+    name: str,
+    keys: DataFrame,
+    wanted: Relation,
+    target: str,
+    only: str,
+) -> DataFrame:
+    """The columns of `wanted` of a target's rows under `keys`, of those that `only` (SQL) lets be."""
+    try:
+        found = staging.rows_of_keys(spark, on, place, name, keys, wanted, target, only)
+        return found.localCheckpoint(eager=True)
+    finally:
+        staging.drop(on, place.own(name))
+
+
+def refused(
+    spark: SparkSession,
+    on: Session,
+    place: Place,
+    progress: Progress,
+    name: str,
+    batch: TableBatch,
+    rules: Rules,
+    letter: str | None,
+) -> DataFrame | None:
+    """The changes that the database refuses: `SEQ`, `OPER`, `WHY` (strings); None: none."""
+    df, extra = tried(batch, letter)
+    try:
+        staged = staging.stage(on, place, name, df, batch.relation, extra)
+        trial = Trial(on, place, progress, staged, batch.relation, rules, name)
+        if not trial.run():
+            return None
+        answer, query = batch.relation.with_columns(ANSWER), f"SELECT * FROM {trial.into}"
+        return staging.rows_of_query(spark, place, query, answer).localCheckpoint(eager=True)
+    finally:
+        staging.drop_all(on, place, name)
