@@ -16,6 +16,7 @@ TailraceError
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 
 class TailraceError(Exception):
@@ -116,6 +117,13 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
             named = dict(zip(parts[1::2], parts[2::2], strict=False))
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
     return ApplyError(text.strip().split("\n\n")[0][:2000], where=where)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was raised from: what is made one of ours says less than what it was."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _kinds(root: type[TailraceError]) -> dict[str, type[TailraceError]]:

@@ -36,7 +36,8 @@ capture: {{commit_every: 100ms, idle_advance: 1s}}
 baseline: {{workers: 1}}
 keylog: {{mode: all}}
 tables:
-  d.kept: {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore, retype: ignore}}}}
+  d.kept:
+    {{ddl: {{add: ignore, drop: ignore, rename: ignore, widen: ignore, retype: ignore}}, on: {{data_error: log}}}}
   d.follows: {{target: d.short, columns: {{nn: n}}}}
   m.*:
     {{target: m.all, where: "{where}", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [v],
@@ -108,6 +109,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     for name in ("d.follows", "d.kept"):
         db.execute("; ".join(f"alter table {name} {change}" for change in DDL))
         db.execute(f"insert into {name} values (3, 30, '33', 6, 8); update {name} set n = 11 where id = 1")
+        db.execute(f"insert into {name} values (4, 3000000000, '33', 6, 8), (5, 5, 'no int', 6, 8)")
     drain(task, spark)
     assert mapped(db) == [("eu", 8, 8, 16), ("us", 1, 10, 20), ("us", 2, 1, 2)]
     log = sorted(lake.read(task.keylog_path).to_pylist(), key=lambda r: r["keylog_sort"])
@@ -120,14 +122,15 @@ def test_mappings_rules_and_ddl_in_a_database(
         "m.us": [("U", "M", 0), ("I", "I", 1)],
     }
     errors = sorted(r["result_error"].split(":")[0] for r in log if r["result_error"])
-    assert errors == ["data_error", "update_missing"]
+    assert errors == ["data_error", "data_error", "data_error", "update_missing"]
     assert columns(db, "short") == {
         "id": "integer", "nn": "bigint", "r": "text", "kk": "integer", "x": "integer",
     }  # fmt: skip
-    follows = [(1, 11, "1", 4, 7), (2, 200, "2", 5, 7), (3, 30, "33", 6, 8)]
+    follows = [(1, 11, "1", 4, 7), (2, 200, "2", 5, 7), (3, 30, "33", 6, 8), (4, 3 * 10**9, "33", 6, 8)]
+    follows += [(5, 5, "no int", 6, 8)]
     assert rows(db, "short", "id, nn, r, kk, x") == follows
     assert columns(db, "kept") == {"id": "integer", "v": "text"} | dict.fromkeys(("n", "r", "k"), "integer")
-    kept = [(1, "a", 11, 1, 4), (2, "b", 200, 2, 5), (3, None, 30, 33, 6)]
+    kept = [(1, "a", 11, 1, 4), (2, "b", 200, 2, 5), (3, None, 30, 33, 6)]  # which cannot hold the others
     assert rows(db, "kept", "id, v, n, r, k") == kept
 
     # Another mapping of one source, which a row's value is too much for; then a good one.
@@ -163,7 +166,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     finally:
         source_.close()
     counted = {t.table: (t.source_rows, t.target_rows, t.differing_rows) for t in done.tables}
-    assert counted == {"d.follows": (3, 3, 0), "m.eu": (4, 3, 1), "m.us": (3, 3, 0)}
+    assert counted == {"d.follows": (5, 5, 0), "m.eu": (4, 3, 1), "m.us": (3, 3, 0)}
     assert [t.overlaid for t in done.tables] == [False, True, True]
     assert [(r.table, r.refused) for r in repair.done] == [
         ("m.eu", "its target is mapped: `tailrace resync` makes it anew")

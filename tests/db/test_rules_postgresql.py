@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace import incoming, lake
+from tailrace import incoming, lake, sequence
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
@@ -21,13 +21,13 @@ from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.task_rules import TableRules
 from tailrace.change import Relation
 from tailrace.control import tables_file
-from tailrace.errors import TailraceError
+from tailrace.errors import ApplyError, TailraceError
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 
 from ..spark import test_keyless_rules as keyless
 from ..spark.ruled_model import RELATION, Change, Row, columns_of, told
-from ..spark.ruled_task import Staged, every_mode
+from ..spark.ruled_task import TIME, Staged, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +178,7 @@ def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: 
     assert found == [("eu", 3, None), ("us", 1, "04")]
 
 
-MODE_OF = {"t": "strict", "k": "archive", "u": "strict"}
+MODE_OF = {"t": "strict", "k": "archive", "u": "strict", "v": "upsert"}
 NEVER = """
 create function never() returns trigger language plpgsql as $$
 begin
@@ -193,6 +193,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = {f"s.{n}": TableRules(Rules.of(m, {"data_error": "log"})) for n, m in MODE_OF.items()}
+    rules["s.v"] = TableRules(Rules.of("upsert"))
     task = staged(spark, tmp_path, database, rules)
     task.put({"s.t": [change(1, "I", "a", b="first")]})
     task.catch_up()
@@ -201,7 +202,8 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
         db.execute("alter table s.t add constraint good check (b <> 'bad')")
     task.put({"s.t": [change(2, "I", "b"), change(3, "I", "c", a=70000), change(4, "I", "d", b="bad"),
                       change(5, "I", "e", b="first"), change(6, "U", "a", b=None), change(7, "D", "x"),
-                      change(8, "I", "f")], "s.k": [change(9, "I", "a")], "s.u": [change(10, "I", "z")]})  # fmt: skip
+                      change(8, "I", "f")], "s.k": [change(9, "I", "a")], "s.u": [change(10, "I", "z")],
+              "s.v": [change(11, "I", "a")]})  # fmt: skip
     task.catch_up()
     assert [r[1:] for r in task.rows("s.t")] == [("a", 1, "first"), ("b", 2, "b"), ("f", 8, "f")]
     log = {
@@ -221,14 +223,26 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
         db.execute(NEVER)
         db.execute("alter table s.k add constraint good check (b is not null)")
         db.execute("alter table s.u add constraint good check (b <> 'no')")
+        db.execute("alter table s.v add constraint good check (b <> 'bad')")
     one_by_one, block = set(), Trial._block
     monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.add(t.relation.table) or block(t, **k))
     task.put({"s.t": [change(30, "U", "f", b="next"), change(31, "U", "b", b="f"), change(32, "U", "b", b="next"),
                       change(33, "U", "b", b="bad"), change(34, "U", "a", b="never"), change(35, "U", "a", b="g")],
               "s.k": [change(36, "I", "b"), change(37, "D", "a"), change(38, "U", "a"),
                       change(39, "I", "n", b="U+0\0")],
-              "s.u": [change(40, "I", "x", b="U+0\0"), change(41, "I", "y")]})  # fmt: skip
-    task.catch_up()
+              "s.u": [change(40, "I", "x", b="U+0\0"), change(41, "I", "y")],
+              "s.v": [change(42, "I", "x"), change(43, "I", "y", b="bad"), change(44, "I", "z", b="U+0\0")]})  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(ApplyError, match='violates check constraint "good"') as caught:
+            task.catch_up()
+        assert f"s.v, change_seq {sequence.make(TIME, 43)}" in str(caught.value)
+    with psycopg.connect(database) as db:
+        db.execute("alter table s.v drop constraint good")
+    with pytest.raises(ApplyError, match="data_error: b is beyond the target's string") as caught:
+        task.catch_up()
+    assert f"s.v, change_seq {sequence.make(TIME, 44)}" in str(caught.value)
+    assert [r[1:] for r in task.rows("s.v")] == [("a", 11, "a"), ("x", 42, "x"), ("y", 43, "bad")]
+    assert [r[0] for r in task.logged("s.v")] == [11, 42, 43]
     # A unique value passes from one row to another; what a later change corrects was refused all the same.
     assert [r[1:] for r in task.rows("s.t")] == [("a", 35, "g"), ("b", 31, "f"), ("f", 30, "next")]
     log = {r["change_row_counter"]: r for r in lake.read(task.log).to_pylist()}
@@ -239,7 +253,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
              39: "beyond the target's string", 40: "beyond the target's string"}  # fmt: skip
     assert all(word in log[n]["result_error"] for n, word in words.items()), log
     assert [r[1] for r in task.rows("s.k")] == ["I", "I", "U"]
-    assert one_by_one == {"s.t", "s.k"}
+    assert one_by_one == {"s.t", "s.k", "s.v"}
 
 
 def test_a_table_without_key(

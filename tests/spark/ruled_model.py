@@ -7,7 +7,7 @@ change after the other, and counts the rows it touches.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,11 +61,11 @@ class Model:
         new = (values["lane"], values["id"])
         kept = dict(self.rows), dict(self.dead)
         try:
-            self.judge(oper, values)
+            self.judge(oper, values, [*new, *(old or ())])
             kind, action, rows = getattr(self, f"try_{oper.lower()}")(new, old or new, values, seq)
         except RefusedError:
             self.rows, self.dead = kept
-            kind, action, rows = "data_error", oper if oper == "I" else self.code, 0
+            kind, action, rows = "data_error", oper if oper in "ID" else self.code, 0
         policy = self.on[kind] if kind else None
         if policy in ("suspend", "stop"):
             return f"{kind} {policy}"
@@ -75,8 +75,10 @@ class Model:
         self.say(number, oper, action, rows, flag)
         return None
 
-    def judge(self, oper: str, values: Mapping[str, Any]) -> None:
-        """What a change's own image says decides first."""
+    def judge(self, oper: str, values: Mapping[str, Any], keys: Sequence[Any]) -> None:
+        """What a change's own images say decides first."""
+        if None in keys:
+            raise RefusedError
         if self.holds and oper in "IU":
             whole = oper == "I" or len(values) == len(RELATION.columns)
             if not self.holds({c.name: values.get(c.name) for c in RELATION.columns}, whole):
@@ -232,6 +234,19 @@ def spoiled(changes: list[Change]) -> list[Change]:
                 None if c.number % 7 == 3 else f"v{c.number}" + "0" * (7 if c.number % 8 == 5 else 0)
             )
         made.append(replace(c, values=values))
+    return made
+
+
+def nulled(changes: list[Change]) -> list[Change]:
+    """The same with a NULL in some keys, of updates in the old one at times."""
+    made = []
+    for c in changes:
+        old, values = c.old, c.values
+        if c.number % 23 == 7 and old is not None:
+            old = (old[0], None)  # type: ignore[assignment]
+        elif c.number % 23 == 7 and values:
+            values = values | {"id": None}
+        made.append(replace(c, old=old, values=values))
     return made
 
 

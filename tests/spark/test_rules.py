@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace import incoming, sequence
+from tailrace import incoming, lake, sequence
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
@@ -292,7 +292,40 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
     errors = [r["result_error"] for r in spark.read.format("delta").load(place.log.path).collect()]
     assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
     bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
+    with pytest.raises(ApplyError, match=r"'a' changed from decimal\(4,1\) to int"):
+        Place(spark, tmp_path, "upsert", {}).apply([change(4, "I", "c")])  # the column cannot follow
     stopping = Place(spark, tmp_path, "upsert", {"data_error": "suspend"})
     said = f"data_error at change_seq {sequence.make(2026010100000000, 5)}: NULL in lane, which is in the key"
     assert stopping.apply(bad).suspended == said
     assert len(place.rows()) == 3
+
+
+def test_a_null_in_a_key_stops_several_jobs_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing looks for it before one of them has met it. What a truncate takes away is looked at, too."""
+    place = Place(spark, tmp_path, "upsert", {})
+    good, after = (
+        [change(1, "I", "a"), change(2, "U", "a", b="x")],
+        [change(4, "D", "q"), change(5, "I", "d")],
+    )
+    bad = replace(change(3, "I", "c"), values={"lane": 0, "id": None, "a": 3})
+
+    def stops(number: int, *changes: Change) -> None:
+        table = place.table(changes)
+        several = table.df.withColumn("header__native_code", table.df["id"])  # is not for one task
+        seq = sequence.make(2026010100000000, number)
+        told = place.applier.preview(table.with_df(several)).suspended
+        assert told == f"would stop: data_error at change_seq {seq}"
+        with pytest.raises(ApplyError, match="data_error: NULL in id, which is in the key") as caught:
+            place.applier.apply(table.with_df(several))
+        assert seq in str(caught.value)
+        place.same()
+
+    place.expect(good)
+    stops(3, *good, bad, *after)
+    stops(3, *good, bad, *after)
+    # It is corrected.
+    place.rules, before = Rules.of("strict"), place.model
+    place.model = replace(before, mode="strict", on=place.rules.on)
+    place.expect(after)
+    stops(6, *good, *after, replace(bad, number=6, oper="D"), Change(7, "T", None, {}))
+    assert lake.read(f"{place.root}/{EXCEPTIONS}", ["ERROR"]).num_rows == 1

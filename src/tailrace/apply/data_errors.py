@@ -108,14 +108,38 @@ def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkC
     return F.coalesce(*found, F.lit(None).cast("string"))
 
 
+def retyped(changes: ChangeTable, relation: Relation) -> bool:
+    """Whether columns of a layout have other types than those of the changes."""
+    kinds = {f.name: f.dataType.simpleString() for f in changes.df.schema}
+    return any(kinds.get(c.name, c.type) != c.type for c in relation.columns)
+
+
 def refusals(demands: Demands) -> list[SparkColumn]:
-    """Of a whole row which CHECKs refuse it (strings; NULL: it does not). NULL is not true."""
+    """Of a whole row which CHECKs refuse it (strings; NULL: it does not). NULL is not true, and what fails is
+    refused by whoever writes the row."""
     from pyspark.sql import functions as F
 
-    return [
-        F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(f"CHECK {name} refuses it"))
-        for name, condition in demands.checks.items()
-    ]
+    made = []
+    for name, condition in demands.checks.items():
+        holds = _tried(F.coalesce(F.expr(condition), F.lit(False)))
+        made.append(
+            F.when(holds.isNull(), F.lit(f"CHECK {name} cannot be computed for it")).when(
+                ~holds, F.lit(f"CHECK {name} refuses it")
+            )
+        )
+    return made
+
+
+def _tried(condition: SparkColumn) -> SparkColumn:
+    """A condition, NULL where it fails; without ANSI mode it would go on with a wrong value instead.
+
+    `try_to_binary` makes NULL of whatever fails in it. `exists` keeps a part that two conditions share from
+    being computed before either.
+    """
+    from pyspark.sql import functions as F
+
+    apart = F.exists(F.array(F.lit(0)), lambda _: condition)
+    return F.try_to_binary(apart.cast("string"), F.lit("utf-8")) == F.lit(bytearray(b"true"))
 
 
 def nulls(demands: Demands) -> list[SparkColumn]:

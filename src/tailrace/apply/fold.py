@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
-from ..errors import ApplyError
+from ..errors import ApplyError, causes
 from .plan import UNKNOWN
 
 if TYPE_CHECKING:
@@ -193,6 +193,11 @@ def refused(error: BaseException, table: str, key: Sequence[str]) -> ApplyError 
             return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
     _, found, rest = str(error).partition(NULL_KEY)
     return null_key(table, key, rest[:35]) if found else None
+
+
+def met_null_key(error: BaseException) -> bool:
+    """Whether a job failed because a key was NULL, whatever was made of its error since."""
+    return any(NULL_KEY in str(one) for one in causes(error))
 
 
 def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:

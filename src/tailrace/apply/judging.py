@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ..change import PREFIX, UPDATE, ChangeTable
 from ..errors import ApplyError
 from . import data_errors, effects
 from .completed import completed, lacking
-from .data_errors import Bad, Demands, without
+from .data_errors import Bad, Demands, retyped, without
 from .expect import expect
-from .fold import OPER, SEQ, col
+from .fold import OPER, SEQ, col, met_null_key
 from .outcomes import WHY
 from .plan import TableBatch
 from .ruled_batch import Batch
@@ -29,6 +29,7 @@ from .targets.base import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_T = TypeVar("_T")
 ROUNDS = 100
 """More than so many changes that hang on each other, one after the other, are not looked at."""
 
@@ -51,12 +52,14 @@ class Judge:
         target, rules: where and how the changes are applied.
         there: gives the keys of a batch that have a row; called only when rows have to be looked at.
         reached: the batch was applied: judged as of the version with this change number.
+        null_keys: a job has met a change with a NULL in its key.
     """
 
     target: Target
     rules: Rules
     there: Callable[[], DataFrame | None]
     reached: int | None = None
+    null_keys: bool = False
 
     def bad(self, batch: Batch) -> Bad | None:
         """The changes that the target cannot hold; None: there are none. Looks only if there may be some.
@@ -65,7 +68,7 @@ class Judge:
             ApplyError: more than `ROUNDS` hang on each other.
         """
         demands, found = self.target.demands(batch.table), batch.found
-        if not demands and self.rules.on["data_error"] == "stop":
+        if not self._may_have(batch, demands):
             return None
         layout, archive = effects.relation_of(found.relation, self.rules), self.rules.mode == "archive"
         changes, counts, letter = batch.changes, dict(found.counts), None
@@ -83,6 +86,14 @@ class Judge:
         if demands and layout.key and lacking(changes, counts):
             return self._rounds(batch, demands, bad)
         return bad
+
+    def _may_have(self, batch: Batch, demands: Demands) -> bool:
+        """Whether to look. Under `stop` a NULL in a key needs none: the jobs that find what changes meet fail
+        at it (see `twice`), but before a truncate, where they may not come by it."""
+        if self.null_keys or demands or demands.values or self.rules.on["data_error"] != "stop":
+            return True
+        relation = batch.found.relation
+        return retyped(batch.changes, relation) or bool(relation.key and batch.found.counts.get("T"))
 
     def _rounds(self, batch: Batch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows, there = self._rows(batch), self.there()
@@ -131,6 +142,20 @@ class Judge:
         layout = effects.relation_of(relation, self.rules)
         keys = batch.changes.df.select(*map(col, relation.key))
         return self.target.rows_there(layout, keys, reached=self.reached)
+
+
+def twice(work: Callable[[bool], _T]) -> _T:
+    """Does work that may meet a NULL in a key; when it has, once more, and is told so.
+
+    Nothing is written by then: all keys of a batch are read before the target's one commit. And if something
+    were, work that begins anew finds it.
+    """
+    try:
+        return work(False)
+    except Exception as error:
+        if not met_null_key(error):
+            raise
+        return work(True)
 
 
 def _same(one: Bad | None, other: Bad | None) -> bool:

@@ -23,8 +23,9 @@ def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNK
     """The changes of a source as changes of its target.
 
     Gives the headers of `changes` (and, with criteria, `header__native_change_row_type`), then the target's
-    columns in `made.relation`'s types; every mask speaks of these. A column of the target is in an image when
-    all that it needs is, and has changed when any of that has.
+    columns in `made.relation`'s types, but those of the source that are as they came: whether a narrower one
+    holds their values is to be judged change by change; every mask speaks of these. A column of the target is
+    in an image when all that it needs is, and has changed when any of that has.
 
     The job that reads them fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an image
     that leaves out what criteria or expressions need (see `fold.refused`).
@@ -84,9 +85,11 @@ def _value(part: Part, changes: ChangeTable) -> Column:
     """A column's value; NULL when the image lacks what it needs, refused when that is known in part only."""
     from pyspark.sql import functions as F
 
+    if part.source is not None:
+        return _plain(part)
     value = _plain(part).cast(part.column.type)
     name = changes.header("column_mask")
-    if part.source is not None or len(part.needs) == 0 or name not in changes.df.columns:
+    if len(part.needs) == 0 or name not in changes.df.columns:
         return value
     there = _bits(changes, "column_mask", part.needs)
     all_there = _all(there) | col(name).isNull()

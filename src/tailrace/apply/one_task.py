@@ -10,6 +10,7 @@ from .. import lake
 from ..change import ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
 from . import effects, keylog_tasks
+from .data_errors import retyped
 from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
@@ -80,15 +81,12 @@ def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None
 
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
     """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
-    its own; truncates, and values that a narrower column may not hold, take the long way."""
+    its own; truncates, and values that a retyped column may not hold, take the long way."""
     if counts.get("T") or not (relation.key or rules.mode == "archive"):
         return False
     if rules.mode == "archive" and rules.on["data_error"] != "stop":
         return False
-    kinds = {f.name: f.dataType.simpleString() for f in changes.df.schema}
-    if rules.on["data_error"] != "stop" and any(
-        kinds.get(c.name, c.type) != c.type for c in relation.columns
-    ):
+    if retyped(changes, relation):
         return False
     return keylog_tasks.plain(changes)
 

@@ -21,7 +21,7 @@ from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
 from .expect_bag import expect_bag
 from .fold import col
-from .judging import Judge
+from .judging import Judge, twice
 from .keylog import KeyLog, Stretch
 from .limits import Ends
 from .noted import Noting, recover
@@ -76,15 +76,15 @@ class RuledApply:
         """Applies what the target has not yet of a change table.
 
         Raises:
-            ApplyError: a change that the rules stop at (those before it are applied), a NULL in a key.
+            ApplyError: a change that the rules stop at; those before it are applied.
             ConfigError: the target was made in another mode.
             UnsupportedError: a table without key, but for archives.
         """
 
-        def work() -> Done:
+        def work(null_keys: bool) -> Done:
             if held := self.suspensions.reason(changes.name):
                 return Done(suspended=held)
-            return self._apply(changes.name, self._cut(changes))
+            return self._apply(changes.name, self._cut(changes), null_keys=null_keys)
 
         return self._guarded(changes, work)
 
@@ -98,9 +98,10 @@ class RuledApply:
         Raises: as `apply`.
         """
 
-        def work() -> Done:
+        def work(null_keys: bool) -> Done:
             self._begin(batch.table, after, baseline)
-            return self._apply(batch.table, of_task(batch, after, exact=exact), batch.upto)
+            cut = of_task(batch, after, exact=exact)
+            return self._apply(batch.table, cut, batch.upto, null_keys=null_keys)
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
 
@@ -135,17 +136,18 @@ class RuledApply:
 
     def preview(self, changes: ChangeTable) -> Done:
         """What `apply` would do now; nothing is written."""
-        return self._guarded(changes, lambda: self._preview(changes))
+        return self._guarded(changes, lambda null_keys: self._preview(changes, null_keys=null_keys))
 
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
             self._log.begin(table, reached, baseline=baseline)
         self._exceptions.begin(table, self._rules.limits, baseline=baseline)
 
-    def _apply(self, name: str, cut: Cut, end: int | None = None) -> Done:
+    def _apply(self, name: str, cut: Cut, end: int | None = None, *, null_keys: bool) -> Done:
         rules, reached = self._rules, self._reached(name)
         if self._log is not None:
-            self._catch_up(name, cut, reached if end is None else min(reached, end), exact=end is None)
+            until = reached if end is None else min(reached, end)
+            self._catch_up(name, cut, until, exact=end is None, null_keys=null_keys)
         if end is not None and reached >= end:
             return Done()
         batch = cut(reached, None)
@@ -154,15 +156,17 @@ class RuledApply:
         layout = effects.relation_of(batch.found.relation, rules)
         if end is None:
             self._target.alter(name, incoming.present(self._target, layout), layout)
-        attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
+        attempt = None  # one task knows what to do with NULLs in keys
+        if not null_keys:
+            attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
         if attempt == LOST:  # what an attempt found is to be found anew
             if self._log is not None:
                 recover(self._target, self._log)
-            return self._apply(name, cut, end)
+            return self._apply(name, cut, end, null_keys=null_keys)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)
         there = self._there(batch)
-        batch = self._judged(batch, there)
+        batch = self._judged(batch, there, null_keys=null_keys)
         if batch.free(rules) and not isinstance(self._target, Noting):
             # What is written hangs on nothing that is looked at: both at once.
             return self._writer.both(batch, layout, there)
@@ -185,8 +189,8 @@ class RuledApply:
         raise ApplyError(
             f"{kind}: {why}",
             where=f"{name}, change_seq {seq}",
-            hint="the changes before it are applied; correct the target, or give another policy "
-            f"(`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",
+            hint="the changes before it are applied; correct the target or that change, or give another "
+            f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",
         )
 
     def _cut(self, changes: ChangeTable) -> Cut:
@@ -195,22 +199,22 @@ class RuledApply:
             there = self._target.columns(changes.name)
         return of_table(changes, self._rules, there)
 
-    def _preview(self, changes: ChangeTable) -> Done:
+    def _preview(self, changes: ChangeTable, *, null_keys: bool) -> Done:
         reached = self._reached(changes.name)
         batch = self._cut(changes)(reached, None)
         held = self.suspensions.reason(changes.name)
         if batch.empty or held:
             return Done(suspended=held)
-        there = None
-        if self._target.exists(changes.name):
-            there = self._there(batch)
-            batch = self._judged(batch, there)
+        exists = self._target.exists(changes.name)
+        there = self._there(batch) if exists else None
+        if exists or self._rules.mode != "archive":
+            batch = self._judged(batch, there, null_keys=null_keys)
         batch, ends = self._until(batch, self._met(batch, there))
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = told(batch.found.upto, batch.found.counts, batch.expected, self._rules, Outcome())
         return replace(done, suspended=said)
 
-    def _catch_up(self, name: str, cut: Cut, reached: int, *, exact: bool) -> None:
+    def _catch_up(self, name: str, cut: Cut, reached: int, *, exact: bool, null_keys: bool) -> None:
         """Logs what a crash kept from the key log after the target had it.
 
         `exact`: the target's number is that of a change, which must be among those given.
@@ -236,7 +240,7 @@ class RuledApply:
             self._log.commit([], batch.stretch(self._rules))
             return
         there = self._there(batch, standing.reached)
-        batch = self._judged(batch, there, standing.reached)
+        batch = self._judged(batch, there, standing.reached, null_keys=null_keys)
         batch = replace(batch, expected=self._met(batch, there))
         one = batch.stretch(self._rules)
         self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
@@ -249,9 +253,11 @@ class RuledApply:
         found = look(good, batch.found.relation, self._rules, batch.found.counts, there)
         return found if batch.bad is None else found.also(batch.bad.df, self._rules)
 
-    def _judged(self, batch: Batch, there: DataFrame | None, reached: int | None = None) -> Batch:
+    def _judged(
+        self, batch: Batch, there: DataFrame | None, reached: int | None = None, *, null_keys: bool
+    ) -> Batch:
         """The batch, and the changes in it that the target cannot hold; looked at if it may have some."""
-        judge = Judge(self._target, self._rules, lambda: there, reached)
+        judge = Judge(self._target, self._rules, lambda: there, reached, null_keys)
         return replace(batch, bad=judge.bad(batch))
 
     def _until(self, batch: Batch, expected: Expected) -> tuple[Batch, Ends | None]:
@@ -282,9 +288,9 @@ class RuledApply:
         effects.check_mode(self._target, name, self._rules)
         return self._target.progress(name)
 
-    def _guarded(self, changes: ChangeTable, work: Callable[[], _T]) -> _T:
+    def _guarded(self, changes: ChangeTable, work: Callable[[bool], _T]) -> _T:
         try:
-            return work()
+            return twice(work)
         except Exception as error:
             if (made := effects.explained(error, changes)) is error:
                 raise

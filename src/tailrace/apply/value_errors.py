@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from ..errors import ApplyError
+from ..errors import ApplyError, causes
 from .mapping import Prepared
 
 _DATA = re.compile(r"\[([A-Z_.]+)\] (.*?)\s*SQLSTATE: 22\w{3}", re.DOTALL)
@@ -25,7 +25,7 @@ def value_error(
     >>> value_error(RuntimeError(words), [], table="s.t", where="baseline of s.t").what
     'the mapping of s.t (1 / n) cannot be computed from a row: [DIVIDE_BY_ZERO] Division by zero.'
     """
-    text = "\n".join(map(str, _causes(error)))
+    text = "\n".join(map(str, causes(error)))
     if (found := _DATA.search(text)) is None:
         return None
     part = _FRAGMENT.search(text)
@@ -48,10 +48,3 @@ def value_error(
         hint="let it take every value (try_divide, try_cast, CASE), or keep such rows out with `where`; then "
         f"`tailrace resync` {table}",
     )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from: a target may have made it one of ours, and shorter."""
-    while error is not None:
-        yield error
-        error = error.__cause__

@@ -40,7 +40,8 @@ class Audit:
     """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
 
     `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
-    before, for the limits of the rules; `after`: the change number that the target had reached.
+    before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
+    without rules; a NULL in a key refuses the batch whole.
     """
 
     table: str
@@ -50,6 +51,7 @@ class Audit:
     keylog: LogPart | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     after: int = -1
+    plain: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class BatchAuditor:
         self._part: lake.AddedFile | None = None
 
     def _refuse_null_keys(self, key: Sequence[str]) -> None:
-        if self._events.bad is not None and self._audit.rules.on["data_error"] == "stop":
+        if self._events.bad is not None and self._audit.plain:
             first = int(np.argmax(self._events.bad))
             raise null_key(self._audit.table, key, self._seq[first].as_py())
 

@@ -125,8 +125,8 @@ class DeltaTarget:
         return path, at
 
     def demands(self, table: str) -> Demands:
-        """NOT NULL and CHECKs that somebody gave to the table."""
-        return delta_layout.demands(DeltaTable(self.path(table)))
+        """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
+        return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
 
     def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
         """Makes rows all that the target has of a table."""

@@ -164,7 +164,7 @@ def _audit(small: Small) -> Audit | None:
     ordinals = tuple(there.names.index(c.name) if c.name in there.names else len(there) for c in columns)
     if (audit := small.audit) is not None:
         same = all(there.field(c.name).type == arrow_type(c.type) for c in columns if c.name in there.names)
-        if not same and audit.rules.on["data_error"] != "stop":
+        if not same:
             return None
         sheet = replace(audit.sheet, ordinals=ordinals)
         log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
@@ -172,7 +172,7 @@ def _audit(small: Small) -> Audit | None:
     fields = tuple(Field(c.name, c.type) for c in columns)
     key = tuple(small.relation.key)
     sheet = Sheet("", "", small.table, small.after, 0, 0, fields, ordinals, key, "")
-    return Audit(small.table, Rules(), Exceptions(small.target, ""), sheet)
+    return Audit(small.table, Rules(), Exceptions(small.target, ""), sheet, plain=True)
 
 
 def merge_many(

@@ -229,7 +229,8 @@ def rows_of_keys(
     The keys are staged under `name`; that table must stay until the rows were read.
     """
     layout = relation.with_columns([c for c in relation.columns if c.key])
-    typed = keys.select(*[col(k).cast(layout.column(k).type).alias(k) for k in layout.key])
+    # What is no value of the key's type finds nothing.
+    typed = keys.select(*[col(k).try_cast(layout.column(k).type).alias(k) for k in layout.key])
     staged = stage(on, place, name, typed.distinct(), layout, ())
     same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(layout.key))
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)

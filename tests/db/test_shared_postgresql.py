@@ -1,0 +1,90 @@
+"""Two tasks with rows in one table of a database, without Spark: both write at once, and each has its own."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailrace.apply import shared
+from tailrace.apply.targets import postgresql_audit, postgresql_layout
+from tailrace.apply.targets.audit import Audited
+from tailrace.apply.targets.postgresql_place import locked
+
+from ..spark.ruled_model import RELATION, Change, history
+from ..unit.test_audit import until_done
+from .test_audit_postgresql import Table
+
+pytestmark = pytest.mark.db
+
+
+def part(root: Path, database: str, lane: int) -> Table:
+    """A task's part of the table `all.t`: the rows of one lane."""
+    at = shared.Place("all.t", {"lane": str(lane)})
+    of = replace(RELATION, relid=lane + 1, schema=f"site{lane}")
+    return Table(root / f"{lane}", database, "strict", {}, of=of, name=f"task{lane}", at=at)
+
+
+def widen(table: Table) -> None:
+    """`a` becomes a bigint, for which the server rewrites the whole table."""
+    before = table.relation
+    wide = [replace(c, type="bigint") if c.name == "a" else c for c in before.columns]
+    table.relation = before.with_columns(wide)
+    with locked(table.place, table.name, before.table) as on:
+        postgresql_layout.alter(on, table.progress, before, table.relation)
+
+
+def in_lane(changes: list[Change], lane: int) -> list[Change]:
+    """The same changes of rows of that lane."""
+    return [replace(c, old=c.old and (lane, c.old[1]), values=c.values | {"lane": lane}) for c in changes]
+
+
+def test_two_tasks_write_to_one_table_at_once(tmp_path: Path, database: str) -> None:
+    """From its making on; one of them widens a column between."""
+    seed, both = random.randrange(10**6), Barrier(2)
+
+    def run(lane: int) -> Table:
+        changes = in_lane(history(seed + lane, 1, 120), lane)
+        both.wait(30)
+        table = part(tmp_path, database, lane)
+        for n in range(0, len(changes), 15):
+            if (lane, n) == (0, 60):
+                widen(table)
+            until_done(table, changes[n : n + 15])
+        return table
+
+    with ThreadPoolExecutor(2) as pool:
+        for table in pool.map(run, (0, 1)):
+            table.same(f"seed {seed}")
+
+
+def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the snapshot, and before the look at the keys: the other task has to wait."""
+    mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
+    until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
+    real, widening = postgresql_audit._Merge._exists, list[Future[None]]()
+
+    def raced(merge: Any) -> np.ndarray[Any, Any]:
+        widening.append(pool.submit(widen, other))
+        assert not wait(widening, 0.3).done
+        return real(merge)
+
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+        patch.setattr(postgresql_audit._Merge, "_exists", raced)
+        done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
+        widening[0].result(30)
+    assert isinstance(done, Audited) and dict(done.tally) == {}
+    assert mine.rows() == [(0, "q", 4, "q")]
+
+
+def change(number: int, oper: str, key: str) -> Change:
+    rest = {} if oper == "D" else {"a": number, "b": key}
+    return Change(number, oper, None, {"lane": 0, "id": key} | rest)
