@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 TRIES = 10
 """How often a validation begins anew because a table was truncated or rewritten while it was read."""
+RENAMED_S = 30.0
+"""How long a target that is to get another name is waited for."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,6 @@ def validate(
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     removed = {t for t, one in states.items() if one.member == "removed"}
-    if moving := sorted(t for t in tables or baselines if t in states and states[t].moving):
-        raise ConfigError(
-            f"the target of {', '.join(moving)} is about to get another name",
-            where=task.name,
-            hint="validate again in a moment; the process that captures gives it the name",
-        )
     chosen = list(tables) or sorted(baselines.keys() - removed)
     wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
@@ -114,6 +110,7 @@ def validate(
         )
     if catch_up is not None:
         catch_up()
+    wait_named(task, wanted, min(timeout_s, RENAMED_S) if catch_up is None else 0)
     moved_of(task, source)  # those that were renamed are found under the names they are known by
     for attempt in range(TRIES):
         scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
@@ -190,6 +187,24 @@ def readers(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
     )
+
+
+def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
+    """Until the targets have the names they are about to get: whoever captures gives them those."""
+    end = time.monotonic() + timeout_s
+    while True:
+        states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        moving = {t: states[t].moving for t in tables if t in states and states[t].moving}
+        if not moving:
+            return
+        if time.monotonic() > end:
+            raise ConfigError(
+                "; ".join(f"the target of {t} is about to be called {to}" for t, to in moving.items()),
+                where=task.name,
+                hint=f"start `tailrace run` for {task.name}, and validate again: the process that captures "
+                "gives the name; `tailrace status` says what keeps it",
+            )
+        time.sleep(0.2)
 
 
 def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:

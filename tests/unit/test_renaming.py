@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from tailrace.control import ddl, tables
 from tailrace.control.task import Task, read
+from tailrace.errors import ConfigError
 from tailrace.renaming import Renaming
+from tailrace.validate import wait_named
 
 pytestmark = pytest.mark.unit
 
@@ -118,6 +121,22 @@ def test_whatever_tables_exchange_and_whenever_it_dies_each_target_has_its_table
         assert {t: tables.target_names(states(one)).get(t, t) for t in NAMES} == dict(
             zip(NAMES, names, strict=False)
         )
+
+
+def test_a_validation_waits_for_the_name_that_a_target_is_about_to_get(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    known(one, "s.a", "s.b")
+    renamed(one, ("s.a", "t.x"))
+    with mock.patch.object(tables, "give", give_or_die([2])), pytest.raises(Killed):
+        Renaming(one).carry_on(one)
+    wait_named(one, ["s.b"], 0)
+    with pytest.raises(ConfigError, match=r"the target of s\.a is about to be called t\.x"):
+        wait_named(one, ["s.a", "s.b"], 0.1)
+    later = threading.Timer(0.3, lambda: Renaming(one).carry_on(one))
+    later.start()
+    wait_named(one, ["s.a", "s.b"], 30)
+    later.join()
+    assert there(one) == {"t.x": "s.a", "s.b": "s.b"}
 
 
 def test_a_name_that_others_have_is_not_taken(tmp_path: Path) -> None:
