@@ -86,7 +86,7 @@ def test_a_table_that_fails_does_so_alone(spark: SparkSession, tmp_path: Path) -
     for number in (1, 2):
         bad = {**row, "id": None} if number == 2 else row
         rows = {t: [Change(10 * number + k, "I", None, bad if k == 2 else row)] for k, t in enumerate(TABLES)}
-        task.store(rows)
+        task.put(rows)
         if number == 1:
             task.catch_up()
     with pytest.raises(ApplyError, match=r"NULL in the row key \(lane, id\)") as caught:
