@@ -64,7 +64,7 @@ class Batch:
         """The changes before the one at which it ends."""
         seq = col(self.changes.header("change_seq"))
         rest = self.changes.with_df(self.changes.df.where(seq < ends[0]))
-        found = incoming.look(rest)
+        found = replace(incoming.look(rest), relation=self.found.relation)
         if self.spans:
             upto = max(number_of(ends[0]) - 1, self.after)
             found = replace(self.found, upto=upto, counts=found.counts)
