@@ -216,6 +216,23 @@ def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
     ]  # fmt: skip
 
 
+def test_keys_of_all_columns_are_rows_of_a_table_without_key(spark):
+    """Each update has its old row, one that changes nothing, too."""
+    rows = [
+        row(1, "I", after_image=image('ID="1" NAME=&xsi:nil="true"')),
+        row(
+            2, "U", before_key='ID="1" NAME=&xsi:nil="true"', after_image=image('ID="1" NAME=&xsi:nil="true"')
+        ),
+        row(3, "D", before_key='ID="1" NAME=&xsi:nil="true"'),
+    ]
+    found = read({"ir_keylog": log(spark, *rows)}, columns="ID int")
+    ct = found.changes["SHOP.ITEM"]
+    assert (ct.key, [n.partition(":")[0] for n in found.notes]) == ([], ["SHOP.ITEM"])
+    changes = ct.df.select("header__change_oper", "header__column_mask", "ID", "NAME")
+    assert sorted(map(tuple, changes.collect())) == [(oper, None, 1, None) for oper in "BDIU"]
+    assert read({"ir_keylog": log(spark, *rows)}, key="ID").changes["SHOP.ITEM"].key == ["ID"]
+
+
 def test_octet_text_has_two_digits(spark):
     ct = change_table(spark, [Image(1, "I", full(1, "a\nb"))])
     options = FORM.options(octet="name")

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
-from tailrace import incoming, lake
+from tailrace import incoming, lake, mask
+from tailrace.apply import data_errors
 from tailrace.apply import incoming as plain
+from tailrace.apply.data_errors import Demands
+from tailrace.apply.fold import OPER, SEQ
 from tailrace.apply.keylog import KeyLog
+from tailrace.apply.outcomes import WHY
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
@@ -114,6 +119,26 @@ def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_pa
     with pytest.raises(ConfigError, match="soft delete marks rows by their key"):
         soft.preview(notes(spark, (2, "I", ONE)))
     assert lake.read(target.path(KEYLESS.table)).to_pylist() == [{"id": 1, "v": None}]
+
+
+def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession) -> None:
+    """Nor is a delete about one: all columns tell rows apart. Images that say which columns they have are whole."""
+    narrow = KEYLESS.with_columns([replace(KEYLESS.columns[0], type="smallint"), KEYLESS.columns[1]])
+    demands = Demands(frozenset({"v"}), {"good": "v <> 'bad'"})
+    big, none, bad = {"id": 70000, "v": "a"}, {"id": 1, "v": None}, {"id": 1, "v": "bad"}
+    table = notes(
+        spark, (1, "I", ONE), (2, "D", big), (3, "B", big), (3, "U", ONE), (4, "D", none),
+        (5, "B", ONE), (5, "U", none), (6, "B", bad), (6, "U", bad), (7, "D", bad),
+    )  # fmt: skip
+    whole = mask.encode(table.ordinal(c) for c in table.columns)
+    df = table.df.withColumn(table.header("column_mask"), F.lit(bytearray(whole)))
+    found = data_errors.look(table.with_df(df), narrow, demands)
+    assert found is not None
+    told = [(int(r[0][-2:]), r[1], r[2]) for r in found.df.select(SEQ, OPER, WHY).collect()]
+    assert sorted(told) == [
+        (2, "D", "id is no smallint"), (3, "U", "id is no smallint"), (5, "U", "NULL in v"),
+        (6, "U", "CHECK good refuses it"),
+    ]  # fmt: skip
 
 
 def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -> None:

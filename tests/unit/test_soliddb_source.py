@@ -247,6 +247,11 @@ def test_bad_rows_stop_it(data: Database, node: Server) -> None:
     with pytest.raises(FormatError):
         until(one, 1)
     one.close()
+    free = started(source(node, options={"keys": ""}))
+    data.commit((3, ITEM, item(1, "a")))
+    with pytest.raises(FormatError, match="an update without its before image, and the table has no key"):
+        until(free, 1)
+    free.close()
 
 
 def test_a_partition_hides_tables(data: Database, node: Server) -> None:

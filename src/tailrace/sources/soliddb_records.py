@@ -24,6 +24,7 @@ BEFORE, SQL, EMPTY = 5, 6, 0
 CAPTURE_OFF = 0x40
 ALTERS = (22, 45, 47)
 """LOGRECIDs after which a table's columns may be others: alter, create, rename."""
+_LAYOUT = "is source.options.row_layout right? does the layout of the table fit this old a record?"
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
@@ -187,10 +188,14 @@ class _Batch:
         place[mine] = np.arange(len(mine))
         new = self._key_changes(mine, [t for t, c in zip(texts, relation.columns, strict=True) if c.key], old)
         kinds, paired = np.where(self.joined[mine], -1, self.recid[mine]), old[mine] >= 0
+        lone = (kinds == UPDATE) & ~paired
+        if not relation.key and lone.any():
+            what = "an update without its before image, and the table has no key: its row is not told"
+            self._refuse(int(mine[np.argmax(lone)]), what, "say its key (`source.options.keys`)")
         made = []
         for letter, chosen in (
             ("I", kinds == INSERT), ("D", kinds == DELETE),
-            ("U", (kinds == UPDATE) & paired), ("U", (kinds == UPDATE) & ~paired),
+            ("U", (kinds == UPDATE) & paired), ("U", lone),
         ):  # fmt: skip
             which = mine[chosen]
             if not len(which):
@@ -232,12 +237,10 @@ class _Batch:
         self.joined[rows[second - 1]] = True
         return new
 
-    def _refuse(self, row: int, what: str) -> None:
+    def _refuse(self, row: int, what: str, hint: str = _LAYOUT) -> None:
         table = self.state.tables.get(int(self.relid[row]), str(self.relid[row]))
-        raise FormatError(
-            what, where=f"table {table}, LOGADDR {self.address[row].hex().upper()}",
-            hint="is source.options.row_layout right? does the layout of the table fit this old a record?",
-        )  # fmt: skip
+        where = f"table {table}, LOGADDR {self.address[row].hex().upper()}"
+        raise FormatError(what, where=where, hint=hint)
 
     def _records(self, keep: Ints) -> pa.RecordBatch:
         take = pa.array(keep)

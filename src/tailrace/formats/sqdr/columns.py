@@ -47,6 +47,10 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     table_of = _table_names(dests, notes)
     missing = [s for s, table in table_of.items() if table not in told]
     seen = _seen(log, missing) if missing else {}
+    for subscription, (_, key) in seen.items():
+        if not key and not options.key:
+            what = "no key is told, or all columns are: rows are known by all of their values"
+            notes.append(f"{table_of[subscription]}: {what}; name a key with the option key")
     # A table that is told of may have no change yet; its subscription is called like it then.
     table_of |= {table: table for table in told if table not in table_of.values()}
     sources = []
@@ -142,7 +146,10 @@ def _name_in(dest: str) -> str | None:
 
 
 def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, tuple[list[Field], list[str]]]:
-    """Columns and keys by the names that the texts have: full rows say the order, `before_key` the key."""
+    """Columns and keys by the names that the texts have: full rows say the order, `before_key` the key.
+
+    One of all columns is none: it tells equal rows no better, and tables without key have it.
+    """
     from pyspark.sql import functions as F
 
     wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
@@ -162,6 +169,7 @@ def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, t
             (r["place"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
         )
         key = [n for _, n, text in mine if text == "before_key"]
-        order = dict.fromkeys([n for _, n, text in mine if text == "image"] + key)
-        made[subscription] = [Field(n) for n in order], key
+        images = [n for _, n, text in mine if text == "image"]
+        order = dict.fromkeys(images + key)
+        made[subscription] = [Field(n) for n in order], [] if images and set(images) <= set(key) else key
     return made

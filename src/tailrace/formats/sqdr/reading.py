@@ -122,8 +122,10 @@ def _changes(rows: DataFrame, source: Source, options: SqdrOptions) -> ChangeTab
     kind = F.col("change_row_type")
     oper = F.element_at(F.create_map(*[F.lit(x) for pair in CHANGES.items() for x in pair]), kind)
     df = also(df, *_faults(options))
-    # A key change has a before image: the old key. `after_key` says so even where the two are the same.
-    moved = F.col("before_key").isNotNull() & (F.col("after_key").isNotNull() | _key_differs(layout))
+    # A key change has a before image: the old key. `after_key` says so even where the two are the same; where
+    # there is no key, that is the old row, and each update has one.
+    told = F.col("after_key").isNotNull() | _key_differs(layout) if source.key else F.lit(True)
+    moved = F.col("before_key").isNotNull() & told
     both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
     df = df.withColumn(
         _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))

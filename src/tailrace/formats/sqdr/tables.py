@@ -103,7 +103,7 @@ class SqdrOptions(Options):
     key: str = Field(
         "",
         description="Names of the row key's columns, separated by commas; else `tailrace_columns` or "
-        "`before_key` say it.",
+        "`before_key` say it (no key where that has all columns).",
     )
     octet: str = Field(
         "",
