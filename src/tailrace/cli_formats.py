@@ -138,7 +138,7 @@ def apply(
     (name it: -o key=...) updates and deletes must have whole old images."""
     from . import incoming as work
     from .control.tables_file import load as load_tables
-    from .screen_applied import applied, suspended
+    from .screen_applied import applied, remarks
     from .spark import session
 
     given = dict(pair(o) for o in option or [])
@@ -152,8 +152,8 @@ def apply(
             control=control,
         )  # fmt: skip
     _print_json(done) if as_json else out.print(applied(done["tables"]))
-    for why in [] if as_json else suspended(done["tables"]):
-        out.print(f"[yellow]{escape(why)}[/]")
+    for said in [] if as_json else remarks(done):
+        out.print(f"[yellow]{escape(said)}[/]")
     if done["bad"] and not as_json:
         out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
     if done["bad"] or any(t.get("suspended") for t in done["tables"]):

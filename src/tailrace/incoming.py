@@ -88,9 +88,10 @@ def run(
     `control`: the folder of exceptions, suspended tables and rejects; `target` itself when it is a folder.
 
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
-    by action and by conflict), `bad` (rows kept aside) and `rejects` (where). A table without key options or
-    metadata has no key: its rows are known by all of their values, and its updates and deletes must have
-    them. Suspended tables are passed over, but with `resume`. `tables`: their mappings (docs/mapping.md).
+    by action and by conflict), `bad` (rows kept aside), `rejects` (where) and `notes`. A table without key
+    options or metadata has no key: its rows are known by all of their values, and its updates and deletes
+    must have them. Suspended tables are passed over, but with `resume`. `tables`: their mappings
+    (docs/mapping.md).
 
     Raises:
         ConfigError: a mapping does not fit its table.
@@ -129,8 +130,17 @@ def run(
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, found, report)
-    unused = [f"{name} holds no changes: it is not applied" for name in found.beside]
-    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": [*found.notes, *unused]}
+    notes = [*found.notes, *_notes(good, ruling)]
+    notes += [f"{name} holds no changes: it is not applied" for name in found.beside]
+    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[str]:
+    """What is to be known of tables without key; an archive has none in any case."""
+    if ruling is not None and ruling.rules.mode == "archive":
+        return []
+    what = "no key is told, so rows are known by all of their values; name it, if there is one (`-o key=...`)"
+    return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
 
 
 def _place(

@@ -24,7 +24,7 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
         changes = told({k: row.get(k, 0) for k in "IUDT"})
         outcome = [told(row.get("actions", {})), told(row.get("conflicts", {})), f"{row.get('flagged', 0):,}"]
         counts = ", ".join(f"{row.get(n, 0):,}" for n in ("inserted", "updated", "deleted"))
-        cells = [row["table"], changes, str(row["up to"]), counts]
+        cells = [row["table"], changes, str(row.get("up to", "")), counts]
         made.add_row(*map(escape, [*cells, *(outcome if ruled else [str(row.get("plan", ""))])]))
     return made
 
@@ -34,6 +34,8 @@ def told(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {many:,}" for name, many in counts.items() if many)
 
 
-def suspended(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why tables take no more changes: a line each."""
-    return [f"{row['table']} is suspended: {row['suspended']}" for row in rows if row.get("suspended")]
+def remarks(done: Mapping[str, Any]) -> list[str]:
+    """Why tables take no more changes, then what is odd about them: a line each."""
+    rows = [row for row in done["tables"] if row.get("suspended")]
+    held = [f"{row['table']} is suspended: {row['suspended']}" for row in rows]
+    return [*held, *(f"note: {note}" for note in done["notes"])]

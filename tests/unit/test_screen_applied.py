@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tailrace.screen_applied import applied, suspended
+from tailrace.screen_applied import applied, remarks
 
 pytestmark = pytest.mark.unit
 ROW = {"table": "shop.item", "I": 3, "U": 3, "D": 1, "T": 0, "up to": 24, "inserted": 2, "updated": 0,
@@ -28,4 +28,6 @@ def shown(row: dict[str, object]) -> str:
 def test_it_is_a_line_a_table() -> None:
     assert shown(ROW) == "shop.item I 3, U 3, D 1 24 2, 0, 0 append"
     assert shown(RULED).startswith("shop.item ") and "…" not in shown(RULED)
-    assert suspended([ROW, RULED]) == ["shop.item is suspended: delete_missing at change_seq 7"]
+    said = ["shop.item is suspended: delete_missing at change_seq 7", "note: shop.note has no key"]
+    assert remarks({"tables": [ROW, RULED], "notes": ["shop.note has no key"]}) == said
+    assert shown({"table": "shop.item", "suspended": "it waits"}) == "shop.item 0, 0, 0"
