@@ -68,6 +68,15 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     write(tmp_path, database, "length(v) < 3")
     checked = CliRunner().invoke(app, ["check", str(tmp_path / "mapped.yaml")])
     assert (checked.exit_code, checked.stdout.strip()) == (0, "nothing stands in the way")
+    db.execute("create table s.free (v text); alter table s.free replica identity full")
+    free = tmp_path / "free.yaml"
+    words = FILE[: FILE.index("tables: {{s.t:")].replace("[s.t]", "[s.free]")
+    free.write_text(words.format(url=database) + "tables: {s.free: {soft_delete: gone}}\n")
+    checked = CliRunner().invoke(app, ["check", str(free), "--json"])
+    (finding,) = json.loads(checked.stdout)["findings"]
+    assert (checked.exit_code, finding["what"], finding["where"]) == (
+        2, "soft delete marks rows by their key, and the table has none", "s.free",
+    )  # fmt: skip
 
     task = load(tmp_path / "mapped.yaml")
     with monkeypatch.context() as patch:

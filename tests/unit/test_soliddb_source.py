@@ -382,6 +382,9 @@ def test_a_table_without_key_is_not_read_while_it_is_written_to(
             "a table without a key cannot be read while it is written to: its rows do not tell what they have "
             "(SHOP.NOTE)",
         ]
+        (tmp_path / "exact.yml").write_text(text.replace("{workers: 1}", "{workers: 1, window: exact}"))
+        with pytest.raises(ConfigError, match="no baseline can be exact"):
+            Capture(task.load(tmp_path / "exact.yml"), once=True).run()
         (tmp_path / "task.yml").write_text(text)
         made = task.load(tmp_path / "task.yml")
         capture = Capture(made)

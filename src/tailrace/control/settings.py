@@ -113,7 +113,8 @@ class BaselineSettings(Settings):
     window: Literal["auto", "exact", "open"] = "auto"
     """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
     table is read as it is while it is written to, and changes made meanwhile are applied tolerantly
-    (docs/control.md); tables without key are read exactly all the same. `auto`: exact, if the source can."""
+    (docs/control.md); tables without key are read exactly all the same, or refused. `auto`: exact, if the
+    source can."""
 
 
 class StoreSettings(Settings):

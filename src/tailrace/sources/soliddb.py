@@ -32,10 +32,20 @@ if TYPE_CHECKING:
 
 
 def from_task(task: Task) -> SolidSource:
-    """The source of a task file."""
+    """The source of a task file.
+
+    Raises:
+        ConfigError: baselines are to be exact, and tables are not to be locked.
+    """
     from .. import formats
 
     given = task.source
+    if task.baseline.window == "exact" and not given.lock:
+        raise ConfigError(
+            "without locks tables are read while they are written to: no baseline can be exact",
+            where="baseline.window",
+            hint="set `source.lock: true`, or `baseline.window: open`",
+        )
     server = Server(
         given.connect, given.url.split("?")[0], given.arguments, tuple(given.nodes), tuple(given.statements)
     )
