@@ -192,16 +192,23 @@ def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSes
     ]  # fmt: skip
     DeltaTable(task.target.path("s.k")).alter.add_constraint({"b": "b is not null"})
     partly = [Change(n, "U", None, {"lane": 0, "id": key, "b": "w"}) for n, key in ((8, "e"), (9, "x"))]
-    large = [change(12, "U", "a", a=100_000), Change(13, "U", None, {"lane": 0, "id": "e", "a": 100_000})]
-    task.put({"s.t": [*partly, *large], "s.k": [change(10, "D", "a"), change(11, "U", "a")]})
+    large = change(12, "U", "a", a=100_000)
+    task.put({"s.t": [*partly, large], "s.k": [change(10, "D", "a"), change(11, "U", "a")]})
     task.catch_up()
     # What an update of a missing row leaves out would be NULL, for which a CHECK is not true.
     assert task.rows("s.t") == [(0, "a", 4, "new"), (0, "e", 6, "w")]
-    assert [r[3] for r in task.logged("s.t")[6:]] == [1, 0, 0, 0]
+    assert [r[3] for r in task.logged("s.t")[6:]] == [1, 0, 0]
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
-    assert sum("cannot be computed for it" in e for e in kept) == 2
+    assert sum("cannot be computed for it" in e for e in kept) == 1
     assert [r[1] for r in task.rows("s.k")] == ["I", "U"]
     assert [r[3] for r in task.logged("s.k")] == [1, 0, 1]
+    task.rules = {"s.t": TableRules(Rules.of("upsert"))}  # which stops
+    bad = Change(15, "U", None, {"lane": 0, "id": "e", "a": 100_000})
+    task.put({"s.t": [change(14, "D", "a"), bad, change(16, "D", "e")]})
+    with pytest.raises(ApplyError, match="data_error: CHECK even cannot be computed for it") as caught:
+        task.catch_up()
+    assert sequence.make(TIME, 15) in str(caught.value)
+    assert (task.rows("s.t"), task.logged("s.t")[-1][0]) == ([(0, "e", 6, "w")], 14)
 
 
 def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:

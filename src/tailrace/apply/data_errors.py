@@ -120,7 +120,7 @@ def refusals(demands: Demands) -> list[SparkColumn]:
     from pyspark.sql import functions as F
 
     made = []
-    for name, condition in demands.checks.items():
+    for name, condition in sorted(demands.checks.items()):
         holds = _tried(F.coalesce(F.expr(condition), F.lit(False)))
         made.append(
             F.when(holds.isNull(), F.lit(f"CHECK {name} cannot be computed for it")).when(
