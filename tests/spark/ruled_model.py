@@ -242,9 +242,9 @@ def nulled(changes: list[Change]) -> list[Change]:
     made = []
     for c in changes:
         old, values = c.old, c.values
-        if c.number % 23 == 7 and old is not None:
+        if c.number % 61 == 7 and old is not None:
             old = (old[0], None)  # type: ignore[assignment]
-        elif c.number % 23 == 7 and values:
+        elif c.number % 61 == 7 and values:
             values = values | {"id": None}
         made.append(replace(c, old=old, values=values))
     return made

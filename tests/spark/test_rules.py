@@ -26,7 +26,7 @@ from tailrace.formats.sqdr import reading as sqdr_read
 from tailrace.formats.sqdr.tables import SqdrOptions
 from tailrace.testing.images import change_table
 
-from .ruled_model import RELATION, Change, Model, columns_of, history, logged, told
+from .ruled_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,8 +85,11 @@ SOME = [("strict", {}), ("upsert", {}), ("soft_delete", {}), ("archive", {})]
 # Others are in tests/unit/test_audit.py.
 MORE = [
     ("strict", {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"}),
-    ("upsert", {"insert_exists": "log", "update_missing": "ignore", "delete_missing": "log"}),
-    ("soft_delete", {"update_missing": "log", "insert_exists": "log"}),
+    (
+        "upsert",
+        {"insert_exists": "log", "update_missing": "ignore", "delete_missing": "log", "data_error": "log"},
+    ),
+    ("soft_delete", {"update_missing": "log", "insert_exists": "log", "data_error": "ignore"}),
 ]
 CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 
@@ -98,6 +101,7 @@ def test_any_history_ends_as_row_by_row(
     seed = random.randrange(10**6)
     dice = random.Random(seed)
     changes = history(seed, LANES, STEPS, truncate=dice.random() < 0.5)
+    changes = nulled(changes) if "data_error" in on else changes
     start, cut = changes[: len(changes) // 4], dice.randrange(len(changes) // 4 + 1, len(changes))
     place = Place(spark, tmp_path, mode, on)
     place.apply(start)
