@@ -46,8 +46,9 @@ class FormatConformance:
         """Some of the vendor's rows, every column filled at least once."""
         raise NotImplementedError
 
-    def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str]]:
-        """Bad input: what it is, the vendor's tables with it, and words its reason must have."""
+    def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str | Sequence[str]]]:
+        """Bad input: what it is, the vendor's tables with it, and words its reason, or words each of its
+        reasons must have."""
         yield from ()
 
     def vendor_options(self) -> Options:
@@ -186,7 +187,8 @@ class FormatConformance:
             read = self.read(tables, self.vendor_options())
             found = [why for ct in read.changes.values() for why in reasons(checks.together(ct))]
             assert found, what
-            assert any(words in why for why in found), (what, found)
+            for one in [words] if isinstance(words, str) else words:
+                assert any(one in why for why in found), (what, one, found)
 
     # -- files
 
