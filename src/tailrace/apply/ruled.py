@@ -136,7 +136,7 @@ class RuledApply:
 
     def preview(self, changes: ChangeTable) -> Done:
         """What `apply` would do now; nothing is written."""
-        return self._guarded(changes, lambda null_keys: self._preview(changes, null_keys=null_keys))
+        return self._guarded(changes, lambda _: self._preview(changes))
 
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
@@ -199,7 +199,7 @@ class RuledApply:
             there = self._target.columns(changes.name)
         return of_table(changes, self._rules, there)
 
-    def _preview(self, changes: ChangeTable, *, null_keys: bool) -> Done:
+    def _preview(self, changes: ChangeTable) -> Done:
         reached = self._reached(changes.name)
         batch = self._cut(changes)(reached, None)
         held = self.suspensions.reason(changes.name)
@@ -208,7 +208,7 @@ class RuledApply:
         exists = self._target.exists(changes.name)
         there = self._there(batch) if exists else None
         if exists or self._rules.mode != "archive":
-            batch = self._judged(batch, there, null_keys=null_keys)
+            batch = self._judged(batch, there, null_keys=True)
         batch, ends = self._until(batch, self._met(batch, there))
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = told(batch.found.upto, batch.found.counts, batch.expected, self._rules, Outcome())
