@@ -233,14 +233,12 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
               "s.u": [change(40, "I", "x", b="U+0\0"), change(41, "I", "y")],
               "s.v": [change(42, "I", "x"), change(43, "I", "y", b="bad"), change(44, "I", "z", b="U+0\0")]})  # fmt: skip
     for _ in range(2):
-        with pytest.raises(ApplyError, match='violates check constraint "good"') as caught:
+        with pytest.raises(ApplyError, match=f'check constraint "good"\n.*{sequence.make(TIME, 43)}'):
             task.catch_up()
-        assert f"s.v, change_seq {sequence.make(TIME, 43)}" in str(caught.value)
     with psycopg.connect(database) as db:
         db.execute("alter table s.v drop constraint good")
-    with pytest.raises(ApplyError, match="data_error: b is beyond the target's string") as caught:
+    with pytest.raises(ApplyError, match=f"b is beyond the target's string\n.*{sequence.make(TIME, 44)}"):
         task.catch_up()
-    assert f"s.v, change_seq {sequence.make(TIME, 44)}" in str(caught.value)
     assert [r[1:] for r in task.rows("s.v")] == [("a", 11, "a"), ("x", 42, "x"), ("y", 43, "bad")]
     assert [r[0] for r in task.logged("s.v")] == [11, 42, 43]
     # A unique value passes from one row to another; what a later change corrects was refused all the same.

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace import incoming, lake, sequence
-from tailrace.apply import one_task
+from tailrace import incoming, sequence
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
@@ -284,59 +282,3 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
         ("U", "z", "z"),
         ("U", "z", "z"),
     ]
-
-
-def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(spark, tmp_path, "upsert", {"data_error": "log"})
-    fields = [("lane", "integer"), ("id", "string"), ("a", "decimal(4,1)"), ("b", "string")]
-    schema = Schema([Field(name, PrimitiveType(kind)) for name, kind in fields])
-    DeltaTable.create(place.target.path(NAME), schema)
-    done = place.apply([change(1, "I", "a"), change(2, "I", "b", a=1000), change(3, "U", "b", a=7)])
-    assert (done.conflicts, done.actions) == ({"data_error": 1, "update_missing": 1}, {"I": 3})
-    assert [(r[1], float(r[2])) for r in place.rows()] == [("a", 1.0), ("b", 7.0)]
-    errors = [r["result_error"] for r in spark.read.format("delta").load(place.log.path).collect()]
-    assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
-    bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
-    with pytest.raises(ApplyError, match=r"'a' changed from decimal\(4,1\) to int"):
-        Place(spark, tmp_path, "upsert", {}).apply([change(4, "I", "c")])  # the column cannot follow
-    stopping = Place(spark, tmp_path, "upsert", {"data_error": "suspend"})
-    said = f"data_error at change_seq {sequence.make(2026010100000000, 5)}: NULL in lane, which is in the key"
-    assert stopping.apply(bad).suspended == said
-    assert len(place.rows()) == 3
-
-
-def test_a_null_in_a_key_stops_several_jobs_before_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing looks for it before one of them has met it. What a truncate takes away is looked at, too."""
-    monkeypatch.setattr(one_task, "fits", lambda *_: False)
-    place = Place(spark, tmp_path, "upsert", {})
-    good, after = (
-        [change(1, "I", "a"), change(2, "U", "a", b="x")],
-        [change(4, "D", "q"), change(5, "I", "d")],
-    )
-    bad = replace(change(3, "I", "c"), values={"lane": 0, "id": None, "a": 3})
-
-    def stops(number: int, *changes: Change) -> None:
-        seq = sequence.make(2026010100000000, number)
-        with pytest.raises(ApplyError, match="data_error: NULL in id, which is in the key") as caught:
-            place.apply(changes)
-        assert seq in str(caught.value)
-        place.same()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(place.log, "commit", lambda *_: 1 // 0)  # a crash before the key log
-        with pytest.raises(ApplyError, match="division"):
-            place.apply([*good, bad, *after])
-    assert (place.target.progress(NAME), place.logged()) == (2, [])
-    place.log = KeyLog(place.log.path, app_id="t", run_id="2")
-    place.expect(good)
-    told = place.applier.preview(place.table([*good, bad, *after])).suspended
-    assert told == f"would stop: data_error at change_seq {sequence.make(2026010100000000, 3)}"
-    stops(3, *good, bad, *after)
-    # It is corrected.
-    place.rules, before = Rules.of("strict"), place.model
-    place.model = replace(before, mode="strict", on=place.rules.on)
-    place.expect(after)
-    stops(6, *good, *after, replace(bad, number=6, oper="D"), Change(7, "T", None, {}))
-    assert lake.read(f"{place.root}/{EXCEPTIONS}", ["ERROR"]).num_rows == 1
