@@ -36,6 +36,7 @@ def told(counts: Mapping[str, int]) -> str:
 
 def remarks(done: Mapping[str, Any]) -> list[str]:
     """Why tables take no more changes, then what is odd about them: a line each."""
-    rows = [row for row in done["tables"] if row.get("suspended")]
-    held = [f"{row['table']} is suspended: {row['suspended']}" for row in rows]
+    whys = [(row["table"], str(row["suspended"])) for row in done["tables"] if row.get("suspended")]
+    # A dry run says where the batch would end.
+    held = [f"{t}: {why}" if why.startswith("would ") else f"{t} is suspended: {why}" for t, why in whys]
     return [*held, *(f"note: {note}" for note in done["notes"])]

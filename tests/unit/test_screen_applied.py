@@ -30,4 +30,8 @@ def test_it_is_a_line_a_table() -> None:
     assert shown(RULED).startswith("shop.item ") and "…" not in shown(RULED)
     said = ["shop.item is suspended: delete_missing at change_seq 7", "note: shop.note has no key"]
     assert remarks({"tables": [ROW, RULED], "notes": ["shop.note has no key"]}) == said
+    dry = ROW | {"suspended": "would stop: delete_missing at change_seq 7"}
+    assert remarks({"tables": [dry], "notes": []}) == [
+        "shop.item: would stop: delete_missing at change_seq 7"
+    ]
     assert shown({"table": "shop.item", "suspended": "it waits"}) == "shop.item 0, 0, 0"
