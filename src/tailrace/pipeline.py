@@ -25,13 +25,12 @@ from .apply.keylog import KeyLog
 from .apply.loading import Loads
 from .apply.reading import ApplyPaths
 from .apply.route import Routes
-from .apply.rules import SOFT_COLUMN, Rules
 from .apply.shared import Place
 from .apply.table_map import place_of, task_map
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
-from .apply.task_rules import TableRules, TaskRules
+from .apply.task_rules import TableRules, TaskRules, rules_of
 from .control import ledger, live
 from .control.policies import MEDIUM
 from .control.tables import of_task
@@ -240,9 +239,7 @@ def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) 
     keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="", mode=task.keylog.mode, at_once=False)
 
     def of_table(table: str) -> TableRules:
-        one = task.table(table)
-        rules = Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
-        return TableRules(rules, bool(one.transactional))
+        return TableRules(rules_of(task, table), bool(task.table(table).transactional))
 
     return TaskRules(
         spark,

@@ -23,38 +23,37 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from . import lake, log, sequence
+from . import lake, sequence
+from . import repair_sides as sides
+from .apply import effects
 from .apply.expect import Expected
 from .apply.keylog import KeyLog, Stretch
 from .apply.plan import SPECIAL, TableBatch
-from .apply.reading import read_changes
-from .apply.rules import Rules
-from .apply.segment import Segment, segments
 from .apply.shared import Place
-from .apply.table_map import task_map
+from .apply.table_map import place_of, task_map
 from .apply.targets import delta_spark
 from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.delta_local import PartTask, write_parts
 from .apply.targets.postgresql import PostgresTarget
+from .apply.task_rules import rules_of
 from .change import PREFIX, ChangeTable, Relation
 from .control import ledger, live
 from .control.tables import of_task, target_names
 from .control.task import Task
+from .errors import ApplyError
 from .laketypes import header_schema, schema_of
 from .operate.runs import REPAIR, Runs
 from .operate.task_runs import group_of, subscriptions
-from .query.state import state_at
 from .repair_changes import Mark, difference
-from .validate import Difference, readers, rows_of_files
-from .validate_postgresql import hold
+from .validate import Difference
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APP = "tailrace/repair"
 """App id under which a change table of repairs keeps the number of its last change."""
-_AFTER = f"{APP}/after"
+_AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
 
 
 @dataclass(frozen=True)
@@ -115,17 +114,13 @@ class Repair:
                 self._log(logbook, table, upto)
 
     def _table(self, one: Difference) -> Repaired:
-        table = one.result.table
-        if not task_map(self.task, table).plain:
-            return Repaired(table, refused="its target is mapped: `tailrace resync` makes it anew")
+        task, spark, table = self.task, self.spark, one.result.table
         with tempfile.TemporaryDirectory(prefix="tailrace-repair-") as scratch:
-            there, upto, relation = self._there(table, scratch)
-            wanted = self._wanted(one, relation, upto)
-            if not isinstance(wanted, str) and set(wanted.columns) != set(there.columns):
-                wanted = "its target does not follow every DDL of the source: `tailrace resync` makes it anew"
-            if isinstance(wanted, str):
-                return Repaired(table, refused=wanted)
-            mark = self._mark(one)
+            there, upto = sides.there(task, spark, table, scratch)
+            found = sides.wanted(task, spark, one, upto, there.columns)
+            if isinstance(found, str):
+                return Repaired(table, refused=found)
+            (wanted, relation), mark = found, self._mark(one)
             changes = difference(wanted, there, relation, mark).persist()
             try:
                 oper = PREFIX + "change_oper"
@@ -138,44 +133,6 @@ class Repair:
             finally:
                 changes.unpersist()
 
-    def _there(self, table: str, scratch: str) -> tuple[DataFrame, int, Relation]:
-        """The target's rows as they are now, the change number they have reached, their layout."""
-        task = self.task
-        with hold(task, [table]) as held:
-            if held is not None:
-                there = held.tables[table]
-                with readers(task.baseline.workers) as pool:
-                    files = held.files(table, scratch, pool)
-                return rows_of_files(self.spark, there.layout, files), there.upto, there.layout
-        path = task.target_path(self._names().get(table, table))
-        rows = delta_spark.rows_of(self.spark, path, DeltaTable(path))
-        taken = ledger.read_baselines(task.control_path("baselines"))[table]
-        upto = max(lake.progress(path, task.apply_app), taken.after)
-        return rows, upto, self._relation(table)
-
-    def _wanted(self, one: Difference, relation: Relation, upto: int) -> DataFrame | str:
-        """What the target's rows should be at that change number; or why nobody can tell."""
-        task, table = self.task, one.result.table
-        if one.result.columns:
-            return f"its columns differ: {one.result.columns}"
-        if (mode := task.table(table).rule_mode) in ("archive", "soft_delete"):
-            return f"its target is no copy of the source under the mode {mode}"
-        stored = [b for b in ledger.read_stored(task.control_path("stored")) if table in b.tables]
-        if any(b.upto > upto for b in stored):
-            return "changes of it wait (is it paused, or suspended?): they come first"
-        seen = log.history(task.relations_path).get(table, [])
-        if any(h.from_position.hex().upper() >= one.position for h in seen):
-            return "its layout has changed since the snapshot: repair it again"
-        before = max((b.upto for b in stored if b.position < one.position), default=-1)
-        rows = one.source
-        # A batch may hold changes from before and after the position: `before` is never too late.
-        later = Segment(before, upto, one.position, relation, relation)
-        found = read_changes(self.spark, task.changes_path(table), later) if upto > before else None
-        if found is None:
-            return rows
-        counts = {k: sum(b.tables[table].get(k, 0) for b in stored if b.upto > before) for k in SPECIAL}
-        return state_at(rows, found, relation, counts)
-
     def _mark(self, one: Difference) -> Mark:
         table, now = one.result.table, datetime.now(timezone.utc)
         after = max(lake.progress(self._kept(table), APP), self._target().progress(table), 0)
@@ -183,31 +140,38 @@ class Repair:
         return Mark(time, after, one.position, f"{REPAIR} by {getpass.getuser()}", now)
 
     def _made(self, said: Repaired, changes: DataFrame, relation: Relation, after: int) -> Repaired:
-        """Keeps the changes, applies and logs them."""
+        """Keeps the changes and their layout, applies and logs them."""
         table, upto = said.table, after + said.changes
         kept, schema = self._kept(table), pa.schema([*header_schema(), *schema_of(relation.columns)])
         lake.create(kept, schema)
         files, _ = write_parts(changes, PartTask(kept, schema))
         progress = {APP: upto, _AFTER: after}
-        lake.commit(kept, files, progress=progress, schema=schema, overwrite=True)
-        counts = dict.fromkeys(SPECIAL, 0) | {"I": said.inserts, "U": said.updates, "D": said.deletes}
-        self._target().apply(TableBatch(table, relation, self._changes(table), upto, counts))
+        info = {_LAYOUT: relation.to_json()}
+        lake.commit(kept, files, progress=progress, schema=schema, overwrite=True, info=info)
+        try:
+            self._apply(said, relation, upto)
+        except ApplyError as error:  # nothing was written; other tables may be repaired
+            return Repaired(table, refused=f"the target refuses what it lacks: {error.what}")
         logbook = self._keylog()
         return said if logbook is None else replace(said, run_id=self._log(logbook, table, upto))
 
+    def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
+        """Brings the kept changes to the target, as its rules apply changes that meet what they expect."""
+        target, rules, changes = self._target(), rules_of(self.task, said.table), self._changes(said.table)
+        counts = dict.fromkeys(SPECIAL, 0) | {"I": said.inserts, "U": said.updates, "D": said.deletes}
+        layout = effects.relation_of(relation, rules)
+        if layout != relation:  # a target that had no change yet has no marks
+            effects.alter(target, said.table, relation, relation, rules)
+        nothing = changes.df.limit(0)  # rows are asked for where keys change: none does
+        made = effects.effective(changes, Expected(), rules, counts, relation, lambda: nothing)
+        target.apply(TableBatch(said.table, layout, made[0], upto, made[1]))
+
     def _changes(self, table: str) -> ChangeTable:
         """The changes of a table's last repair."""
-        kept, relation = DeltaTable(self._kept(table)), self._relation(table)
+        kept = DeltaTable(self._kept(table))
+        relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
         df = delta_spark.rows_of(self.spark, self._kept(table), kept)
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
-
-    def _relation(self, table: str) -> Relation:
-        """The layout that the target of a table has once all that is stored is applied."""
-        taken = ledger.read_baselines(self.task.control_path("baselines"))[table]
-        history = log.history(self.task.relations_path).get(table, [])
-        last = log.number(history[-1]) if history else -1
-        found = segments(history, taken, last, last)[0].relation if history else taken.relation
-        return replace(found, schema=taken.relation.schema, name=taken.relation.name)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in a run of its own; gives the run."""
@@ -217,7 +181,7 @@ class Repair:
         # Nobody else applies, and each change was made for the row that is there: it hits what it expects.
         one = Stretch(table, after, upto, 0)
         logbook.begin(table, after)
-        logbook.commit(logbook.write(self._changes(table), Expected(), Rules.of("strict"), one), one)
+        logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
         runs.end()
         return logbook.run_of(table)
 
@@ -235,10 +199,10 @@ class Repair:
     def _target(self) -> Target:
         """The task's target, with the repairs' progress."""
         task = self.task
-        names = self._names()
+        names = target_names(of_task(task.orders_path, {}))
 
         def places(table: str) -> Place:
-            return Place(names.get(table, table))
+            return place_of(task_map(task, table), names)
 
         if task.target.database:
             return PostgresTarget(
@@ -252,7 +216,3 @@ class Repair:
             merge_memory_bytes=task.apply.merge_memory,
             places=places,
         )
-
-    def _names(self) -> dict[str, str]:
-        """The names of targets that are called otherwise than their tables."""
-        return target_names(of_task(self.task.orders_path, {}))

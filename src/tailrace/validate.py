@@ -48,10 +48,11 @@ RENAMED_S = 30.0
 
 @dataclass(frozen=True)
 class Difference:
-    """A table that differs: the source's layout and rows (columns: the layout's) at a position (hex)."""
+    """A table that differs: what the target makes of its source, and the source's rows at a position (hex),
+    as the target should have them (columns: those that were compared)."""
 
     result: TableResult
-    relation: Relation
+    made: Made
     source: DataFrame
     position: str
 
@@ -159,6 +160,8 @@ def _at(
         catch_up()
     _wait_stored(task, snapshot, timeout_s)
 
+    sides: dict[str, tuple[Made, DataFrame]] = {}
+
     def one(table: str) -> TableResult:
         progress(table)
         base = None
@@ -167,18 +170,13 @@ def _at(
             base = rows_of_files(spark, there.layout, files[table]), there.upto
         right, overlaid, made = _target_rows(task, spark, table, snapshot, base)
         left, right = made.both(relations[table], lefts[table], right)
+        sides[table] = made, left
         return compare(table, made.relation, left, right, overlaid, buckets, samples)
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
         report = Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
     if amend is not None and not report.equal:
-        amend(
-            [
-                Difference(t, relations[t.table], lefts[t.table], report.position)
-                for t in report.tables
-                if not t.equal
-            ]
-        )
+        amend([Difference(t, *sides[t.table], report.position) for t in report.tables if not t.equal])
     return report
 
 

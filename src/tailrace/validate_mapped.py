@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
+from deltalake.schema import Field
 
 from . import lake
 from .apply.fold import col
@@ -19,6 +20,7 @@ from .control import ledger
 from .control.ledger import Baseline
 from .control.tables import of_task, target_names
 from .control.task import Task
+from .validate_rules import mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +39,14 @@ class Made:
     def relation(self) -> Relation:
         """The target's layout."""
         return self.mapping.relation if self.mapping else self.follows
+
+    @property
+    def whole(self) -> bool:
+        """Whether the source tells all that the target has: no column was kept that the source dropped, and
+        no type or key that it gave up. (A column's name may be an old one, and new columns missing.)"""
+        have = {c.attnum: (c.type, c.key) for c in self.source.columns}
+        keys = [{c.attnum for c in one.columns if c.key} for one in (self.source, self.follows)]
+        return keys[0] == keys[1] and all(have.get(c.attnum) == (c.type, c.key) for c in self.follows.columns)
 
     def both(self, now: Relation, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Source (its layout `now`) and target with the columns that can be compared: without those that the
@@ -76,18 +86,22 @@ def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str)
         # What a batch has come to in the table itself: it may have ended early.
         version = max(int(str(r["version"])) for r in applied)
         number = int(DeltaTable(path, version=version).transaction_version(app) or 0)
-    version = _newest_without(path, app, number, version)
+    version = _newest_without(path, app, number, version, mark_of(task, taken.table))
     rows = spark.read.format("delta").option("versionAsOf", version).load(path)
     return own_rows(rows, place.partition), number
 
 
-def _newest_without(path: str, app: str, number: int, version: int) -> int:
+def _newest_without(path: str, app: str, number: int, version: int, mark: str | None) -> int:
     """The newest version that has no change later than a number, and the columns of `version`: what others
-    did to the target counts, too."""
-    columns = DeltaTable(path, version=version).schema()
+    did to the target counts, too. The column `mark` may have come since: it says nothing of the layout."""
+    columns = _columns(DeltaTable(path, version=version), mark)
     for newer in range(lake.version(path), version, -1):
         table = DeltaTable(path, version=newer)
         reached = table.transaction_version(app)
-        if (-1 if reached is None else reached) <= number and table.schema() == columns:
+        if (-1 if reached is None else reached) <= number and _columns(table, mark) == columns:
             return newer
     return version
+
+
+def _columns(table: DeltaTable, mark: str | None) -> list[Field]:
+    return [f for f in table.schema().fields if f.name != mark]

@@ -37,8 +37,13 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
 
 def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
     """A target's rows without those that are marked as deleted, and without the mark."""
-    one = task.table(table)
-    mark = one.soft_delete or SOFT_COLUMN
-    if one.rule_mode != "soft_delete" or mark not in rows.columns:
+    mark = mark_of(task, table)
+    if mark is None or mark not in rows.columns:
         return rows
     return rows.where(col(mark).isNull()).drop(mark)
+
+
+def mark_of(task: Task, table: str) -> str | None:
+    """The column that marks a target's deleted rows; None: deleted rows go."""
+    one = task.table(table)
+    return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None

@@ -14,6 +14,7 @@ from tailrace.apply.route import Route
 from tailrace.change import ChangeTable, Column, Relation
 from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.landing import DeltaLanding, StagedLanding
+from tailrace.validate_mapped import Made
 
 pytestmark = pytest.mark.unit
 
@@ -125,3 +126,20 @@ def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> 
     assert lake.read(shared).num_rows == 0
     StagedLanding(staging, "x", DeltaLanding(other)).drop("eu.own")
     assert not lake.exists(other)
+
+
+@pytest.mark.parametrize(
+    ("new", "policies", "whole"),
+    [
+        (after(ID, V, N, replace(N, name="x", attnum=4)), {"add": "ignore"}, True),
+        (after(ID, replace(V, name="w"), N), {"rename": "ignore"}, True),
+        (after(ID, N), {"drop": "apply"}, True),
+        (after(ID, N), {"drop": "ignore"}, False),
+        (after(ID, V, BIG), {"widen": "ignore"}, False),
+        (after(ID, replace(V, key=True), N), {"rekey": "ignore"}, False),
+    ],
+)
+def test_a_repair_needs_a_source_that_tells_all_the_target_has(
+    new: Relation, policies: dict[str, str], whole: bool
+) -> None:
+    assert Made(new, follow(new, **policies), None).whole is whole

@@ -209,6 +209,15 @@ def archived(
     return archive, dict.fromkeys(SPECIAL, 0) | {"I": rows}
 
 
+def alter(target: Target, table: str, before: Relation, after: Relation, rules: Rules) -> None:
+    """Gives a target a new layout of its changes, and the columns that the mode adds."""
+    whole = relation_of(after, rules)
+    there = target.columns(table) if target.exists(table) else {}
+    added = {c.name for c in whole.columns} - {c.name for c in after.columns}
+    made = bool(added) and added <= set(there)
+    target.alter(table, relation_of(before, rules) if made else before, whole)
+
+
 def check_mode(target: Target, name: str, rules: Rules) -> None:
     """Refuses a target that holds what another mode made of it.
 

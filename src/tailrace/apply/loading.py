@@ -61,6 +61,18 @@ def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
     lake.append(path, pa.Table.from_pylist([row], MAPPED))
 
 
+def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool | None:
+    """Whether a target was made with the mapping of that digest; None: its baseline waits in staging.
+
+    `found`: from `loaded`.
+    """
+    number, mine, _ = found.get(baseline.table, (0, "", 0))
+    if number == baseline.number:
+        return mine == digest
+    # One that was not staged landed in its target as it was.
+    return None if baseline.version < 0 else not digest
+
+
 class Loads:
     """Sees to it that targets are made with the mapping that holds now.
 
@@ -148,12 +160,9 @@ class Loads:
                 )
 
     def _made(self, table: str, baseline: Baseline) -> bool:
-        digest, staged = self._routes.map(table).digest, baseline.version < 0
-        number, mine, _ = self._loaded.get(table, (0, "", 0))
-        if number == baseline.number:
-            return mine == digest
-        if not staged:  # it landed in its target as it was
-            return not digest
+        digest = self._routes.map(table).digest
+        if (fits := made_with(digest, baseline, self._loaded)) is not None:
+            return fits
         if _digest(self._staging(table)) != digest:
             return False
         version = self._load(table, baseline)

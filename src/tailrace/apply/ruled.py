@@ -123,11 +123,7 @@ class RuledApply:
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have
         NULL in them."""
-        whole = effects.relation_of(after, self._rules)
-        there = self._target.columns(table) if self._target.exists(table) else {}
-        added = {c.name for c in whole.columns} - {c.name for c in after.columns}
-        made = bool(added) and added <= set(there)
-        self._target.alter(table, effects.relation_of(before, self._rules) if made else before, whole)
+        effects.alter(self._target, table, before, after, self._rules)
 
     @property
     def adds_columns(self) -> bool:

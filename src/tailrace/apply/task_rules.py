@@ -14,13 +14,20 @@ from .keylog import KeyLog, Stretch
 from .keylog_tokens import Token, log_tokens
 from .noted import recover
 from .ruled import RuledApply
-from .rules import Rules
+from .rules import SOFT_COLUMN, Rules
 from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..control.task import Task
     from .targets.base import Target
+
+
+def rules_of(task: Task, table: str) -> Rules:
+    """The rules that a task gives a table."""
+    one = task.table(table)
+    return Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
 
 
 @dataclass(frozen=True)
