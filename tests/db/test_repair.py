@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace import lake
-from tailrace.apply.loading import CHANGED
+from tailrace.apply.keylog import KeyLog
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.control.task import Task, load
 from tailrace.errors import ConfigError
@@ -35,11 +35,8 @@ alter table s.bag replica identity full;
 insert into s.t select i, 'p', 'v' || i, i / 3.0 from generate_series(1, 300) i;
 insert into s.bag select 'w' || i % 3, i % 2 from generate_series(1, 60) i;
 create table s.m_eu (id int primary key, n int, note text);
-create table s.m_us (id int primary key, n int, note text);
 alter table s.m_eu replica identity full;
-alter table s.m_us replica identity full;
 insert into s.m_eu select i, i * 10, 'n' from generate_series(1, 20) i;
-insert into s.m_us table s.m_eu;
 """
 TASK = """
 name: shop
@@ -49,22 +46,22 @@ target: {target}
 baseline: {{workers: 1}}
 keylog: {{mode: all}}
 tables:
-  s.soft: {{soft_delete: gone}}
+  s.t: {{mode: strict}}
   s.m_*:
-    {{target: s.all, where: "n < {below}", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}},
-      drop: [note], {rules}, ddl: {{add: ignore, drop: ignore}}}}
+    {{target: s.all, where: "n < 150", constants: {{site: "@TABLE"}}, columns: {{twice: "n * 2"}}, drop: [note],
+      soft_delete: gone, ddl: {{add: ignore}}}}
 """
 
 
-def task_of(folder: Path, url: str, target: str, rules: str, below: int = 150) -> Task:
+def task_of(folder: Path, url: str, target: str) -> Task:
     file = folder / "shop.yaml"
-    file.write_text(TASK.format(url=url, target=target, rules=rules, below=below))
+    file.write_text(TASK.format(url=url, target=target))
     return load(file)
 
 
-def repair(task: Task, dry_run: bool = False) -> tuple[list[tuple[Any, ...]], bool | None]:
+def repair(task: Task, *tables: str) -> tuple[list[tuple[Any, ...]], bool | None]:
     """Inserts, updates and deletes by table, and whether the tables are equal afterwards."""
-    _, done, after = repair_task(task, (), dry_run=dry_run, samples=3, progress=lambda _: None)
+    _, done, after = repair_task(task, tables, dry_run=False, samples=3, progress=lambda _: None)
     counts = [(r.table, r.inserts, r.updates, r.deletes) for r in done if r.refused is None]
     return counts, after and after.equal
 
@@ -85,38 +82,38 @@ def logged(task: Task) -> list[tuple[Any, ...]]:
 
 def spoil(task: Task) -> None:
     """Somebody writes to Delta targets: rows go, come and change in each."""
+    more = {"id": 99, "n": 1, "twice": 1}
     for table, mine, new, extra in (
-        ("s.t", "", {"v": "'spoiled'"}, {"id": 1000, "part": "p", "v": "nobody's", "x": 0.5}),
-        ("s.all", "site = 'm_eu' AND", {"twice": "-1"}, {"site": "m_eu", "id": 99, "n": 1, "twice": 2}),
+        ("s.t", "", {"v": "'spoiled'"}, [{"id": 1000, "part": "p", "v": "nobody's", "x": 0.5}]),
+        ("s.all", "site = 'm_eu' AND", {"twice": "-1"}, [{"site": "m_eu", **more}, ANOTHERS]),
     ):
         path = task.target_path(table)
         DeltaTable(path).delete(f"{mine} id IN (7, 8)")
         DeltaTable(path).update(new_values=new, predicate=f"{mine} id IN (9, 10)")
-        write_deltalake(path, pa.Table.from_pylist([extra], lake.arrow_schema(path)), mode="append")
+        write_deltalake(path, pa.Table.from_pylist(extra, lake.arrow_schema(path)), mode="append")
     DeltaTable(task.target_path("s.bag")).delete("v = 'w1'")
 
 
-def fails_for(table: str, work: Any, why: str) -> Any:
-    """A step of a repair, which fails for a table."""
+_log = Repair._log
 
-    def failing(self: Any, *given: Any) -> Any:
-        if table in given or table == getattr(given[0], "table", None):
-            raise OSError(why)
-        return work(self, *given)
 
-    return failing
+def log_fails(self: Repair, logbook: KeyLog, table: str, upto: int) -> str:
+    if table == "s.m_eu":
+        raise OSError("no disk")
+    return _log(self, logbook, table, upto)
 
 
 def shared(task: Task) -> tuple[list[tuple[Any, ...]], dict[tuple[str, int], str]]:
-    """The living rows of a Delta target of two sources, and the marks of the others."""
+    """The living rows of the Delta target of several sources, and the marks of the others."""
     rows = target_rows(task, "s.all")
     alive = sorted((r["site"], r["id"], r["n"], r["twice"]) for r in rows if r["gone"] is None)
     return alive, {(r["site"], r["id"]): r["gone"] for r in rows if r["gone"] is not None}
 
 
+ANOTHERS = {"site": "us", "id": 7, "n": 1, "twice": 9}
+"""A row that another task brought to the target of several sources."""
 MAPPED = """
-select * from (select 'm_eu' site, id, n, n * 2 from s.m_eu union all
-               select 'm_us', id, n, n * 2 from s.m_us) m where n < 150 order by 1, 2
+select 'm_eu' site, id, n, n * 2 from s.m_eu where n < 150 union all select 'us', 7, 1, 9 order by 1, 2
 """
 
 
@@ -124,13 +121,13 @@ def test_a_delta_target_is_the_sources_again(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.execute(CREATE)
-    task = task_of(tmp_path, database, "{path: lake}", "soft_delete: gone")
+    task = task_of(tmp_path, database, "{path: lake}")
     drain(task, spark)
     spoil(task)
     with monkeypatch.context() as broken:  # the target has it, the key log has not
-        broken.setattr(Repair, "_log", fails_for("s.m_eu", Repair._log, "no disk"))
+        broken.setattr(Repair, "_log", log_fails)
         with pytest.raises(OSError, match="no disk"):
-            repair(task)
+            repair(task, "s.bag", "s.m_eu")
     (alive, marks), path = shared(task), task.target_path("s.all")
     assert (alive, list(marks)) == (db.execute(MAPPED).fetchall(), [("m_eu", 99)])
     DeltaTable(path).update(new_values={"gone": "'x'"}, predicate="site = 'm_eu' AND id IN (2, 3)")
@@ -143,10 +140,7 @@ def test_a_delta_target_is_the_sources_again(
             db.execute("update s.t set v = 'later' where id in (7, 9); delete from s.t where id = 8")
             db.execute("insert into s.t values (1000, 'p', 'the source''s', 1)")
             db.execute("update s.m_eu set n = 7 where id in (2, 4); update s.m_eu set n = 1000 where id = 5")
-            db.execute("delete from s.m_eu where id = 11")
-        else:  # DDL that the target ignores; rows that are marked at the position already
-            db.execute("alter table s.m_eu add more int; insert into s.m_eu values (21, 1, 'x', 5)")
-            db.execute("delete from s.m_eu where id in (12, 13)")
+            db.execute("delete from s.m_eu where id in (11, 12)")
         calls.append(None)
         drain(task, spark)
 
@@ -158,18 +152,18 @@ def test_a_delta_target_is_the_sources_again(
     def amend(found: Sequence[Difference]) -> None:
         plan(found)
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
-            broken.setattr(DeltaTarget, "apply", fails_for("s.m_eu", DeltaTarget.apply, "no room"))
+            broken.setattr(DeltaTarget, "apply", lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
-                Repair(task, spark)(found)
+                Repair(task, spark)(found[1:])
         fix(found)
 
     try:
-        validate(task, spark, source, catch_up=catch_up, amend=amend)
+        validate(task, spark, source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
     finally:
         source.close()
     for done in (plan.done, fix.done):
         assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
-            ("s.m_eu", 2, 0, 0, None), ("s.t", 0, 1, 0, None),
+            ("s.m_eu", 2, 0, 0, None), ("s.t", 1, 2, 0, None),
         ]  # fmt: skip
     db.execute("update s.t set v = 'last' where id <= 20; insert into s.bag values ('new', 1)")
     db.execute("update s.m_eu set n = 3 where id = 3; insert into s.m_eu values (12, 12, 'again')")
@@ -180,13 +174,16 @@ def test_a_delta_target_is_the_sources_again(
         assert bag(target_rows(task, table)) == bag(have), table
     alive, now = shared(task)
     assert alive == db.execute(MAPPED).fetchall()
-    assert sorted(now) == [("m_eu", 11), ("m_eu", 13), ("m_eu", 99)] and marks.items() <= now.items()
-    app = f"{task.apply_app}/repair"
-    assert [lake.progress(path, f"{app}/s.m_{one}") for one in ("eu", "us")] == [9, -1]
+    assert sorted(now) == [("m_eu", 11), ("m_eu", 99)] and marks.items() <= now.items()
     rows = logged(task)
-    assert [r for r in rows if r[0] == "s.t"] == [("s.t", "U", "U", 1, 'id="10" part="p"', "shop")]
+    assert [r for r in rows if r[0] == "s.t"] == [
+        ("s.t", "I", "I", 1, None, "shop"),
+        ("s.t", "U", "M", 1, 'id="10" part="p"', "shop"),
+        ("s.t", "U", "M", 1, 'id="1000" part="p"', "shop"),
+    ]
     assert [r[:4] for r in rows if r[0] == "s.bag"] == [("s.bag", "I", "I", 1)] * 20
-    assert [r[1:5] for r in rows if r[0] == "s.m_eu"] == [
+    mine = [r[1:5] for r in rows if r[0] == "s.m_eu"]
+    assert mine == [
         ("D", "D", 1, 'id="99" site="m_eu"'), *[("I", "I", 1, None)] * 4,
         ("U", "U", 1, 'id="10" site="m_eu"'), ("U", "U", 1, 'id="9" site="m_eu"'),
     ]  # fmt: skip
@@ -199,12 +196,11 @@ def test_a_postgresql_target_is_the_sources_again(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:
     db.execute(CREATE)
-    db.execute(
-        "create table s.soft (id int primary key, v text); insert into s.soft values (1, 'a'), (2, 'b')"
-    )
-    target = f"'{database}&schema=copy'"
-    task = task_of(tmp_path, database, target, "mode: strict")
+    db.execute("create table s.m_us (like s.m_eu including all); alter table s.m_us replica identity full")
+    db.execute("insert into s.m_us table s.m_eu")
+    task = task_of(tmp_path, database, f"'{database}&schema=copy'")
     drain(task, spark)
+    db.execute("alter table s.m_us add more int; update s.m_us set n = 11, more = 5 where id = 1")
     db.execute("update s.t set v = 'applied' where id = 3")
     drain(task, spark)
     progress = 'select "table", upto from tailrace.tailrace_progress order by 1'
@@ -213,42 +209,35 @@ def test_a_postgresql_target_is_the_sources_again(
     db.execute(
         "insert into copy.t values (1000, 'p', 'nobody''s', 1); insert into copy.bag values ('more', 1)"
     )
-    db.execute("delete from copy.soft where id = 1; insert into copy.soft values (99, 'nobody''s')")
-    db.execute("delete from copy.all where id = 7 and site = 'm_eu'")
-    db.execute("update copy.all set twice = 0 where id = 9 and site = 'm_eu'")
+    for site in ("m_eu", "m_us"):
+        db.execute(f"delete from copy.all where site = '{site}' and id = 7")
+        db.execute(f"insert into copy.all (site, id, n, twice) values ('{site}', 99, 1, 2)")
+    db.execute("update copy.all set twice = 0 where id = 9 and site = 'm_us'")
     assert repair(task) == (
-        [("s.bag", 0, 0, 1), ("s.m_eu", 1, 1, 0), ("s.soft", 1, 0, 1), ("s.t", 1, 1, 1)], True
+        [("s.bag", 0, 0, 1), ("s.m_eu", 1, 0, 1), ("s.m_us", 1, 1, 1), ("s.t", 1, 1, 1)], True
     )  # fmt: skip
     after = dict(db.execute(progress).fetchall())
     assert all(after[t] >= n for t, n in before)
-    repaired = db.execute('select "table" from tailrace.tailrace_repairs order by 1').fetchall()
-    assert repaired == [("s.bag",), ("s.m_eu",), ("s.soft",), ("s.t",)]
-    assert [r[1:4] for r in logged(task) if r[0] == "s.t"] == [("D", "D", 1), ("I", "I", 1), ("U", "U", 1)]
-    assert [r[1:4] for r in logged(task) if r[0] == "s.m_eu"] == [("I", "I", 1), ("U", "M", 1)]
-    assert [r[1:4] for r in logged(task) if r[0] == "s.soft"] == [("D", "D", 1), ("I", "I", 1)]
+    changes = {t: [r[1:4] for r in logged(task) if r[0] == t] for t in ("s.t", "s.m_eu", "s.m_us")}
+    assert changes == {
+        "s.t": [("D", "D", 1), ("I", "I", 1), ("U", "M", 1)],
+        "s.m_eu": [("D", "D", 1), ("I", "I", 1)],
+        "s.m_us": [("D", "D", 1), ("I", "I", 1), ("U", "U", 1)],
+    }
     db.execute("update s.t set v = 'on' where id <= 10; update s.m_eu set n = 1 where id = 7")
-    db.execute("delete from s.soft where id = 1")
     drain(task, spark)
     assert db.execute("select count(*) from (table s.t except all table copy.t) d").fetchone() == (0,)
-    mapped = db.execute("select site, id, n, twice from copy.all order by 1, 2").fetchall()
-    assert mapped == db.execute(MAPPED).fetchall()
-    soft = "select id, v, gone is null from copy.soft order by 1"
-    assert db.execute(soft).fetchall() == [(1, "a", False), (2, "b", True), (99, "nobody's", False)]
-
-    db.execute("update copy.soft set gone = 'somebody' where id = 2")
-    task = task_of(tmp_path, database, target, "mode: strict", below=100)
-    _, done, then = repair_task(task, (), dry_run=False, samples=3, progress=lambda _: None)
-    assert [(r.table, r.inserts, r.refused) for r in done] == [
-        ("s.m_eu", 0, CHANGED), ("s.m_us", 0, CHANGED), ("s.soft", 1, None),
-    ]  # fmt: skip
-    assert then is not None and then.equal
-    assert db.execute(soft).fetchall() == [(1, "a", False), (2, "b", True), (99, "nobody's", False)]
-    assert mapped == db.execute("select site, id, n, twice from copy.all order by 1, 2").fetchall()
+    both = "select site, id, n, n * 2 from (select 'm_eu' site, id, n from s.m_eu"
+    both += " union all select 'm_us', id, n from s.m_us) b where n < 150 order by 1, 2"
+    alive = db.execute("select site, id, n, twice from copy.all where gone is null order by 1, 2").fetchall()
+    assert alive == db.execute(both).fetchall()
+    marked = db.execute("select site, id from copy.all where gone is not null order by 1").fetchall()
+    assert marked == [("m_eu", 99), ("m_us", 99)]
 
 
 def test_a_running_task_is_not_repaired(tmp_path: Path, database: str) -> None:
     from tailrace.control import live
 
-    task = task_of(tmp_path, database, "{path: lake}", "mode: strict")
+    task = task_of(tmp_path, database, "{path: lake}")
     with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="the task runs"):
         repair(task)
