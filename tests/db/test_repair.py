@@ -150,7 +150,7 @@ def test_a_delta_target_is_the_sources_again(
     fix.finish(())  # what the crash kept from the key log
 
     def amend(found: Sequence[Difference]) -> None:
-        plan(found)
+        plan(found[1:])
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
             broken.setattr(DeltaTarget, "apply", lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
@@ -161,12 +161,9 @@ def test_a_delta_target_is_the_sources_again(
         validate(task, spark, source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
     finally:
         source.close()
-    for done in (plan.done, fix.done):
-        assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
-            ("s.m_eu", 2, 0, 0, None), ("s.t", 1, 2, 0, None),
-        ]  # fmt: skip
+    said = [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in [*plan.done, *fix.done]]
+    assert said == [("s.t", 1, 2, 0, None), ("s.m_eu", 2, 0, 0, None), ("s.t", 1, 2, 0, None)]
     db.execute("update s.t set v = 'last' where id <= 20; insert into s.bag values ('new', 1)")
-    db.execute("update s.m_eu set n = 3 where id = 3; insert into s.m_eu values (12, 12, 'again')")
     drain(task, spark)
     for table in ("s.t", "s.bag"):
         columns = [c.name for c in db.execute(f"select * from {table}").description or ()]
@@ -174,7 +171,7 @@ def test_a_delta_target_is_the_sources_again(
         assert bag(target_rows(task, table)) == bag(have), table
     alive, now = shared(task)
     assert alive == db.execute(MAPPED).fetchall()
-    assert sorted(now) == [("m_eu", 11), ("m_eu", 99)] and marks.items() <= now.items()
+    assert sorted(now) == [("m_eu", 11), ("m_eu", 12), ("m_eu", 99)] and marks.items() <= now.items()
     rows = logged(task)
     assert [r for r in rows if r[0] == "s.t"] == [
         ("s.t", "I", "I", 1, None, "shop"),
