@@ -194,6 +194,7 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     assert shop.equal("s.d")
 
 
+@pytest.mark.slow
 def test_a_postgresql_target_is_replaced_renamed_and_dropped(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

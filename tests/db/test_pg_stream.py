@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -247,7 +248,20 @@ def test_a_short_wal_sender_timeout_is_survived(db: psycopg.Connection, make: Ma
     assert shape(read_all(source)) == [(7, 0), (1, 1), (12, 2)]
 
 
-def test_errors_say_what_to_do(db: psycopg.Connection, make: Make) -> None:
+def test_a_slot_whose_reader_is_about_to_go_is_waited_for(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    first = make()
+    first.prepare(["public.a"])
+    first.start(None, [])
+    threading.Timer(0.5, first.close).start()
+    second = make()
+    second.start(None, [])
+    db.execute("insert into a values (1)")
+    assert shape(read_all(second)) == [(7, 0), (1, 1), (12, 2)]
+
+
+def test_errors_say_what_to_do(db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.sources.pg_stream.IN_USE_S", 0.1)
     db.execute("create table a (id int primary key)")
     source = make()
     with pytest.raises(PositionError, match="does not exist") as missing:

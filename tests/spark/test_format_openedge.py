@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,6 +136,11 @@ def vendor(spark: SparkSession, **changed: Sequence[Mapping[str, Any]]) -> dict[
 
 class TestOpenEdge(FormatConformance):
     format = formats.get("openedge")
+
+    @pytest.mark.slow
+    def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each kind of file is read and written by the other formats' tests, too."""
+        super().test_files(spark, tmp_path)
 
     def vendor(self, spark):
         return vendor(spark)

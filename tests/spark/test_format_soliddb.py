@@ -45,6 +45,11 @@ class TestSolidDB(FormatConformance):
     def vendor_options(self) -> Options:
         return options()
 
+    @pytest.mark.slow
+    def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each kind of file is read and written by the other formats' tests, too."""
+        super().test_files(spark, tmp_path)
+
     def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
         """All bad rows in one log: reading it once is cheaper than once for each."""
         found = self.read(tables(spark, hostile()), options()).changes

@@ -62,6 +62,7 @@ def test_sqdr(spark: SparkSession) -> None:
     assert found.tables[0].key == ["ID"]
 
 
+@pytest.mark.slow
 def test_soliddb(spark: SparkSession) -> None:
     found = look(spark, "soliddb", "tables")
     assert found.format == "soliddb"

@@ -28,6 +28,7 @@ def test_no_further_than_the_slowest_consumer(spark):
         purge(tables, "PUB.Nope", low=1, high=1, consumers={"a": 1})
 
 
+@pytest.mark.slow
 def test_the_command(spark, tmp_path):
     files.save({n: df.coalesce(1) for n, df in vendor(spark).items()}, str(tmp_path), "delta")
     words = ["purge", str(tmp_path), "--table", "PUB.Customer", "--consumer", "a=3", "--json"]

@@ -36,6 +36,9 @@ from .pg_records import EMPTY, HEADER, Builder
 
 STATUS_S = 10.0
 """A status goes out at least this often (sooner when wal_sender_timeout is short)."""
+IN_USE, IN_USE_S = "55006", 10.0
+"""A server needs a moment to see that a reader has gone, more when it is busy: so many seconds a slot that is
+in use is asked for again."""
 MOST_BYTES = 512 << 20
 """No chunk gathers more: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
 TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
@@ -81,14 +84,9 @@ class Stream:
         self._session, self._pg = session, session.pgconn
         with asking(self.where):
             self._status_s = _status_interval(session)
-            options = (
-                f"proto_version '1', publication_names {literal(quoted(self.publication))}, messages 'true'"
-            )
-            begin = f"START_REPLICATION SLOT {quoted(self.slot)} LOGICAL {lsn_text(after or 0)} ({options})"
-            result = self._pg.exec_(begin.encode())
-        if result.status != ExecStatus.COPY_BOTH:
-            state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
-            raise refused(self._pg.get_error_message(), state.decode() if state else None, self.where)
+        options = f"proto_version '1', publication_names {literal(quoted(self.publication))}, messages 'true'"
+        begin = f"START_REPLICATION SLOT {quoted(self.slot)} LOGICAL {lsn_text(after or 0)} ({options})"
+        self._begin(begin.encode())
         self._pg.nonblocking = 1
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
@@ -99,6 +97,20 @@ class Stream:
         self._flushed = self._read_to = self.seen = after or 0
         self._idle_at = time.monotonic()
         self._send_status()
+
+    def _begin(self, command: bytes) -> None:
+        """Sends the command that begins the stream."""
+        end = time.monotonic() + IN_USE_S
+        while True:
+            with asking(self.where):
+                result = self._pg.exec_(command)
+            if result.status == ExecStatus.COPY_BOTH:
+                return
+            found = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            state = found.decode() if found else None
+            if state != IN_USE or time.monotonic() > end:
+                raise refused(self._pg.get_error_message(), state, self.where)
+            time.sleep(0.05)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """The next chunk: about `limit_bytes`, or what comes within `wait_s` seconds; None for nothing.
