@@ -72,6 +72,7 @@ def held(task: Task) -> dict[str, str]:
     return {t: one.why for t, one in tables.of_task(task.orders_path, baselines).items() if one.held}
 
 
+@pytest.mark.slow
 def test_mappings_rules_and_ddl_in_a_database(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
