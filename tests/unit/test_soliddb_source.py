@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tailrace import lake
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables, task
 from tailrace.errors import (
     ConfigError,
     ConnectionLostError,
     FormatError,
     PositionError,
-    SourceError,
     UnsupportedError,
 )
 from tailrace.formats.soliddb.options import SolidOptions
@@ -54,12 +48,17 @@ def item(id: int, name: str | None, price: str = "1.50", *more: bytes | None) ->
     return bytes(soliddb.encode(values, fields, Style())[0].as_py())
 
 
-@pytest.fixture(params=[False, True], ids=["20 bytes", "28 bytes"])
-def data(request: pytest.FixtureRequest) -> Database:
-    made = Database(bytes_28=request.param)
+def database(bytes_28: bool) -> Database:
+    """SHOP.ITEM with two rows, and SHOP.NOTE, in one of the two widths of log addresses."""
+    made = Database(bytes_28=bytes_28)
     made.table(ITEM, "SHOP.ITEM", COLUMNS, [(1, "bolt", "1.50"), (2, None, "2.00")])
     made.table(NOTE, "SHOP.NOTE", COLUMNS[:1])
     return made
+
+
+@pytest.fixture(params=[False, True], ids=["20 bytes", "28 bytes"])
+def data(request: pytest.FixtureRequest) -> Database:
+    return database(request.param)
 
 
 @pytest.fixture
@@ -305,109 +304,3 @@ def test_what_is_refused(data: Database, node: Server) -> None:
     other = {"logaddr_bytes": "24", "begin": ""}
     assert [f.level for f in one.check([], None, other)] == ["error"]
     one.close()
-
-
-TASK = """
-name: shop
-source:
-  url: soliddb://test
-  connect: tests.soliddb_server:connect
-  arguments: {{password: '${{SHOP_PASSWORD}}'}}
-  nodes: [{{port: {0}, password: '${{SHOP_PASSWORD}}'}}, {{port: {1}}}]
-  options: {{keys: 'SHOP.ITEM=ID'}}
-  fetch_rows: 100
-  tables: [SHOP.ITEM]
-capture: {{commit_every: 100ms}}
-baseline: {{workers: 1}}
-"""
-
-
-def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Baseline, changes, the node lost in the middle, and a run that goes on where the last one ended."""
-    monkeypatch.setenv("SHOP_PASSWORD", "secret")
-    with serving(data, 2) as (first, second):
-        (tmp_path / "task.yml").write_text(TASK.format(first.port, second.port))
-        made = task.load(tmp_path / "task.yml")
-        assert "secret" not in repr(made)
-        capture = Capture(made)
-        running = threading.Thread(target=capture.run)
-        running.start()
-        wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
-        data.commit((1, ITEM, item(3, "c")))
-        wait_for(lambda: log_records(made) >= 3)
-        first.stop()
-        data.commit((4, ITEM, item(3, "c")))
-        wait_for(lambda: log_records(made) >= 6)
-        capture.stop.set()
-        running.join(10)
-        target = lake.read(made.target_path("SHOP.ITEM")).to_pylist()
-        assert sorted((r["ID"], r["NAME"]) for r in target) == [(1, "bolt"), (2, None)]
-        data.commit((1, ITEM, item(4, "d")))
-        Capture(made, once=True).run()
-        kinds = lake.read(made.log_path).sort_by("CHANGE_SEQ")["RECID"].to_pylist()
-        assert kinds == [7, 1, 12, 7, 4, 12, 7, 1, 12]
-
-
-def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
-    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log takes no messages: its end after the rows were read stands for the token."""
-    monkeypatch.setenv("SHOP_PASSWORD", "secret")
-    with serving(data, 2) as (first, second):
-        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
-        (tmp_path / "task.yml").write_text(text)
-        made = task.load(tmp_path / "task.yml")
-        Capture(made, once=True).run()
-        data.commit((1, ITEM, item(3, "c")))
-        tables.resync(made.orders_path, "SHOP.ITEM", "by hand", who="me")
-        Capture(made, once=True).run()
-        taken = ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
-        assert (taken.number, taken.window, taken.after, taken.closes) == (2, "open", 0, 3)
-        assert ledger.read_open(made.control_path("baselines")) == {}
-
-
-def test_a_table_without_key_is_not_read_while_it_is_written_to(
-    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At the start it is an error, as soft delete is; one that joins later is suspended, the others go on."""
-    monkeypatch.setenv("SHOP_PASSWORD", "secret")
-    with serving(data, 2) as (first, second):
-        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
-        both = text.replace("[SHOP.ITEM]", "[SHOP.*]")
-        (tmp_path / "both.yml").write_text(both + "tables: {SHOP.NOTE: {soft_delete: gone}}\n")
-        with pytest.raises(SourceError) as said:
-            Capture(task.load(tmp_path / "both.yml"), once=True).run()
-        assert said.value.what.splitlines() == [
-            "soft delete marks rows by their key, and the table has none (SHOP.NOTE)",
-            "a table without a key cannot be read while it is written to: its rows do not tell what they have "
-            "(SHOP.NOTE)",
-        ]
-        (tmp_path / "exact.yml").write_text(text.replace("{workers: 1}", "{workers: 1, window: exact}"))
-        with pytest.raises(ConfigError, match="no baseline can be exact"):
-            Capture(task.load(tmp_path / "exact.yml"), once=True).run()
-        (tmp_path / "task.yml").write_text(text)
-        made = task.load(tmp_path / "task.yml")
-        capture = Capture(made)
-        running = threading.Thread(target=capture.run)
-        running.start()
-        wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
-        tables.give(made.orders_path, tables.ADD, ["SHOP.NOTE"], why="", who="me")
-        wait_for(lambda: len(tables.read(made.orders_path)) >= 2)
-        data.commit((1, ITEM, item(3, "c")))
-        wait_for(lambda: log_records(made) >= 3)
-        capture.stop.set()
-        running.join(10)
-        ordered = [(o.table, o.action, o.who) for o in tables.read(made.orders_path)]
-        assert ordered == [("SHOP.NOTE", "add", "me"), ("SHOP.NOTE", "suspend", "capture")]
-        assert "source.lock: true" in tables.read(made.orders_path)[1].why
-
-
-def log_records(made: task.Task) -> int:
-    return lake.read(made.log_path).num_rows if lake.exists(made.log_path) else 0
-
-
-def wait_for(there: Any, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.05)
