@@ -21,7 +21,7 @@ from .control import live, tables
 from .control.tables import TableControl
 from .control.task import Task
 from .ddl_watch import Watch, recreated
-from .errors import ConnectionLostError, SourceError, TailraceError
+from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
 from .keyless_checks import keyless_findings
 from .mapping_checks import plain_findings
 from .membership import Known, Moved, drop_targets, members
@@ -73,6 +73,7 @@ class Capture:
         self._task, self._once, self._reload = task, once, reload
         self.stop = stop or threading.Event()
         self._state = _State()
+        self._behind = False  # what was looked at is not followed yet
         self._failed = False
         self._known_tables: list[str] = []
         self._watch = Watch(task)
@@ -243,8 +244,14 @@ class Capture:
             logger.info("adding %s", ", ".join(new))
         self._known_tables = wanted
         due = work.due(wanted, self._task, self._known, busy)
-        if new or news or due or source.lost(wanted):
-            self._follow(source, work)
+        if new or news or due or self._behind or source.lost(wanted):
+            self._behind = True
+            try:
+                self._follow(source, work)
+            except TableMovedError as error:  # the next look finds it under its name
+                logger.info("%s; looking again", error.what)
+                return
+            self._behind = False
         self._renaming.carry_on(self._task, work.busy)
         drop_targets(self._task, self._known.states, work.busy)
 

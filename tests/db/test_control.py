@@ -11,13 +11,14 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import lake
+from tailrace import lake, log
 from tailrace.capture import Capture
 from tailrace.cli import app
 from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
 from tailrace.pipeline import Pipeline
 from tailrace.renaming import Renaming
+from tailrace.sources import pg_slot
 from tailrace.sources.pg_slot import published
 from tailrace.status import status
 
@@ -128,6 +129,35 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         shop.do("update s.bee set v = 'followed'")
         wait_for(lambda: shop.equal("s.bee"))
     assert not lake.exists(shop.task.target_path("s.b"))
+
+
+def test_a_table_that_gets_another_name_just_when_orders_are_taken_in(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the catalog and what is published by it."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    path = task_file(tmp_path, database, more="tables: {s.*: {ddl: {rename_table: apply}}}\n")
+    task, stop, asked = load(path), threading.Event(), threading.Event()
+    publish, renamed = pg_slot.publish, threading.Event()
+
+    def late(*words: Any) -> None:
+        if asked.is_set() and not renamed.is_set():
+            db.execute("alter table s.b rename to bee")
+            renamed.set()
+        publish(*words)
+
+    monkeypatch.setattr(pg_slot, "publish", late)
+    capture = Capture(task, stop=stop)
+    with beside(capture.run, stop=stop):
+        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+        asked.set()
+        tables.give(task.orders_path, tables.PAUSE, ["s.a"], why="night load", who="me")
+        wait_for(renamed.is_set, 20)
+        db.execute("insert into s.bee values (1)")
+        wait_for(lambda: "s.b" in log.history(task.relations_path), 20)
+        wait_for(lambda: any(lake.read(task.log_path, ["RECID"])["RECID"].to_numpy() == 1), 20)
 
 
 GROUPS = """groups:

@@ -13,8 +13,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from ..change import Relation
-from ..errors import PositionError
+from ..errors import PositionError, TableMovedError
 from ..wire.pgmessages import RelationMessage
 from . import pg_baseline, pg_catalog, pg_checks, pg_slot, pg_snapshot
 from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot
@@ -100,10 +102,17 @@ class PostgresSource:
     def prepare(self, tables: Sequence[str]) -> bool:
         """Publication and slot, made when they are not there; whether the slot is new.
 
-        A new slot has a snapshot: `snapshot()` gives it when it is the next call.
+        A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
+        got another name, or went, since they were listed; nothing is published then.
         """
         with asking(self.where):
-            pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
+            try:
+                pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
+            except psycopg.errors.UndefinedTable as error:
+                what = (
+                    f"a table is called otherwise since its name was looked up: {error.diag.message_primary}"
+                )
+                raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
             there = self._session().execute(
                 "select 1 from pg_replication_slots where slot_name = %s", (self.slot,)
             )
