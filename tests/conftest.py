@@ -17,8 +17,10 @@ settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
 # Tests run each piece of code a few times on a few rows: the second compiler would cost more than it gives (40 %
-# of a JVM's CPU time). Read by Spark's scripts, so it holds in the processes that tests start, too.
-QUICK = "-XX:TieredStopAtLevel=1"
+# of a JVM's CPU time). With one compiler Java keeps room for 48 MB of code only, which a session fills within
+# minutes: it then throws code away and compiles it again (another 13 %).
+# Read by Spark's scripts, so it holds in the processes that tests start, too.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
 # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its own
@@ -31,6 +33,6 @@ def spark() -> Iterator[SparkSession]:
     from tailrace.spark import session
 
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN
-    made = session("tests", master="local[2]", conf={"spark.driver.memory": "2g", **plans})
+    made = session("tests", master="local[2]", conf={"spark.driver.memory": "3g", **plans})
     yield made
     made.stop()

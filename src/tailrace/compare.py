@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from .apply.fold import col
 from .change import Relation
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame
 
 _CHANGE = "_change"
+
+Sums = dict[int, tuple[int, Decimal]]
+"""Bucket -> its rows, and the sum of their hashes."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,15 @@ def compare(
     words += [f"only in the target: {', '.join(only_right)}"] if only_right else []
     left, right = left.select(*map(col, shared)), right.select(*map(col, shared))
     key = [k for k in relation.key if k in shared] or shared
-    found, differing = _by_bucket(left, right, key, buckets)
+    sources, targets = _by_bucket(left, right, key, buckets)
+    differing = _apart(sources, targets)
     count, some = _rows_apart(left, right, key, buckets, differing, samples) if differing else (0, [])
     return TableResult(
         table,
         not differing and not words,
-        sum(r["rows"] or 0 for r in found),
-        sum(r["rows2"] or 0 for r in found),
-        len(found),
+        sum(rows for rows, _ in sources.values()),
+        sum(rows for rows, _ in targets.values()),
+        len(sources.keys() | targets.keys()),
         len(differing),
         count,
         some,
@@ -80,21 +85,24 @@ def compare(
 
 def differing(left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int) -> list[int]:
     """The buckets in which two sides with the same columns differ."""
-    return _by_bucket(left, right, key, buckets)[1]
+    return _apart(*_by_bucket(left, right, key, buckets))
 
 
-def _by_bucket(
-    left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int
-) -> tuple[list[Row], list[int]]:
-    """Rows and checksums of each bucket on both sides, and the buckets where they differ."""
-    both = _sums(left, key, buckets).join(
-        _sums(right, key, buckets).withColumnsRenamed({"rows": "rows2", "sum": "sum2"}),
-        "bucket",
-        "full_outer",
-    )
-    # at most `buckets` rows, whatever the size of the table
-    found = both.collect()
-    return found, [r["bucket"] for r in found if (r["rows"], r["sum"]) != (r["rows2"], r["sum2"])]
+def _apart(left: Sums, right: Sums) -> list[int]:
+    return sorted(b for b in left.keys() | right.keys() if left.get(b) != right.get(b))
+
+
+def _by_bucket(left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int) -> tuple[Sums, Sums]:
+    """Rows and checksums of each bucket, on both sides."""
+    from pyspark.sql import functions as F
+
+    # One pass and one shuffle of a few rows for both sides, at most two rows a bucket, whatever their size.
+    both = _hashed(left, key, buckets, 0).unionAll(_hashed(right, key, buckets, 1))
+    found = both.groupBy("bucket", "side").agg(F.count("hash").alias("rows"), F.sum("hash").alias("sum"))
+    sides: tuple[Sums, Sums] = {}, {}
+    for row in found.collect():
+        sides[row["side"]][row["bucket"]] = row["rows"], row["sum"]
+    return sides
 
 
 def bucket(key: Sequence[str], buckets: int) -> Column:
@@ -112,13 +120,12 @@ def row_hash(columns: Sequence[str]) -> Column:
     return F.xxhash64(*map(col, columns), nulls)
 
 
-def _sums(rows: DataFrame, key: Sequence[str], buckets: int) -> DataFrame:
+def _hashed(rows: DataFrame, key: Sequence[str], buckets: int, side: int) -> DataFrame:
+    """`bucket`, `side`, and `hash` of each row: hashed before the sides meet, which may differ in types."""
     from pyspark.sql import functions as F
 
-    hashed = row_hash(rows.columns).cast("decimal(38,0)")
-    return rows.groupBy(bucket(key, buckets).alias("bucket")).agg(
-        F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("sum")
-    )
+    hashed = row_hash(rows.columns).cast("decimal(38,0)").alias("hash")
+    return rows.select(bucket(key, buckets).alias("bucket"), F.lit(side).alias("side"), hashed)
 
 
 def _rows_apart(
