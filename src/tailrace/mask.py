@@ -119,8 +119,7 @@ def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
     found = []
     for k in range(-(-bits // WORD)):
         if little:
-            octets = [F.hex(F.substring(mask, 8 * k + i, 1)) for i in range(8, 0, -1)]
-            digits = F.concat(*octets)
+            digits = _other_end(F.hex(F.substring(mask, 8 * k + 1, 8)))
         else:
             digits = F.hex(F.substring(mask, -8 * (k + 1), 8))
         # Base -10: the word with its sign, as bigints have one. No digits give NULL.
@@ -138,8 +137,14 @@ def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
     if not little:
         # An odd number of digits stands for a first byte below 16: whole zero bytes go, no other.
         return F.unhex(F.ltrim(F.concat(*reversed(padded)), F.lit("0")))
-    octets = [F.substring(w, i, 2) for w in padded for i in range(15, 0, -2)]
-    return F.unhex(F.regexp_replace(F.concat(*octets), "(00)+$", ""))
+    return F.unhex(F.regexp_replace(F.concat(*map(_other_end, padded)), "(00)+$", ""))
+
+
+def _other_end(digits: Column) -> Column:
+    """Bytes in hex, the last one first. Named once: a plan grows with each use of what a word is made of."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(F.reverse(digits), "(.)(.)", "$2$1")
 
 
 def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_little: bool = False) -> Column:
