@@ -157,7 +157,7 @@ def test_bad_changes_are_set_aside_as_among_single_statements(
             spark, target, rules, root=f"{tmp_path}/control/{name}", task="t", app_id="t", keylog=log
         )
         narrow(spark, applier, target, database)
-        for part in (changes[: len(changes) // 3], changes)[mode == "upsert" :]:
+        for part in (changes[: len(changes) // 3], changes)[mode != "soft_delete" :]:
             images = [i for c in part for i in c.images]
             applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
         assert logged(lake.read(log.path).to_pylist()) == model.log, f"seed {seed}, {name}"
