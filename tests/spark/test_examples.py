@@ -10,9 +10,12 @@ import pytest
 pytestmark = pytest.mark.spark
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/run.py"))
 LINES = 40
+# The two whose plans are largest take a minute; what they call is called by the formats' tests, too.
+LARGE = ("openedge", "soliddb")
+RUN = [pytest.param(p, marks=pytest.mark.slow if p.parent.name in LARGE else ()) for p in EXAMPLES]
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("script", RUN, ids=lambda p: p.parent.name)
 def test_example(spark, script, tmp_path, capsys):
     runpy.run_path(str(script))["main"](str(tmp_path))
     told = capsys.readouterr().out
