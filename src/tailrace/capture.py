@@ -82,7 +82,8 @@ class Capture:
         self._known = Known(task)
 
     def run(self) -> None:
-        """Captures until told to stop; a lost connection is tried again, any other error ends it."""
+        """Captures until told to stop; a lost connection, and a table that gets another name just at the
+        start, are tried again, any other error ends it."""
         attempt = 0
         with live.lock(self._task.run_path, "capture"):
             while not self.stop.is_set():
@@ -90,6 +91,9 @@ class Capture:
                 try:
                     self._session()
                     break
+                except TableMovedError as error:
+                    logger.info("%s; looking again", error.what)
+                    self.stop.wait(RETRY_S[0])
                 except ConnectionLostError as error:
                     if self._failed:
                         raise

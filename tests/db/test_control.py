@@ -131,8 +131,9 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
     assert not lake.exists(shop.task.target_path("s.b"))
 
 
-def test_a_table_that_gets_another_name_just_when_orders_are_taken_in(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["at the start", "when orders are taken in"])
+def test_a_table_gets_another_name_just_then(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Between the look at the catalog and what is published by it."""
     db.execute(
@@ -149,11 +150,14 @@ def test_a_table_that_gets_another_name_just_when_orders_are_taken_in(
         publish(*words)
 
     monkeypatch.setattr(pg_slot, "publish", late)
-    capture = Capture(task, stop=stop)
-    with beside(capture.run, stop=stop):
-        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+    if when == "at the start":
+        Capture(task, once=True).run()
         asked.set()
-        tables.give(task.orders_path, tables.PAUSE, ["s.a"], why="night load", who="me")
+    with beside(Capture(task, stop=stop).run, stop=stop):
+        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+        if not asked.is_set():
+            asked.set()
+            tables.give(task.orders_path, tables.PAUSE, ["s.a"], why="night load", who="me")
         wait_for(renamed.is_set, 20)
         db.execute("insert into s.bee values (1)")
         wait_for(lambda: "s.b" in log.history(task.relations_path), 20)
