@@ -30,11 +30,7 @@ def events(ct: ChangeTable) -> tuple[list[str], list[str]]:
     return [r[1] for r in found], [r[2] for r in found if r[2]]
 
 
-# OpenEdge's example hands its changes on, too.
-SOURCES = [pytest.param(s, marks=pytest.mark.slow) if s == "openedge" else s for s in SUITES]
-
-
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", list(SUITES))
 def test_handed_on(spark, source):
     suite = SUITES[source]()
     read = suite.format.read(suite.vendor(spark), suite.vendor_options())

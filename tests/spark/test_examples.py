@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.spark
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/run.py"))
 LINES = 40
-# The two whose plans are largest take a minute; what they call is called by the formats' tests, too.
+# The two whose plans are largest take a minute; the formats' tests and test_any_to_any call the same.
 LARGE = ("openedge", "soliddb")
 RUN = [pytest.param(p, marks=pytest.mark.slow if p.parent.name in LARGE else ()) for p in EXAMPLES]
 

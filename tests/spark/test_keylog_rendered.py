@@ -56,6 +56,7 @@ WHO = [  # who renders it, by its size setting, and what is logged
     ("tasks", 0, "all"),
     ("Spark", 0, "all"),
     ("tasks", 0, "errors"),
+    ("tasks", 0, "keys"),
 ]
 
 
@@ -80,7 +81,7 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
 
 
 def test_the_key_log_is_the_same_whoever_renders_it(spark: SparkSession, tmp_path: Path) -> None:
-    one, tasks, expressions, errors = (
+    one, tasks, expressions, errors, keys = (
         log_of(spark, f"{tmp_path}/{place}", *how) for place, how in enumerate(WHO)
     )
     assert one == tasks == expressions
@@ -90,3 +91,4 @@ def test_the_key_log_is_the_same_whoever_renders_it(spark: SparkSession, tmp_pat
     assert {r["change_row_log_detail"] for r in one} == {"<detail> <user>Z&amp;Z</user> </detail>"}
     assert len(one) == 9
     assert errors == some
+    assert keys == [r | {"after_image": None} for r in one]

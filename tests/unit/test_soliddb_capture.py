@@ -38,6 +38,7 @@ source:
 capture: {{commit_every: 100ms}}
 baseline: {{workers: 1}}
 """
+UNLOCKED = ("  fetch_rows", "  lock: false\n  fetch_rows")
 
 
 def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +73,7 @@ def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
     """The log takes no messages: its end after the rows were read stands for the token."""
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
     with serving(data, 2) as (first, second):
-        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
+        text = TASK.format(first.port, second.port).replace(*UNLOCKED)
         (tmp_path / "task.yml").write_text(text)
         made = task.load(tmp_path / "task.yml")
         Capture(made, once=True).run()
@@ -90,7 +91,7 @@ def test_a_table_without_key_is_not_read_while_it_is_written_to(
     """At the start it is an error, as soft delete is; one that joins later is suspended, the others go on."""
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
     with serving(data, 2) as (first, second):
-        text = TASK.format(first.port, second.port).replace("  fetch_rows", "  lock: false\n  fetch_rows")
+        text = TASK.format(first.port, second.port).replace(*UNLOCKED)
         both = text.replace("[SHOP.ITEM]", "[SHOP.*]")
         (tmp_path / "both.yml").write_text(both + "tables: {SHOP.NOTE: {soft_delete: gone}}\n")
         with pytest.raises(SourceError) as said:
