@@ -7,7 +7,7 @@ JARS := $(VENV)/.jars
 LANES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench docs clean
+.PHONY: help setup demo test test-all chaos check bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,13 +23,20 @@ test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those w
 test-all: $(JARS) ## the slow ones, too: kill -9, a cluster, Java from the wheel, more random histories
 	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal $(ARGS)
 
-check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links
+MINUTES ?= 10
+SEED ?= 1
+
+chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code 1 when something is found
+	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
+
+check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --doctest-modules -q src
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py
+	$(BIN)/python tools/audit.py
 
 bench: $(JARS) ## measure against the peers; prints a table, writes bench/results/latest.json
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -1,5 +1,15 @@
 """`python -m tailrace` is the command `tailrace`."""
 
-from .cli import main
+from .cli_signals import end_on_interrupt
 
-main()
+
+def main() -> None:
+    """Runs the command line."""
+    end_on_interrupt()  # before the rest is loaded
+    from . import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,8 @@ import pyarrow as pa
 from . import lake
 from .change import Relation
 from .control.ledger import Baseline
-from .errors import SourceError, ValueRangeError
+from .errors import SourceError, TableMovedError, ValueRangeError
+from .failpoints import reach
 from .landing import DeltaLanding, Landing
 from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from .store.task import QUARANTINE_SCHEMA
@@ -101,14 +102,19 @@ def take(
     reading: Reading,
     record: Callable[[Baseline], None],
     pool: ProcessPoolExecutor,
-) -> None:
+) -> dict[str, TableMovedError]:
     """Takes the baselines of some tables in one snapshot, or window; `record` gets each as soon as its rows
-    are the target."""
+    are the target. Gives the tables that were truncated or altered meanwhile, and have to be read again."""
+    moved: dict[str, TableMovedError] = {}
     for table, attempt in attempts.items():
         if reading.stopped():
             break
-        if (done := _table(source, snapshot, table, attempt, pool, reading)) is not None:
-            record(done)
+        try:
+            if (done := _table(source, snapshot, table, attempt, pool, reading)) is not None:
+                record(done)
+        except TableMovedError as error:
+            moved[table] = error
+    return moved
 
 
 def _table(
@@ -133,19 +139,28 @@ def _table(
     bad: list[tuple[str, str]] = []
     rows = 0
     reading.progress(BaselineProgress(table, 0, len(parts), 0))
-    while waiting:
-        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        for one in finished:
-            loaded = _result(one, table)
-            rows += loaded.rows
-            bad += loaded.bad
-            if loaded.added:
-                files.append(loaded.added)
-        reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
+    try:
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for one in finished:
+                loaded = _result(one, table)
+                rows += loaded.rows
+                bad += loaded.bad
+                if loaded.added:
+                    files.append(loaded.added)
+            reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
+    except BaseException:
+        # Nobody writes to where the next attempt's rows land.
+        for one in waiting:
+            one.cancel()
+        wait(waiting)
+        raise
     _set_aside(reading.quarantine, relation, bad)
     if not reading.landing(relation, attempt):
         return None
+    reach("baseline.land")
     version = landing.commit(relation, files, attempt.after)
+    reach("baseline.landed")
     now = dt.datetime.now(dt.timezone.utc)
     took, position = time.monotonic() - began, snapshot.position.hex().upper()
     return Baseline(
@@ -187,6 +202,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
             }
             for column, text in bad
         ]
+        reach("baseline.quarantine")
         lake.append(quarantine, pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
 
 
@@ -232,4 +248,5 @@ def load_part(
                 "`on_bad_value: quarantine` to load NULL in its place",
             )
         out.write(_without(batch, hidden))
+    reach("baseline.part")
     return Loaded(out.close(), out.rows, found)

@@ -8,27 +8,28 @@ does is told in `<home>/run/capture.json`, replaced once a second.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from . import lake, log
+from . import guards, lake, log
 from .apply.ddl import APPLY, STOP
-from .control import live, tables
+from .control import live, state_version, tables
+from .control.capture_state import STOPPED, CaptureState
+from .control.policies import MEDIUM
+from .control.streams import Streams
 from .control.tables import TableControl
 from .control.task import Task
 from .ddl_watch import Watch, recreated
-from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
+from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError, UnreachableError
+from .failpoints import reach
 from .keyless_checks import keyless_findings
 from .mapping_checks import plain_findings
 from .membership import Known, Moved, drop_targets, members
 from .renaming import Renaming
 from .sources import open_source
 from .sources.base import Finding, LogSource
-from .taking import Baselines
+from .taking import Baselines, Stopped
 from .windows import Windows
 
 logger = logging.getLogger("tailrace.capture")
@@ -38,24 +39,9 @@ STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """How long one read may gather; shorter where somebody waits for the end."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-
-
-@dataclass
-class _State:
-    """What `capture.json` says: positions are hex, lag is bytes and seconds, rate is records a second."""
-
-    state: str = "starting"
-    pid: int = field(default_factory=os.getpid)
-    position: str | None = None
-    records: int = 0
-    transactions: int = 0
-    commits: int = 0
-    rate: float = 0.0
-    lag_bytes: int | None = None
-    lag_seconds: float | None = None
-    baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tables: list[str] = field(default_factory=list)
-    message: str | None = None
+"""Pauses before a lost source is tried again; the last one for ever."""
+CALM_S = 60.0
+"""A session that lasted this long makes the pauses short again."""
 
 
 class Capture:
@@ -69,24 +55,28 @@ class Capture:
         once: bool = False,
         stop: threading.Event | None = None,
         reload: Callable[[], Task] | None = None,
+        began: Callable[[], None] = lambda: None,
     ) -> None:
-        self._task, self._once, self._reload = task, once, reload
+        self._task, self._once, self._reload, self._began = task, once, reload, began
         self.stop = stop or threading.Event()
-        self._state = _State()
+        self._state = CaptureState()
+        self._reached = False
         self._behind = False  # what was looked at is not followed yet
-        self._failed = False
         self._known_tables: list[str] = []
         self._watch = Watch(task)
         self._moved = Moved()
         self._renaming = Renaming(task)
         self._known = Known(task)
+        self._streams: Streams
 
     def run(self) -> None:
         """Captures until told to stop; a lost connection, and a table that gets another name just at the
-        start, are tried again, any other error ends it."""
+        start, are tried again, any other error ends it. So does a server that was never reached."""
         attempt = 0
         with live.lock(self._task.run_path, "capture"):
+            state_version.begin(self._task.home)
             while not self.stop.is_set():
+                guards.check()
                 began = time.monotonic()
                 try:
                     self._session()
@@ -95,38 +85,50 @@ class Capture:
                     logger.info("%s; looking again", error.what)
                     self.stop.wait(RETRY_S[0])
                 except ConnectionLostError as error:
-                    if self._failed:
+                    if isinstance(error, UnreachableError) and not self._reached:
                         raise
-                    attempt = 0 if time.monotonic() - began > 60 else attempt
-                    pause = RETRY_S[min(attempt, len(RETRY_S) - 1)]
-                    logger.warning("connection lost, trying again in %.0f s: %s", pause, error)
-                    self._tell("reconnecting", str(error))
-                    self.stop.wait(pause)
+                    attempt = 0 if time.monotonic() - began > CALM_S else attempt
+                    self._pause(error, RETRY_S[min(attempt, len(RETRY_S) - 1)])
                     attempt += 1
-        self._tell("stopped")
+        self._state.state = STOPPED
+        self._tell()
+
+    def _pause(self, error: ConnectionLostError, seconds: float) -> None:
+        logger.warning("connection lost, trying again in %.0f s: %s", seconds, error)
+        self._state.lost(str(error))
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self.stop.is_set():
+            self._tell()
+            self.stop.wait(min(left, STATE_EVERY_S))
 
     def _session(self) -> None:
         task = self._task
-        source = open_source(task)
+        self._streams = Streams(task)
+        self._reached = self._reached or self._streams.now.stream > 0
+        source, over = open_source(task), threading.Event()
         work: Baselines | None = None
         try:
             writer = log.LogWriter(task.log_path, task.relations_path)
             windows = Windows(task, source)
-            work = Baselines(task, source, windows, self.stop, lambda: writer.state.number)
+            work = Baselines(task, source, windows, over, lambda: writer.state.number)
             self._state.baselines = work.progress
             self._watch.look(source, writer.state)
             self._renaming.carry_on(task)
             self._known.look()
             self._moved = self._watch.moved(source)
             self._known_tables = members(source, task, self._known.states, self._moved)
+            self._reached = True
+            self._give_up(source)
             self._check(source, writer)
             self._follow(source, work)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
             windows.resume()
+            self._began()
             self._loop(source, writer, work, windows)
+        except Stopped:
+            return
         finally:
-            self._failed = bool(work and work.failed)
-            self.stop.set() if self._failed else None
+            over.set()  # a baseline goes on in the next session: from its beginning
             if work is not None:
                 work.join()
             source.close()
@@ -134,15 +136,29 @@ class Capture:
             raise work.failed[0]
 
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
-        identity = live.read(self._task.run_path, "source")
-        findings = list(source.check(self._known_tables, writer.state.position, identity))
+        stored = self._streams.now.stored
+        findings = list(source.check(self._known_tables, writer.state.position, stored))
         findings += plain_findings(self._task, source, self._known_tables)
         findings += keyless_findings(self._task, source, self._known_tables)
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)
         report(findings)
-        live.write(self._task.run_path, "source", source.identity())
+
+    def _give_up(self, source: LogSource) -> None:
+        """Gives up a stream when an operator has said so. Before another one begins, apply knows that the
+        targets wait for new baselines: what came between is in no change table."""
+        task, why = self._task, self._streams.now.why
+        if self._streams.anew:
+            states, baselines = self._known.states, self._known.baselines
+            mine = {*baselines, *(t for t in self._known_tables if task.policy(t).level >= MEDIUM)}
+            mine -= {t for t, one in states.items() if one.member == "removed"}
+            number = tables.give(task.orders_path, tables.ANEW, sorted(mine), why=why, who="capture")
+            while not tables.heard(task.run_path, number):
+                if self.stop.wait(0.1):
+                    raise Stopped
+            self._known.look()
+        self._streams.clear(source)
 
     def _follow(self, source: LogSource, work: Baselines) -> None:
         """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
@@ -151,7 +167,7 @@ class Capture:
         if old := [one.known for one in self._moved.old]:
             source.withdraw(old)
         waiting = self._made_again(source)
-        fresh = source.prepare([t for t in self._known_tables if t not in waiting])
+        fresh = self._streams.prepare(source, [t for t in self._known_tables if t not in waiting])
         busy = work.busy
         self._known.look()
         due = work.due(self._known_tables, self._task, self._known, busy)
@@ -184,7 +200,7 @@ class Capture:
         wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
         committed = told = looked = time.monotonic()
         since_told = 0
-        self._state.state = "running"
+        self._state.runs()
         while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
             if chunk is not None:
@@ -198,6 +214,7 @@ class Capture:
             if not writer.ready:
                 windows.passed(source.reached() if windows.ends else None, writer.state.number)
             if now - told >= STATE_EVERY_S:
+                guards.check()
                 self._state.rate = since_told / (now - told)
                 since_told, told = 0, now
                 self._tell_lag(source)
@@ -222,7 +239,9 @@ class Capture:
         done = writer.commit()
         if done is None:
             return 0
+        reach("log.committed")
         source.acknowledge(done.position)
+        reach("log.acknowledged")
         windows.logged(done.messages)
         self._state.position = done.position.hex().upper()
         self._state.records += done.records
@@ -262,13 +281,11 @@ class Capture:
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()
         self._state.lag_bytes, self._state.lag_seconds = lag.bytes, lag.seconds
-        self._tell(self._state.state)
+        self._tell()
 
-    def _tell(self, state: str, message: str | None = None) -> None:
-        self._state.state = state
-        self._state.message = message or self._state.message
+    def _tell(self) -> None:
         self._state.tables = self._known_tables
-        live.write(self._task.run_path, "capture", asdict(self._state))
+        self._state.tell(self._task.run_path)
 
 
 def report(findings: Sequence[Finding]) -> None:

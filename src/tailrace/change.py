@@ -61,12 +61,15 @@ class Column:
 
     Attributes:
         name: its name in that layout.
-        attnum: its identity over time: a rename keeps it, drop and add makes a new one.
+        attnum: its identity over time: a rename keeps it, drop and add makes a new one. Where it cannot be
+            told which of the source's columns it is, a negative number that no other column ever has: such
+            a column is taken for a new one.
         source_type: the source's own words, e.g. `numeric(12,2)`.
         kind: which wire conversion reads it (a key of the source's type map), e.g. `numeric`.
         type: Spark SQL type in the lake, e.g. `decimal(12,2)`.
         key: part of the row key that appliers use.
-        missing: the value (source text) that rows written before the column existed have; None: NULL.
+        missing: the value (source text) that rows written before the column existed have; None: NULL, or
+            unknown, which `note` says then.
         note: a warning for the table's record, e.g. why a numeric is kept as text.
     """
 
@@ -93,6 +96,7 @@ class Relation:
     name: str
     identity: str
     columns: tuple[Column, ...] = field(default=())
+    evidence: str = field(default="", compare=False, repr=False)
 
     @property
     def table(self) -> str:

@@ -9,7 +9,8 @@ from .apply.mapping import mistakes, prepare
 from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
-from .control import ledger, live
+from .control import ledger
+from .control.streams import newest
 from .control.table_settings import RuleSettings, TableSettings
 from .control.tables import of_task
 from .control.task import Task
@@ -18,6 +19,7 @@ from .keyless_checks import keyless_findings
 from .log import state
 from .mapping_checks import database_findings, finding, maps
 from .membership import members
+from .operate.consumers import consumers_said
 from .sources import open_source
 from .sources.base import Finding, LogSource
 
@@ -35,11 +37,15 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     try:
         tables = _tables(task, source)
         after = state(task.log_path).position
-        found = list(source.check(tables, after, live.read(task.run_path, "source")))
+        found = list(source.check(tables, after, newest(task).stored))
         found += keyless_findings(task, source, tables)
         found += mapping_findings(task, source, tables, spark)
     finally:
         source.close()
+    cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
+    found += [
+        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
+    ]
     return sorted(found, key=lambda one: one.level)
 
 

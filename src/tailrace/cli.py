@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables
-from .errors import TailraceError
+from .cli_process import UMASK, ended, keep_private, stop_with_parent
+from .cli_signals import stop_on_signals
 
 if TYPE_CHECKING:
     from .control.task import Task
@@ -38,14 +38,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 def main() -> None:
     """Runs the command line; an error of ours is printed with its hint and ends with code 1."""
     try:
+        keep_private(os.environ.get(UMASK, "077"))
         app()
-    except TailraceError as error:
-        err.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(1)
-    except ConnectionError as error:  # py4j's, when the JVM is gone
-        err.print(f"[red]error:[/] Spark's JVM is gone: {escape(str(error))}", highlight=False)
-        err.print("  hint: was it killed for memory? start again, nothing is lost")
-        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - raised again there, when it is a defect
+        ended(error)
 
 
 def _version(wanted: bool) -> None:
@@ -57,6 +53,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on standard error.")] = False,
+    umask: Annotated[
+        str | None,
+        typer.Option(
+            callback=keep_private,
+            help="Who may read what is written, targets too: 077 (the owner only), 027 (the group, too), 022 "
+            "(everybody). TAILRACE_UMASK in the environment says the same.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -65,7 +69,14 @@ def _options(
     logging.basicConfig(
         level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    if not verbose:
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(not_raised)
+
+
+def not_raised(record: logging.LogRecord) -> bool:
+    """Whether a log record says something new: what py4j logs, with a traceback, it raises, too."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @app.command()
@@ -82,9 +93,9 @@ def run(
     from .status import status as status_of
 
     stop = threading.Event()
-    processes.stop_on_signals(stop)
+    began = stop_on_signals(stop, starting=True)
     live = screen.live if out.is_terminal and not as_json else None
-    processes.run(task, once=once, stop=stop, screen=live)
+    processes.run(task, once=once, stop=stop, screen=live, began=began)
     done = status_of(load(task))
     if as_json:
         _print_json(done.as_dict())
@@ -105,14 +116,13 @@ def capture(
     from .capture import Capture
     from .control import live
     from .control.task import load
-    from .processes import stop_on_signals
 
     stop = threading.Event()
-    stop_on_signals(stop)
+    began = stop_on_signals(stop, starting=True)
     if parent is not None:
-        _stop_with_parent(stop, parent)
+        stop_with_parent(stop, parent)
     wanted = load(task)
-    Capture(wanted, once=once, stop=stop, reload=lambda: load(task)).run()
+    Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
     state = live.read(wanted.run_path, "capture") or {}
     if as_json:
         _print_json(state)
@@ -129,16 +139,18 @@ def pipeline(
     as_json: Json = False,
 ) -> None:
     """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
+    from .control import live
     from .control.task import load
     from .pipeline import Pipeline
-    from .processes import stop_on_signals
     from .spark import session
     from .status import status as status_of
 
     stop = threading.Event()
-    stop_on_signals(stop)
+    began = stop_on_signals(stop, starting=True)
     wanted = load(task)
+    live.refuse(wanted.run_path, "pipeline")  # before a JVM is started
     work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
+    began()
     work.drain() if once else work.run()
     done = status_of(wanted).as_dict()
     _print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
@@ -166,6 +178,10 @@ def init(
         return
     out.print(f"wrote {made.path} for {len(made.tables)} tables")
     cli_check.show(made.findings)
+    if made.variable:
+        out.print(
+            f"the password is not in it: set {made.variable} in the environment, as it stood in the address"
+        )
     out.print(f"next: tailrace run {made.path}")
 
 
@@ -258,21 +274,11 @@ app.command()(cli_formats.apply)
 app.command()(cli_formats.inspect)
 app.command()(cli_purge.purge)
 app.add_typer(cli_keylog.app, name="keylog")
+app.add_typer(cli_purge.consumer, name="consumer")
 
 
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
-
-
-def _stop_with_parent(stop: threading.Event, parent: int) -> None:
-    # The number comes from the parent itself: asked for here, it may be too late already.
-    def watch() -> None:
-        while os.getppid() == parent:
-            if stop.wait(0.5):
-                return
-        stop.set()
-
-    threading.Thread(target=watch, daemon=True, name="parent").start()
 
 
 __all__ = ["Task", "app", "main"]

@@ -36,12 +36,16 @@ def export_log(
     spark = session("tailrace export-log", conf=wanted.spark)
     done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
     if as_json:
-        _print_json({"rows": done.rows, "absent_columns": done.absent_columns})
+        _print_json(vars(done))
         return
     for name, rows in done.rows.items():
         out.print(f"{rows:>12,} rows written to {escape(name)}")
     if done.absent_columns:
         out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+    if done.kept_after:
+        out.print(
+            f"LOG has no records up to change number {done.kept_after:,} any more (maintenance.keep_log)"
+        )
 
 
 def export_status(

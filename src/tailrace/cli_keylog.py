@@ -113,8 +113,8 @@ def tail(
     every: Seconds = 1.0, as_json: Json = False,
 ) -> None:  # fmt: skip
     """The newest rows; with --follow, what comes after them (JSON: a line a row)."""
+    from .cli_signals import stop_on_signals
     from .operate import ask, rows
-    from .processes import stop_on_signals
 
     which = ask.where(table, since, key or ())
     which = ask.flagged(which) if only_flagged else which
@@ -185,9 +185,11 @@ def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
     """Registered consumers and the `keylog_sort` each has acknowledged."""
     from .operate import retention
 
-    _print(retention.consumer_rows(ctx.obj.path), as_json, "no consumers")
+    found = [vars(c) for c in retention.of_keylog(ctx.obj.path).all()]
+    _print([{k: c[k] for k in _CONSUMER} for c in found], as_json, "no consumers")
 
 
+_CONSUMER = ("name", "acknowledged", "since", "at")
 Name = Annotated[str, typer.Argument(help="The consumer.")]
 
 
@@ -210,7 +212,7 @@ def acknowledge(
     """Note how far a consumer has read."""
     from .operate import retention
 
-    retention.acknowledge(ctx.obj.path, name, sort)
+    retention.of_keylog(ctx.obj.path).acknowledge(name, sort)
     list_consumers(ctx, as_json)
 
 
@@ -219,7 +221,7 @@ def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> No
     """Forget a consumer."""
     from .operate import retention
 
-    retention.remove_consumer(ctx.obj.path, name)
+    retention.of_keylog(ctx.obj.path).remove(name)
     list_consumers(ctx, as_json)
 
 

@@ -37,10 +37,26 @@ def resume(
 
 
 def resync(
-    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+    task: TaskFile,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, as for pause.", metavar="[TABLE...]")
+    ] = None,
+    new_stream: Annotated[
+        bool,
+        typer.Option(
+            "--new-stream",
+            help="Changes are lost (the slot is gone): begin anew at the source's present, with a new slot "
+            "and new baselines of all tables.",
+        ),
+    ] = False,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Take a new baseline of tables, which replaces their targets at once; it ends a suspension."""
-    _order(task, "resync", tables, why, dry_run, as_json)
+    if bool(tables) == new_stream:
+        raise typer.BadParameter("name tables, or give --new-stream, which is for all of them")
+    _order(task, "resync", tables or [], why, dry_run, as_json, new_stream=new_stream)
 
 
 def add(
@@ -71,11 +87,15 @@ def _order(
     as_json: bool,
     *,
     drop_target: bool = False,
+    new_stream: bool = False,
 ) -> None:
     from .control.task import load
-    from .ordering import order
+    from .ordering import begin_anew, order
 
-    done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
+    if new_stream:
+        done = begin_anew(load(task), why=why, dry_run=dry_run)
+    else:
+        done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
     if as_json:
         sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
         return

@@ -17,9 +17,10 @@ from .change import ChangeTable
 from .errors import ConfigError, FormatError, from_spark
 from .formats import checks, files
 from .formats.base import FILE, RAW, ROW, WHY, Format, Gap, Options, Read
+from .formats.counts import Count, counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 REJECTS, PENDING = "_rejects", "_pending"
 """Folders beside the written tables: rows that are bad, and rows that change nothing
@@ -120,7 +121,7 @@ def convert(
 def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
     found = read(spark, source)
     report = Report(notes=[*found.notes, *odd_files(spark, source)])
-    watched: dict[str, tuple[Observation, list[Gap]]] = {}
+    watched: dict[str, tuple[Count, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
         gaps = target.form.gaps(ct)
@@ -138,13 +139,11 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
         target.form.save(counting, target.path, target.kind, target.options)
     else:
         files.save(counting, target.path, target.kind)
-    report.written = {n: figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
+    report.written = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     for name, (seen, gaps) in watched.items():
-        got = figures(seen)
-        lost = {g.kind: got.get(f"lost {i}", 0) for i, g in enumerate(gaps)}
-        report.tables[name] = TableReport(
-            got.get("rows", 0), got.get("bad", 0), {k: n for k, n in lost.items() if n}
-        )
+        got = seen.figures()
+        lost = {g.kind: got[f"lost {i}"] for i, g in enumerate(gaps)}
+        report.tables[name] = TableReport(got["rows"], got["bad"], {k: n for k, n in lost.items() if n})
     for name in [n for n in found.beside if n not in watched]:
         left = found.beside[name].count()  # a control table is small
         report.tables[name] = TableReport(left, lost={"table": left})
@@ -168,9 +167,8 @@ def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame
 
 def observed(
     ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
-) -> tuple[DataFrame, Observation]:
+) -> tuple[DataFrame, Count]:
     """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     df = ct.df
@@ -179,18 +177,18 @@ def observed(
             _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
         )
     bad = checks.is_bad() if WHY in df.columns else F.lit(False)
-    figures = [
+    what = [
         F.sum(F.when(~bad, 1).otherwise(0)).alias("rows"),
         F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
     ]
     for i, gap in enumerate(gaps):
         lost = F.coalesce(gap.lost(ct), F.lit(False)) & ~bad
-        figures.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
+        what.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
         if strict:
             said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
             df = df.filter(_stop(lost, F.lit(said)))
-    seen = Observation(f"changes {ct.name}")
-    return df.observe(seen, *figures).filter(~bad).drop(WHY, FILE, ROW, RAW), seen
+    rows, seen = counted(df, f"changes {ct.name}", what)
+    return rows.filter(~bad).drop(WHY, FILE, ROW, RAW), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:
@@ -205,31 +203,6 @@ def _at(df: DataFrame) -> Column:
     from pyspark.sql import functions as F
 
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
-
-
-def counted(df: DataFrame, name: str) -> tuple[DataFrame, Observation]:
-    """The rows, counted on their way (`figures` gives `rows`)."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    seen = Observation(name)
-    return df.observe(seen, F.count(F.lit(1)).alias("rows")), seen
-
-
-def figures(seen: Observation) -> dict[str, int]:
-    """What an observation counted; nothing when its rows were never asked for."""
-    # `get` would wait for ever then. The future is Spark's own; it is complete once the job has ended, or
-    # within the moment that the listener needs.
-    future = getattr(seen._jo, "future", None)
-    if future is not None:
-        import time
-
-        end = time.monotonic() + 5
-        while not future().isCompleted():
-            if time.monotonic() > end:
-                return {}
-            time.sleep(0.01)
-    return {k: int(v or 0) for k, v in seen.get.items()}
 
 
 def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: Report) -> None:
@@ -260,7 +233,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         waiting = str(Path(place) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
         seen_df.write.parquet(waiting)
-        if rows_waiting := figures(seen).get("rows", 0):
+        if rows_waiting := seen.figures()["rows"]:
             report.pending = str(Path(place) / PENDING)
             report.notes.append(f"{name}: {rows_waiting:,} rows change nothing yet: signals, or unfinished")
         else:
@@ -292,7 +265,6 @@ __all__ = [
     "Side",
     "TableReport",
     "convert",
-    "figures",
     "load",
     "read",
     "side",

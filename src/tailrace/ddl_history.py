@@ -19,6 +19,7 @@ from . import lake, log, sequence
 from .apply.ddl import between
 from .change import Column, Relation
 from .control.ddl import Event
+from .failpoints import reach
 from .formats.qlik.control import TABLES
 from .laketypes import arrow_type
 
@@ -40,6 +41,7 @@ def keep(path: str, task: str, history: Mapping[str, Sequence[log.Layout]], even
         if (r["TABLE_OWNER"], r["TABLE_NAME"], r["CHANGE_SEQ"], r["TABLE_VERSION"], r["DDL_TYPE"]) not in have
     ]
     if new:
+        reach("ddl.history")
         lake.append(path, pa.Table.from_pylist(new, SCHEMA))
     return len(new)
 
@@ -137,7 +139,7 @@ def _column(action: str, column: Column, relation: Relation) -> dict[str, Any]:
         "primaryKeyPosition": relation.key.index(column.name) + 1 if column.key else 0,
         "nullable": not column.key,
         "ordinal": [c.name for c in relation.columns].index(column.name) + 1,
-    }
+    } | ({"note": column.note} if column.note and action == "ADD" else {})
 
 
 def _time(seq: str) -> dt.datetime | None:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection
 
 from . import ddl_history, lake, log, sequence
-from .apply.applier import APPLIED_APP
 from .apply.ddl import APPLY, DEFAULTS, IGNORE, STOP, SUSPEND
 from .control import ddl, ledger, tables
 from .control.task import Task
@@ -84,7 +83,7 @@ class Watch:
         task = self._task
         path = task.control_path("ddl_decisions")
         done = ddl.decisions(path)
-        applied = lake.progress(task.control_path("applied"), APPLIED_APP)
+        applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
         for one in new:
             key = (one.table, one.change_seq, one.kind, 0)
             if key in done:

@@ -5,18 +5,26 @@ TailraceError
 ├── SourceError        the source database refused, or is not set up for capture
 │   ├── PositionError  a position that is gone, ahead of the log, or of another server
 │   ├── ConnectionLostError  the source went away; trying again is safe
+│   │   └── UnreachableError  nobody answers at its address
 │   └── TableMovedError  a table was truncated or rewritten since the snapshot it is read in
 ├── FormatError        bytes or rows that are not what their format promises
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
-│   └── BaselineNeededError  they never can: the table needs a new baseline
+│   ├── BaselineNeededError  they never can: the table needs a new baseline
+│   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
+├── LeaseLostError     another process has taken over what this one did
+├── SparkLostError     the JVM of the Spark session is gone
+├── StorageFullError   there is no room where something was to be written
+├── OvertakenError     another process committed first what was to be committed
 └── UnsupportedError   a declared gap: the feature exists elsewhere, not here
 """
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class TailraceError(Exception):
@@ -70,6 +78,10 @@ class ConnectionLostError(SourceError):
     """The source went away; trying again is safe: nothing was acknowledged that is not in LOG."""
 
 
+class UnreachableError(ConnectionLostError):
+    """Nobody answers at the source's address: it is down for a while, or the address is wrong."""
+
+
 class TableMovedError(SourceError):
     """A table was truncated or rewritten since the snapshot it is read in; a new snapshot is needed."""
 
@@ -91,8 +103,39 @@ class BaselineNeededError(ApplyError):
     brings the target up to the source again."""
 
 
+class ConcurrentCommitError(ApplyError):
+    """Somebody else committed to a table after it was read, and before what was made of it was written:
+    nothing was. Doing all of it again, from the table as it is now, is safe."""
+
+    @classmethod
+    def at(cls, where: str, read: int, now: int | None = None) -> ConcurrentCommitError:
+        """Of a table that was read in one version and has another one by now (None: not known which)."""
+        came = "another version" if now is None else f"version {now}"
+        said = f"{came} came after version {read}, which was read: somebody else committed to it"
+        return cls(said, where=where, hint="nothing was written; it begins anew")
+
+
 class NameTakenError(ApplyError):
     """A name that a target was to get, and that something else has."""
+
+
+class LeaseLostError(TailraceError):
+    """Another process does this half of the task now, or may: this one was not heard of for too long, and
+    does nothing more."""
+
+
+class SparkLostError(TailraceError):
+    """The JVM of the Spark session is gone: killed, or out of memory. Nothing is lost; start again."""
+
+
+class StorageFullError(TailraceError):
+    """There is no room where something was to be written. Nothing half-written is visible; what was begun is
+    done again once there is."""
+
+
+class OvertakenError(TailraceError):
+    """Another process committed first, and what was to be committed followed from what was there before:
+    nothing of it is visible. Look again and make it anew."""
 
 
 class UnsupportedError(TailraceError):
@@ -110,13 +153,67 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
     """
     if isinstance(error, TailraceError):
         return error
+    if (lost := spark_lost(error, where=where)) is not None:
+        return lost
     text = str(error)
     for name, kind in _kinds(TailraceError).items():
         if found := re.search(rf"tailrace\.errors\.{name}: (.*?)(?:\n\s*\n|\n\s*at |\Z)", text, re.DOTALL):
             parts = re.split(r"\n\s*(where|hint): ", found[1])
             named = dict(zip(parts[1::2], parts[2::2], strict=False))
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
+    if (no_room := full(error, where=where)) is not None:
+        return no_room
     return ApplyError(text.strip().split("\n\n")[0][:2000], where=where)
+
+
+def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:
+    """The error of ours for one that says that nobody is at the other end of py4j; None for another one.
+
+    >>> print(spark_lost(ConnectionRefusedError(111, "Connection refused"), where="shop"))
+    Spark's JVM is gone
+      where: shop
+      hint: was it killed for memory (the machine's log, `spark.driver.memory`)? start again: nothing is lost
+    """
+    # By name: processes without Spark have no py4j.
+    if type(error).__module__.partition(".")[0] != "py4j":
+        gone = isinstance(error, ConnectionError)
+    else:
+        gone = type(error).__name__ == "Py4JNetworkError" or "does not exist in the JVM" in str(error)
+    hint = "was it killed for memory (the machine's log, `spark.driver.memory`)? start again: nothing is lost"
+    return SparkLostError("Spark's JVM is gone", where=where, hint=hint) if gone else None
+
+
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+
+
+def full(error: BaseException, *, where: str) -> StorageFullError | None:
+    """The error of ours for one that says that there is no room; None for another one.
+
+    >>> print(full(OSError(28, "No space left on device"), where="/lake/orders"))
+    no space is left to write to
+      where: /lake/orders
+      hint: make room (`df -h`, quotas) and start again: nothing half-written is visible, nothing lost
+    """
+    if isinstance(error, StorageFullError):
+        return error
+    if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
+        return None
+    return StorageFullError(
+        "no space is left to write to",
+        where=where,
+        hint="make room (`df -h`, quotas) and start again: nothing half-written is visible, nothing lost",
+    )
+
+
+@contextmanager
+def room(where: str) -> Iterator[None]:
+    """Turns errors that say that there is no room into StorageFullError."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if (no_room := full(error, where=where)) is not None:
+            raise no_room from error
+        raise
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

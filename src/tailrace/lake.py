@@ -7,120 +7,56 @@ each app id has a version that only grows, and a commit that would not move it f
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import Field, Schema
 from deltalake.transaction import AddAction
 
-from .filestats import stats_json
+from . import guards
+from .errors import ConcurrentCommitError, OvertakenError, room
+from .failpoints import reach
 from .laketypes import plain_schema
+from .wire.parts import ROW_GROUP, AddedFile, Part, filesystem
 
-COMPRESSION = "snappy"
-ROW_GROUP = 256 * 1024
+__all__ = [
+    "ROW_GROUP",
+    "SMALL_FILE",
+    "WHOLE_FILE",
+    "AddedFile",
+    "Part",
+    "add_columns",
+    "append",
+    "arrow_schema",
+    "commit",
+    "compact",
+    "create",
+    "exists",
+    "file_name",
+    "filesystem",
+    "hours",
+    "on_newest",
+    "overwrite",
+    "progress",
+    "progresses",
+    "read",
+    "replace_all",
+    "retried",
+    "schema_json",
+    "vacuum",
+    "version",
+]
+
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
 _T = TypeVar("_T")
 _RETRIES = 20
-_WORDS = frozenset(
-    [
-        "RECNAME",
-        "header__change_oper",
-        "header__operation",
-        "operation",
-        "change_row_type",
-        "action_taken",
-        "result_error",
-        "run_id",
-        "group_id",
-        "subscription_id",
-    ]
-)
-"""Columns of few words, in LOG, TRACKING, change tables and key logs."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
-
-@dataclass(frozen=True)
-class AddedFile:
-    """A closed parquet part, ready to be committed: path inside the table, bytes, rows, Delta statistics
-    (JSON text), modification time (ms)."""
-
-    path: str
-    size: int
-    rows: int
-    stats: str
-    modified: int
-
-    def to_json(self) -> str:
-        """The part as JSON text: tasks hand it to the driver."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> AddedFile:
-        """The part that `to_json` wrote."""
-        return AddedFile(**json.loads(text))
-
-
-def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
-    """Arrow's file system for a table path or URI, and the path in it."""
-    if "://" in table:
-        fs, path = pa.fs.FileSystem.from_uri(table)
-        return fs, path
-    return pa.fs.LocalFileSystem(), str(Path(table).absolute())
-
-
-class Part:
-    """One parquet file being streamed into a table's folder.
-
-    Row groups are written as batches come; memory stays at one group. The commit carries the smallest and
-    largest value of every column that has an order (`filestats`), so readers find files by range.
-    """
-
-    def __init__(self, table: str, schema: pa.Schema, *, name: str = "part") -> None:
-        self.path = f"{name}-{uuid.uuid4().hex}.parquet"
-        self._fs, folder = filesystem(table)
-        self._fs.create_dir(folder, recursive=True)
-        self._full = f"{folder}/{self.path}"
-        self._metadata: list[pq.FileMetaData] = []
-        self.rows = 0
-        # Dictionaries pay for repeated words only; unique bytes (images, positions) would be hashed in vain.
-        words = [f.name for f in schema if f.name in _WORDS]
-        self._writer = pq.ParquetWriter(
-            self._full, schema, filesystem=self._fs, compression=COMPRESSION, use_dictionary=words,
-            store_schema=False, metadata_collector=self._metadata,
-        )  # fmt: skip
-
-    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Adds rows; the schema must be the part's."""
-        if not batch.num_rows:
-            return
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        self._writer.write_table(table, row_group_size=ROW_GROUP)
-        self.rows += table.num_rows
-
-    def close(self) -> AddedFile | None:
-        """Ends the file; None (and no file) when nothing was written."""
-        self._writer.close()
-        if not self.rows:
-            self._fs.delete_file(self._full)
-            return None
-        size = self._fs.get_file_info(self._full).size
-        return AddedFile(self.path, size, self.rows, stats_json(self._metadata[0]), int(time.time() * 1000))
-
-    def discard(self) -> None:
-        """Drops the file without a trace."""
-        self._writer.close()
-        self._fs.delete_file(self._full)
 
 
 def file_name(table: str) -> str:
@@ -140,7 +76,8 @@ def exists(table: str) -> bool:
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
     """Makes an empty table; nothing happens when it is there."""
     if not exists(table):
-        DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
+        with room(table):
+            DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
 
 
 def version(table: str) -> int:
@@ -150,11 +87,17 @@ def version(table: str) -> int:
 
 def progress(table: str, app_id: str) -> int:
     """How far an application has come in this table; -1 when it (or the table) never began."""
+    return progresses(table, [app_id])[0]
+
+
+def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
+    """The same of several, as of one version."""
     try:
-        reached = DeltaTable(table).transaction_version(app_id)
+        delta = DeltaTable(table)
     except TableNotFoundError:
-        return -1
-    return -1 if reached is None else int(reached)
+        return [-1] * len(app_ids)
+    reached = [delta.transaction_version(one) for one in app_ids]
+    return [-1 if one is None else int(one) for one in reached]
 
 
 def commit(
@@ -162,29 +105,111 @@ def commit(
     files: Sequence[AddedFile],
     *,
     progress: Mapping[str, int],
-    schema: pa.Schema | None = None,
-    overwrite: bool = False,
     info: Mapping[str, str] | None = None,
     only_after: int | None = None,
     begin: bool = False,
+    after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """Commits parts together with progress; the table must exist.
+    """Adds parts to a table, together with progress; the table must exist.
 
-    Gives the new version, or None when every app id of `progress` has already come this far (a replay).
-    With `overwrite` the parts become the whole table, with `schema` when given. A concurrent writer
-    (maintenance, another app id) makes it try again from the table's newest version; with `only_after` it
-    gives None then, and commits on that version or not at all. With `begin` the progress is set whatever it
-    was.
+    Gives the new version, or None when every app id of `progress` has already come this far (a replay). A
+    concurrent writer (maintenance, another app id) makes it try again from the table's newest version; with
+    `only_after` it gives None then, and commits on that version or not at all. With `begin` the progress is
+    set whatever it was. `after` says of app ids in `progress` from where they are moved: numbers that were
+    counted on from there are given once.
+
+    Raises:
+        LeaseLostError: another process has taken over.
+        OvertakenError: an app id is not where `after` says: somebody else has moved it.
     """
+    return _commit(table, files, None, progress, info, only_after, begin=begin, after=after)
+
+
+def overwrite(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    schema: pa.Schema,
+    progress: Mapping[str, int],
+    only_after: int,
+    info: Mapping[str, str] | None = None,
+) -> int | None:
+    """Makes parts the whole table, with a schema; else as `commit`.
+
+    `only_after`: the version that the parts were made from. When the table has another one by now, nothing
+    is written and None comes back: what somebody else committed meanwhile is in none of the parts.
+    """
+    return _commit(table, files, schema, progress, info, only_after, begin=False)
+
+
+def replace_all(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    schema: pa.Schema,
+    progress: Mapping[str, int],
+    info: Mapping[str, str] | None = None,
+) -> int:
+    """Makes parts the whole table, whatever it has: for baselines, which owe nothing to the rows before them.
+
+    Progress is set wherever it was. Gives the new version. Somebody else's commit is replaced as a whole, or
+    comes after.
+    """
+
+    def once(now: DeltaTable) -> int | None:
+        return _commit(table, files, schema, progress, info, now.version(), begin=True)
+
+    return on_newest(table, once)
+
+
+def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
+    """What `once` gives, called with the table as it is now; again while it gives None, which says that
+    somebody else committed first.
+
+    Raises:
+        ConcurrentCommitError: others commit all the time.
+    """
+    for attempt in range(_RETRIES):
+        if (done := once(DeltaTable(table))) is not None:
+            return done
+        time.sleep(0.02 * 2 ** min(attempt, 6))
+    raise ConcurrentCommitError(
+        "others commit to the table faster than it is written anew",
+        where=table,
+        hint="let nobody else write to it for a while",
+    )
+
+
+def _commit(
+    table: str,
+    files: Sequence[AddedFile],
+    schema: pa.Schema | None,
+    progress: Mapping[str, int],
+    info: Mapping[str, str] | None,
+    only_after: int | None,
+    *,
+    begin: bool,
+    after: Mapping[str, int] | None = None,
+) -> int | None:
+    """See `commit`; with a schema the parts become the whole table."""
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
     properties = CommitProperties(
         app_transactions=[Transaction(k, v) for k, v in progress.items()],
         custom_metadata=dict(info or {}),
-        max_commit_retries=None if only_after is None else 0,
+        # Under a guard: what it has allowed is committed on the version that was read before, or asked anew.
+        max_commit_retries=None if only_after is None and not guards.now() else 0,
     )
 
     def once() -> int | None:
         delta = DeltaTable(table)
+        guards.check()
+        # Whoever moves one of them between here and the commit makes it fail: Delta sees both name it.
+        for app, there in (after or {}).items():
+            if (found := delta.transaction_version(app)) != (there if there >= 0 else None):
+                raise OvertakenError(
+                    f"another process has written meanwhile: {app} is at {found}, no longer at {there}",
+                    where=table,
+                )
         reached = [delta.transaction_version(k) for k in progress]
         if (
             progress
@@ -194,22 +219,24 @@ def commit(
             return None
         if only_after is not None and delta.version() != only_after:
             return None
-        if overwrite and schema is not None:
+        if schema is not None:
             _need_features(delta, schema)
         delta.create_write_transaction(
             list(adds),
-            mode="overwrite" if overwrite else "append",
-            schema=schema if overwrite and schema is not None else delta.schema(),
+            mode="append" if schema is None else "overwrite",
+            schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
         )
         return int(DeltaTable(table).version())
 
-    return retried(once)
+    with room(table):
+        return retried(once)
 
 
 def retried(once: Callable[[], _T]) -> _T:
     """Does what commits, again when somebody else committed first."""
     for attempt in range(_RETRIES):
+        guards.check()
         try:
             return once()
         except CommitFailedError:
@@ -219,13 +246,19 @@ def retried(once: Callable[[], _T]) -> _T:
     raise AssertionError("unreachable")
 
 
-def append(table: str, rows: pa.Table, *, progress: Mapping[str, int] | None = None) -> int | None:
-    """Adds a few rows (control tables), creating the table when it is missing."""
+def append(
+    table: str,
+    rows: pa.Table,
+    *,
+    progress: Mapping[str, int] | None = None,
+    after: Mapping[str, int] | None = None,
+) -> int | None:
+    """Adds a few rows (control tables), creating the table when it is missing; `commit` says the rest."""
     create(table, rows.schema)
     part = Part(table, rows.schema)
     part.write(rows)
     added = part.close()
-    return commit(table, [added] if added else [], progress=progress or {})
+    return commit(table, [added] if added else [], progress=progress or {}, after=after)
 
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -255,28 +288,14 @@ def arrow_schema(table: str) -> pa.Schema:
     return plain_schema(pa.schema(DeltaTable(table).schema().to_arrow()))
 
 
-def files(table: str, column: str, keep: Callable[[Any, Any], bool]) -> list[str]:
-    """Paths of the table's files for which `keep(smallest, largest)` of a column says yes.
-
-    Both are None for a file whose commit carries no statistics of that column.
-    """
-    actions = pa.table(DeltaTable(table).get_add_actions(flatten=True))
-    nothing = [None] * actions.num_rows
-    names = set(actions.column_names)
-    low = actions[f"min.{column}"].to_pylist() if f"min.{column}" in names else nothing
-    high = actions[f"max.{column}"].to_pylist() if f"max.{column}" in names else nothing
-    root = table.rstrip("/")
-    found = zip(actions["path"].to_pylist(), low, high, strict=True)
-    return sorted(f"{root}/{path}" for path, lo, hi in found if keep(lo, hi))
-
-
 def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
     """Joins small files once there are that many, then drops files as `vacuum` does; rows and progress
     stay. Not for tables with deletion vectors."""
     delta = DeltaTable(table)
     sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) >= max(small_files, 2):
-        delta.optimize.compact(target_size=WHOLE_FILE)
+        reach("maintain.compact")
+        retried(lambda: DeltaTable(table).optimize.compact(target_size=WHOLE_FILE))
         delta = DeltaTable(table)
         delta.create_checkpoint()
         delta.cleanup_metadata()
@@ -285,6 +304,7 @@ def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
 
 def vacuum(table: str, after_s: float) -> None:
     """Deletes files that no version within the retention needs."""
+    reach("maintain.vacuum")
     DeltaTable(table).vacuum(hours(after_s), dry_run=False, enforce_retention_duration=False)
 
 

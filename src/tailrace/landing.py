@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from . import lake
+from . import guards, lake
 from .apply.shared import Place
 from .apply.table_map import STAGED_FOR, place_of, task_map
 from .change import Relation
@@ -89,13 +89,11 @@ class DeltaLanding:
                 hint="it is read again; keep unused files longer than a baseline takes",
             )
         progress = {self.app: max(after, 0)} if self.app else {}
-        done = lake.commit(
-            self.path, list(files), progress=progress, schema=schema, overwrite=True, begin=True
-        )
-        return done or 0
+        return lake.replace_all(self.path, list(files), schema=schema, progress=progress)
 
     def drop(self, table: str) -> None:
         """Removes the folder; of a target that others may feed the table's own rows."""
+        guards.check()
         if not lake.exists(self.path):
             return
         if self.own:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from . import lake, sequence
 from .change import Relation
+from .control import delta_log
 from .errors import FormatError
+from .failpoints import reach
 from .sources.base import Chunk
 
 BEGIN, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
@@ -103,26 +104,29 @@ class LogCommit:
 
 def state(log: str) -> LogState:
     """Where a LOG ends, read from its last commit (no rows are read)."""
-    words = [lake.progress(log, w) for w in _WORDS]
+    reached = lake.progresses(log, [*_WORDS, _NUMBER, _TIME])
+    words = reached[: len(_WORDS)]
     if min(words) < 0:
         return LogState(None, 0, 0)
     raw = b"".join(w.to_bytes(7, "big") for w in words)
-    return LogState(raw[:POSITION_BYTES], lake.progress(log, _NUMBER), lake.progress(log, _TIME))
+    return LogState(raw[:POSITION_BYTES], *reached[len(_WORDS) :])
 
 
 def version_after(log: str, number: int) -> int:
     """The first version of LOG that has records after a change number; the newest when none has.
 
-    Older versions are not needed by who has stored that far, and their files may be gone.
+    Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
+    read, however many there are.
     """
-    newest = DeltaTable(log)
-    low = min((int(h["version"]) for h in newest.history()), default=0)
-    high = newest.version()
+    there = delta_log.versions(log)
+    low, high = 0, len(there) - 1
     while low < high:
         middle = (low + high) // 2
-        reached = DeltaTable(log, version=middle).transaction_version(_NUMBER)
-        low, high = (low, middle) if (reached or 0) > number else (middle + 1, high)
-    return low
+        # A commit of maintenance has no records: it stands where the one before it stands.
+        commits = (delta_log.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
+        reached = next((found[_NUMBER] for found in commits if _NUMBER in found), 0)
+        low, high = (low, middle) if reached > number else (middle + 1, high)
+    return there[low]
 
 
 def layouts(relations: str) -> list[Layout]:
@@ -180,6 +184,7 @@ class LogWriter:
         self._log, self._relations = log, relations
         self.state = state(log)
         self._number, self._time = self.state.number, self.state.time
+        self._reached = self.state.number if self.state.position is not None else -1
         self._part: lake.Part | None = None
         self._new: list[Layout] = []
         self._messages: list[Message] = []
@@ -214,17 +219,23 @@ class LogWriter:
             self._write(numbered)
 
     def commit(self) -> LogCommit | None:
-        """Makes everything up to the last whole transaction visible; None when there is none."""
+        """Makes everything up to the last whole transaction visible; None when there is none.
+
+        Raises:
+            OvertakenError: another process has captured meanwhile.
+        """
         if self._position is None:
             return None
+        reach("log.relations")
         record_layouts(self._relations, self._new)
         added = self._part.close() if self._part else None
         number = self._number - (self._tail.num_rows if self._tail is not None else 0)
         padded = self._position.ljust(21, b"\0")
         words = {w: int.from_bytes(padded[k * 7 : k * 7 + 7], "big") for k, w in enumerate(_WORDS)}
-        version = lake.commit(
-            self._log, [added] if added else [], progress={**words, _NUMBER: number, _TIME: self._time}
-        )
+        reach("log.commit")
+        progress, after = {**words, _NUMBER: number, _TIME: self._time}, {_NUMBER: self._reached}
+        version = lake.commit(self._log, [added] if added else [], progress=progress, after=after)
+        self._reached = number
         said = tuple(m for m in self._messages if m.number <= number)
         done = LogCommit(added.rows if added else 0, self._transactions, self._position, version or -1, said)
         self._messages = self._messages[len(said) :]

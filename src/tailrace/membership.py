@@ -13,6 +13,7 @@ from .control import ledger, tables
 from .control.ledger import Baseline
 from .control.tables import TableControl
 from .control.task import Task
+from .failpoints import reach
 from .landing import landings
 from .sources.base import LogSource, Renamed
 
@@ -148,5 +149,6 @@ def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collectio
     ]  # fmt: skip
     for table in gone:
         landings(task)(table).drop(table)
+        reach("membership.dropped")
         tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
     return gone

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from . import guards
 from .errors import ApplyError, NameTakenError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class FolderMover:
                 where=table,
                 hint="one of the two is no target of this task's: take it away, then `tailrace resume`",
             )
+        guards.check()
         try:
             before.rename(after)
         except OSError as error:

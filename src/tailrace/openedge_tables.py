@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
 from . import lake, log
 from .apply.reading import read_changes
 from .apply.segment import Segment
 from .change import PREFIX, ChangeTable, Relation
-from .control import ledger
 from .control.task import Task
+from .control.totals import stored_since
 from .formats.openedge.made import made_metadata, policy_id, table_number
 from .formats.openedge.options import OpenEdgeOptions
 from .formats.openedge.tables import TRACKING
 from .formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
 from .formats.shape import quoted
+from .store import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APP = "tailrace/openedge"
-_TRACKING = f"PUB.{TRACKING.name}"
+TRACKING_TABLE = f"PUB.{TRACKING.name}"
 
 
 class OpenEdgeTables:
@@ -41,16 +44,15 @@ class OpenEdgeTables:
 
     def catch_up(self) -> int:
         """Writes what was stored since; gives the change number reached."""
-        after = lake.progress(self.path(_TRACKING), APP)
-        stored = ledger.read_stored(self._task.control_path("stored"), after)
-        if not stored:
+        after = lake.progress(self.path(TRACKING_TABLE), APP)
+        upto, changed = stored_since(self._task.control_path("stored"), after)
+        if upto <= after:
             return after
-        upto = stored[-1].upto
         relations = {n: h[-1].relation for n, h in log.history(self._task.relations_path).items()}
         relations = {n: r for n, r in relations.items() if lake.exists(self._task.changes_path(n))}
         plans = {name: self._plan(name, relation) for name, relation in relations.items()}
         self._metadata(plans)
-        for name in sorted({t for batch in stored for t in batch.tables}):
+        for name in changed:
             if plans[name].kept.change_table is not None:
                 self._images(name, relations[name], plans[name], upto)
         self._track(relations, after, upto)
@@ -78,16 +80,17 @@ class OpenEdgeTables:
         self._policies = said
 
     def _images(self, name: str, relation: Relation, plan: Plan, upto: int) -> None:
-        path = self.path(str(plan.kept.change_table))
+        path, since = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
         done = lake.progress(path, APP)
         if done >= upto:
             return
+        done = since if done < 0 else done
         options = OpenEdgeOptions()
         part = self._changes(name, relation, done, upto)
         rows = image_rows(part.with_df(numbered(part, options)), plan, options)
         if lake.exists(path) and not _goes_on(self._spark.read.format("delta").load(path), rows):
-            # A column became another one: all rows are written again.
-            part = self._changes(name, relation, -1, upto)
+            # A column became another one: all rows that are kept are written again.
+            part = self._changes(name, relation, since, upto)
             rows = image_rows(part.with_df(numbered(part, options)), plan, options)
             self._write(rows, path, upto, "overwrite")
             return
@@ -97,6 +100,8 @@ class OpenEdgeTables:
         """TRACKING's rows, under the policies and table numbers of OpenEdge's layout."""
         from pyspark.sql import functions as F
 
+        if after >= 0:
+            kept.refuse_older(DeltaTable(self._task.tracking_path), after, where=self._task.openedge_path)
         rows = self._spark.read.format("delta").load(self._task.tracking_path)
         rows = rows.filter((F.col("_Change-Sequence") > after) & (F.col("_Change-Sequence") <= upto))
         table = F.col("_Policy-Id")  # TRACKING has the table's name there
@@ -106,7 +111,7 @@ class OpenEdgeTables:
         columns = [
             made.get(c.name, F.col(quoted(c.name))).try_cast(c.type).alias(c.name) for c in TRACKING.columns
         ]
-        self._write(rows.select(*columns), self.path(_TRACKING), upto, "append")
+        self._write(rows.select(*columns), self.path(TRACKING_TABLE), upto, "append")
 
     def _write(self, rows: DataFrame, path: str, upto: int, mode: str) -> None:
         writer = rows.write.format("delta").mode(mode)

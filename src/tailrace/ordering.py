@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from . import log
-from .control import ledger, live, tables
+from .control import ledger, live, streams, tables
 from .control.policies import MEDIUM
 from .control.tables import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
 from .control.task import Task
@@ -97,6 +97,23 @@ def order(
     return Ordered(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
 
 
+def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> Ordered:
+    """Orders a new stream and new baselines of all tables: what the source's log had since is given up.
+
+    Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
+    dropped, a new one is made, and the tables are read in its snapshot. Gives the stream's number as `order`.
+
+    Raises:
+        ConfigError: the task runs, or has read nothing yet.
+    """
+    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
+    if dry_run:
+        return Ordered(RESYNC, mine, {}, 0, dry_run)
+    reason = why or "ordered with tailrace resync --new-stream"
+    return Ordered(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
+
+
 def _have_targets(task: Task, chosen: Sequence[str]) -> None:
     if low := [t for t in chosen if task.policy(t).level < MEDIUM]:
         raise ConfigError(
@@ -170,7 +187,7 @@ def _joining(
 def _drop_now(task: Task) -> list[str]:
     """Drops the targets here when nobody captures: whoever does will do it."""
     try:
-        with live.lock(task.run_path, "capture"):
+        with live.lock(task.run_path, "capture", patient=False):
             baselines = ledger.read_baselines(task.control_path("baselines"))
             return drop_targets(task, tables.of_task(task.orders_path, baselines))
     except ConfigError:

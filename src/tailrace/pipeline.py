@@ -10,19 +10,21 @@ is replayed, or a checkpoint that is lost, changes nothing.
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import lake, log, windows
+from . import guards, lake, log, windows
 from .apply.applier import Applier
 from .apply.cadence import Cadence
 from .apply.exceptions import Orders
 from .apply.gate import Ordered
 from .apply.keylog import KeyLog
 from .apply.loading import Loads
+from .apply.needs import Needs
 from .apply.reading import ApplyPaths
 from .apply.route import Routes
 from .apply.shared import Place
@@ -31,16 +33,17 @@ from .apply.targets.base import Target
 from .apply.targets.delta import DeltaTarget
 from .apply.targets.postgresql import PostgresTarget
 from .apply.task_rules import TableRules, TaskRules, rules_of
-from .control import ledger, live
+from .control import ledger, live, state_version
 from .control.policies import MEDIUM
 from .control.tables import of_task
 from .control.task import Task
+from .control.upgrades import upgrade
 from .counts import Counts
 from .errors import ConfigError, TailraceError, from_spark
 from .maintenance import Maintenance
 from .openedge_tables import OpenEdgeTables
 from .operate.task_runs import TaskRuns
-from .store import tracking
+from .store import gaps, tracking
 from .store.writer import Store, StorePaths
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ class Pipeline:
 
     def __init__(self, task: Task, spark: SparkSession, *, stop: threading.Event | None = None) -> None:
         self._task, self._spark = task, spark
+        state_version.begin(task.home)
         refuse_lowered(task)
         self.stop = stop or threading.Event()
         lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
@@ -89,6 +93,7 @@ class Pipeline:
         """Stores and applies everything that is in LOG now, then returns."""
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
+            upgrade(self._task)
             for make in (self._store_query, self._apply_query):
                 self._finish(make(once=True))
             # A baseline may have ended after the last tracking row was written: nothing would trigger it.
@@ -96,7 +101,7 @@ class Pipeline:
             while self._gate.failing and not self.stop.wait(0.2):
                 self._catch_up()
             if self._maintenance.due():
-                self._maintenance.run(self._applier.recorded)
+                self._maintenance.run()
             self._tell("drained")
 
     def run(self) -> None:
@@ -104,28 +109,33 @@ class Pipeline:
         apply = self._task.apply
         self._cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
+            upgrade(self._task)
             queries = [self._store_query(once=False), self._apply_query(once=False)]
             try:
                 while not self.stop.wait(STATE_EVERY_S):
+                    guards.check()
                     for query in queries:
                         if not query.isActive:
                             self._finish(query)
                     self._tell("running")
-                    self._catch_up()
+                    self._catch_up(wait=False)  # what is told, the newest order too, is never old
                     self._runs.note()
                     if self._maintenance.due():
-                        self._maintenance.run(self._applier.recorded)
+                        self._maintenance.run()
             finally:
                 for query in queries:
                     query.stop()
             self._tell("stopped")
 
     def _store_query(self, *, once: bool) -> StreamingQuery:
-        task = self._task
+        task, before = self._task, self._store.reached
+        reached = self._store.begin()
+        if reached != before:  # the checkpoint points at what is gone
+            shutil.rmtree(task.checkpoint_path("store"), ignore_errors=True)
         records = (
             self._spark.readStream.format("delta")
             # Only without a checkpoint; and not from a snapshot, whose files come in no order of commits.
-            .option("startingVersion", log.version_after(task.log_path, self._store.reached))
+            .option("startingVersion", log.version_after(task.log_path, reached))
             .option("maxBytesPerTrigger", task.store.max_bytes)
             .option("ignoreDeletes", "true")  # retention takes whole files away, long after they were read
             .load(task.log_path)
@@ -158,7 +168,8 @@ class Pipeline:
             query.awaitTermination()
         except Exception as error:
             # Our own function's error, as it was; Spark hands it on as text.
-            raise self._failed or from_spark(error, where=f"{query.name}") from error
+            where = f"{query.name}"
+            raise self._failed or gaps.unreadable(error, where) or from_spark(error, where=where) from error
 
     def _store_batch(self, records: DataFrame, batch_id: int) -> None:
         with self._failing():
@@ -181,8 +192,8 @@ class Pipeline:
             self._failed = from_spark(error, where=self._task.name)
             raise
 
-    def _catch_up(self) -> None:
-        for one in self._applier.catch_up(self.stop, self._cadence):
+    def _catch_up(self, *, wait: bool = True) -> None:
+        for one in self._applier.catch_up(self.stop, self._cadence, wait=wait):
             self._seen.applied(one)
 
     def _tell(self, state: str) -> None:
@@ -263,6 +274,8 @@ def _store_paths(task: Task) -> StorePaths:
         task.control_path("quarantine"),
         task.changes_path,
         task.policy,
+        task.log_path,
+        lambda: Needs(task).passed(log.history(task.relations_path)),
     )
 
 

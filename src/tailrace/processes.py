@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,16 +15,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 
 from .checks import before_run
+from .control import live
 from .control.task import Task, load
 from .errors import TailraceError
+from .operate.process_log import ProcessLog
 from .pipeline import Pipeline
 from .spark import session
 
 logger = logging.getLogger("tailrace.run")
 RESTARTS = 5
+ORPHAN_S = 10.0
+"""How long a capture process may still live whose parent was killed."""
 CALM_S = 60.0
 """A child that lived this long before it was killed does not count towards RESTARTS."""
 
@@ -35,20 +37,22 @@ class CaptureChild:
 
     def __init__(self, task_file: Path, task: Task, *, once: bool) -> None:
         self._file, self._once = task_file, once
-        self.log = Path(task.run_path) / "capture.log"
+        self.log = ProcessLog(Path(task.run_path) / "capture.log")
         self._process: subprocess.Popen[bytes] | None = None
         self._deaths = 0
         self._began = 0.0
+        self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its words go to `<home>/run/capture.log`."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        """Starts the process; its words go to `<home>/run/capture.log` (`operate.process_log`)."""
         command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
+        command += ["--once"] if self._once else []
         self._began = time.monotonic()
-        with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
-                command + (["--once"] if self._once else []), stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if self._process.stdout is not None:
+            self.log.take(self._process.stdout)
 
     def watch(self, stop: threading.Event) -> None:
         """Returns when the child is done (`once`) or `stop` is set; TailraceError when it cannot go on."""
@@ -58,14 +62,15 @@ class CaptureChild:
                 if stop.wait(0.1):
                     self.end()
                     return
-            elif code == 0:
+            elif code == 0 or stop.is_set():  # Ctrl-C reaches the child, too
                 return
-            elif code < 0 and not stop.is_set() and self._may_restart():
+            elif code < 0 and self._may_restart():
                 logger.warning("capture was killed (signal %d), starting it again", -code)
                 self.start()
             else:
+                words = self.log.last_words(12)
                 raise TailraceError(
-                    f"capture ended with code {code}", where=str(self.log), hint=self._last_words() or None
+                    f"capture ended with code {code}", where=str(self.log.path), hint=words or None
                 )
 
     def _may_restart(self) -> bool:
@@ -73,18 +78,16 @@ class CaptureChild:
         return self._deaths <= RESTARTS
 
     def end(self) -> None:
-        """Asks the child to commit what it has and stop; kills it when it has not after 20 seconds."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_words(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").strip().splitlines()[-12:])
+        """Asks the child, once, to commit what it has and stop; kills it when it has not after 20 seconds."""
+        with self._ending:  # a second request would end it at once
+            if self._process is None or self._process.poll() is not None:
+                return
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 def run(
@@ -93,9 +96,14 @@ def run(
     once: bool,
     stop: threading.Event,
     screen: Callable[[Task, threading.Event], None] | None = None,
+    began: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs a task until `stop` is set, or with `once` until the source's present is in the targets."""
+    """Runs a task until `stop` is set, or with `once` until the source's present is in the targets. `began`
+    is called when everything has started, and looks at `stop` from then on."""
     task = load(task_file)
+    # Before anything is started. A capture whose parent was killed just now is about to end.
+    live.refuse(task.run_path, "pipeline")
+    live.refuse(task.run_path, "capture", within=ORPHAN_S)
     before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
     child = CaptureChild(task_file, task, once=once)
     child.start()
@@ -106,6 +114,7 @@ def run(
         try:
             spark = session(f"tailrace {task.name}", conf=task.spark)
             pipeline = Pipeline(task, spark, stop=stop)
+            began()
             if once:
                 watching.result()
                 if not stop.is_set():
@@ -129,15 +138,3 @@ def _watch(child: CaptureChild, stop: threading.Event, once: bool) -> None:
         raise
     if not once:
         stop.set()
-
-
-def stop_on_signals(stop: threading.Event) -> None:
-    """Ctrl-C and SIGTERM set `stop`; a second one ends the process at once."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)

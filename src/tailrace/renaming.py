@@ -23,6 +23,7 @@ from .control import ddl, ledger, tables
 from .control.tables import TableControl
 from .control.task import Task
 from .errors import ApplyError, NameTakenError
+from .failpoints import reach
 from .moving import mover
 
 logger = logging.getLogger("tailrace.ddl")
@@ -135,11 +136,13 @@ class Renaming:
         if not begun:
             self._order(tables.RENAME, table, to)
             return True
+        reach("rename.target")
         try:
             where.move(table, now, to)
         except NameTakenError as error:
             self._suspend(table, to, error.what)
             return False
+        reach("rename.moved")
         self._order(tables.RENAMED, table, to)
         logger.warning("the target of %s is called %s now", table, to)
         return True

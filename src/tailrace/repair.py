@@ -147,7 +147,7 @@ class Repair:
         files, _ = write_parts(changes, PartTask(kept, schema))
         progress = {APP: upto, _AFTER: after}
         info = {_LAYOUT: relation.to_json()}
-        lake.commit(kept, files, progress=progress, schema=schema, overwrite=True, info=info)
+        lake.replace_all(kept, files, schema=schema, progress=progress, info=info)
         try:
             self._apply(said, relation, upto)
         except ApplyError as error:  # nothing was written; other tables may be repaired

@@ -25,6 +25,7 @@ from .control import ledger
 from .control.ledger import Baseline
 from .control.tables import of_task, target_names
 from .control.task import Task
+from .control.totals import batches_of
 from .query.state import state_at
 from .validate import Difference, readers, rows_of_files
 from .validate_mapped import Made
@@ -61,8 +62,8 @@ def wanted(
     `have`: the columns of the rows that are there.
     """
     table = one.result.table
-    stored = [b for b in ledger.read_stored(task.control_path("stored")) if table in b.tables]
-    if why := _refusal(task, one) or _waits(stored, upto):
+    stored, gone = batches_of(task.control_path("stored"), table)
+    if why := _refusal(task, one) or _waits(stored, upto) or _forgotten(stored, gone, one.position):
         return why
     relation = layout_of(task, table, one.made)
     names = {c.name for c in relation.columns}
@@ -105,6 +106,12 @@ def _refusal(task: Task, one: Difference) -> str | None:
     seen = log.history(task.relations_path).get(table, [])
     if any(h.from_position.hex().upper() >= one.position for h in seen):
         return "its layout has changed since the snapshot: repair it again"
+    return None
+
+
+def _forgotten(stored: list[ledger.Stored], gone: int, position: str) -> str | None:
+    if gone >= 0 and not any(b.position < position for b in stored):
+        return "its batches at that position are not kept any more (`maintenance.keep_ledger`)"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .control import live as state
-from .status import Status
+from .status import ENDED, RECONNECTING, Status
 from .status import status as status_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def table(found: Status) -> Table:
 
 
 def reasons(found: Status) -> Text:
-    """Why tables are paused, suspended or wait for a baseline, and targets with other names: a line each."""
+    """Why tables are paused, suspended or wait for a baseline, targets with other names, consumers that keep
+    old changes for long: a line each."""
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
@@ -45,6 +46,7 @@ def reasons(found: Status) -> Text:
         f"{t.table}: {t.errors} errors in a row, tried again: {t.error}" for t in found.tables if t.errors
     ]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
+    lines += [f"consumer {name}: {said}" for name, said in found.consumers.items()]
     return Text("\n".join(lines))
 
 
@@ -56,16 +58,34 @@ def _title(found: Status) -> Text:
 
 
 def _caption(found: Status) -> Text:
-    words = []
-    for name, one in (("capture", found.capture), ("pipeline", found.pipeline)):
-        running = one is not None and one.get("running")
-        words.append(f"{name} {(one or {}).get('state', 'never ran') if running else 'is not running'}")
-    if found.capture and found.capture.get("running"):
-        rate, behind, seconds = (found.capture.get(k) or 0 for k in ("rate", "lag_bytes", "lag_seconds"))
-        words.append(f"{rate:,.0f} records/s, lag {behind:,} bytes, {seconds:.1f} s")
+    words = [_process("capture", found.capture), _process("pipeline", found.pipeline)]
+    if found.capture and found.capture["running"]:
+        rate, behind, seconds = (found.capture.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
+        if behind is None or seconds is None:
+            words.append("lag unknown")
+        else:
+            words.append(f"{rate or 0:,.0f} records/s, lag {behind:,} bytes, {seconds:.1f} s")
         if found.capture.get("message"):
             words.append(str(found.capture["message"]))
+    else:
+        words.append("lag unknown")
     return Text("; ".join(words))
+
+
+def _process(name: str, said: dict[str, Any] | None) -> str:
+    """What a process does, or since when it does nothing."""
+    if said is None:
+        return f"{name} never ran"
+    if not said["running"]:
+        ended = said.get("state") in ENDED
+        return f"{name} is not running since {said['since']}" + (
+            "" if ended else ": it did not end by itself"
+        )
+    if said.get("state") == RECONNECTING:
+        since = said.get("unreachable_since")
+        when = f"since {since}" if since else f"(last tried at {said['at']})"
+        return f"{name}: the source is unreachable {when}"
+    return f"{name} {said.get('state')}"
 
 
 def live(task: Task, over: threading.Event) -> None:

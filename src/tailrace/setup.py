@@ -3,6 +3,7 @@ database, and a validation with source, session and (when nothing runs) a catch-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from .control import live
 from .control.task import Task, dump
 from .errors import ConfigError
-from .sources import open_source
+from .sources import addresses, open_source
 from .sources.base import Finding
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ if TYPE_CHECKING:
     from .validate import Report
 
 
+_PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&]+")
+
+
 @dataclass(frozen=True)
 class Draft:
-    """A task file that was written: where, for which tables, and what still stands in its way."""
+    """A task file that was written: where, for which tables, what still stands in its way, and the
+    environment variable that it takes the password from (None: it needs none)."""
 
     path: Path
     tables: list[str]
     findings: list[Finding] = field(default_factory=list)
+    variable: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -40,6 +46,7 @@ class Draft:
             "path": str(self.path),
             "tables": self.tables,
             "findings": [asdict(f) for f in self.findings],
+            "variable": self.variable,
         }
 
 
@@ -64,6 +71,7 @@ def draft(
         ConfigError: the file exists, no table is selected, or name or address cannot work.
         SourceError: the database does not answer.
     """
+    addresses.check(url)
     name = name or name_for(url)
     path = output or Path(f"{name}.yaml")
     if path.exists() and not force:
@@ -82,10 +90,29 @@ def draft(
             hint="--table schema.table",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = dump(_task(name, url, patterns or tables, path))
-    # ${NAME} in the address keeps a password out of the file: so it stays as it was given.
-    path.write_text(text.replace(task.source.url, url))
-    return Draft(path, tables, findings)
+    kept, variable = without_password(url, name)
+    path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
+    return Draft(path, tables, findings, variable)
+
+
+def without_password(url: str, task: str) -> tuple[str, str | None]:
+    """An address with a variable of the environment in place of its passwords, and that variable (None: it
+    has no password, or a variable there already).
+
+    >>> without_password("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
+    ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', 'WEB_SHOP_PASSWORD')
+    >>> without_password("postgresql://me@db/shop?password=b&sslmode=require", "shop")
+    ('postgresql://me@db/shop?password=${SHOP_PASSWORD}&sslmode=require', 'SHOP_PASSWORD')
+    >>> without_password("postgresql://me:${PW}@db:5433/shop", "shop")
+    ('postgresql://me:${PW}@db:5433/shop', None)
+    >>> without_password("postgresql://db:5433/shop", "shop")
+    ('postgresql://db:5433/shop', None)
+    """
+    variable = task.upper().replace("-", "_") + "_PASSWORD"
+    if variable[0].isdigit():
+        variable = f"_{variable}"
+    kept = _PASSWORDS.sub(lambda found: f"{found[1] or found[2]}${{{variable}}}", url)
+    return kept, variable if kept != url else None
 
 
 def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:

@@ -11,9 +11,14 @@ import atexit
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,7 +94,48 @@ def session(
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _no_orphan(), _interrupts_kept():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _no_orphan() -> Iterator[None]:
+    """The JVM goes with this process, also when that is interrupted while the JVM starts: told so by
+    the end of its input alone, it may hang in its own start for ever."""
+    from pyspark import SparkContext
+
+    try:
+        yield
+    except BaseException as error:
+        gateway = getattr(SparkContext._gateway, "proc", None)
+        frames = (frame.f_locals.get("proc") for frame, _ in traceback.walk_tb(error.__traceback__))
+        for process in {one for one in (gateway, *frames) if isinstance(one, subprocess.Popen)}:
+            process.kill()
+            process.wait()
+        raise
+    atexit.register(_end, getattr(SparkContext._gateway, "proc", None))
+
+
+def _end(jvm: subprocess.Popen[bytes] | None) -> None:
+    if jvm is None or jvm.stdin is None:
+        return
+    jvm.stdin.close()
+    try:
+        jvm.wait(10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """What Ctrl-C does stays as it is: pyspark would take it over, and end whatever runs with a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def local_settings(master: str) -> dict[str, str]:
@@ -110,6 +156,8 @@ def local_settings(master: str) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
+        # Hadoop sets permissions by itself, whatever the umask of the process is.
+        "spark.hadoop.fs.permissions.umask-mode": _umask(),
         # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": (_scratch() / "warehouse").as_uri(),
@@ -126,6 +174,13 @@ def local_settings(master: str) -> dict[str, str]:
         # The default of 50 tasks to read one small transaction log made a first MERGE take 29 s.
         "spark.databricks.delta.snapshotPartitions": "1",
     }
+
+
+def _umask() -> str:
+    """The umask of this process, as three octal digits."""
+    found = os.umask(0o077)  # it can only be read by setting it
+    os.umask(found)
+    return f"{found:03o}"
 
 
 def heap_megabytes() -> int:

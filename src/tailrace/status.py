@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pyarrow.fs
+
 from . import lake, log
+from .apply.loading import loaded
+from .apply.table_map import place_of, task_map
 from .control import ledger, live, retries
-from .control.ledger import STORE_APP
-from .control.tables import of_task
+from .control.policies import MEDIUM
+from .control.tables import TableControl, of_task, target_names
 from .control.task import Task
+from .control.totals import Totals
+from .operate.consumers import consumers_said
+
+RUNNING, RECONNECTING = "running", "reconnecting"
+ENDED = ("stopped", "drained")
+Baselines = dict[str, ledger.Baseline]
+States = dict[str, TableControl]
+_TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "rate")
 
 
 @dataclass
@@ -19,9 +30,11 @@ class TableStatus:
     change-table rows that the target does not have yet.
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
-    baseline, waits for a new baseline, being renamed. `why`, `who` and `since` belong to it where somebody
-    ordered it. `target`: the name of its target, where that is not the table's. `errors`: how many in a row
-    it has had; it is tried again (`control.retries`), and `error` is the last one."""
+    baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
+    nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
+    does not run, and `source unreachable` while capture looks for its source. `why`, `who` and `since` belong
+    to it where somebody ordered it. `target`: the name of its target, where that is not the table's.
+    `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one."""
 
     table: str
     state: str
@@ -45,7 +58,12 @@ class TableStatus:
 
 @dataclass
 class Status:
-    """A task: its processes, how far each stage has come, and its tables."""
+    """A task: its processes, how far each stage has come, and its tables.
+
+    `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
+    never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
+    What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
+    `rate`. `consumers`: by name what is to be said of consumers that keep old changes for long."""
 
     task: str
     capture: dict[str, Any] | None
@@ -55,6 +73,7 @@ class Status:
     applied: int
     position: str | None
     tables: list[TableStatus] = field(default_factory=list)
+    consumers: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -63,7 +82,7 @@ class Status:
 
 def status(task: Task) -> Status:
     """The state of a task, from its control tables and live files."""
-    capture, pipeline = live.read(task.run_path, "capture"), live.read(task.run_path, "pipeline")
+    capture, pipeline = _process(task, "capture"), _process(task, "pipeline")
     baselines = ledger.read_baselines(task.control_path("baselines"))
     where = log.state(task.log_path)
     tables: dict[str, TableStatus] = {}
@@ -71,37 +90,56 @@ def status(task: Task) -> Status:
         tables[name] = TableStatus(name, f"baseline {state.get('parts_done', 0)}/{state.get('parts', 0)}")
     for name, taken in baselines.items():
         tables[name] = TableStatus(
-            name, "running", baseline_rows=taken.rows, target_version=max(taken.version, 0)
+            name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)
         )
-    _count(task, tables)
-    _ordered(task, tables, baselines, capture or {})
-    applied = lake.progress(task.control_path("applied"), "tailrace/applied")
+    totals = Totals(task.control_path("stored"), task.control_path("applied"))
+    states = of_task(task.orders_path, baselines)
+    _count(task, tables, totals, baselines, states)
+    _ordered(task, tables, baselines, states, capture or {})
+    now = _while(capture, pipeline)
+    for mine in tables.values():
+        mine.state = now if mine.state == RUNNING else mine.state
     return Status(
         task.name,
-        _alive(task, capture, "capture"),
-        _alive(task, pipeline, "pipeline"),
+        capture,
+        pipeline,
         where.number,
-        lake.progress(task.tracking_path, STORE_APP),
-        applied,
+        totals.stored_upto,
+        totals.applied_upto,
         where.position.hex().upper() if where.position else None,
         [tables[t] for t in sorted(tables)],
+        consumers_said(task),
     )
 
 
+def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> str:
+    """What becomes of a table that nothing holds, as its processes are."""
+    captured, applied = (bool(one and one["running"]) for one in (capture, pipeline))
+    if not applied:
+        return "not applied" if captured else "stopped"
+    if not captured or capture is None:
+        return "not captured"
+    return "source unreachable" if capture.get("state") == RECONNECTING else RUNNING
+
+
 def _ordered(
-    task: Task, tables: dict[str, TableStatus], baselines: dict[str, ledger.Baseline], capture: dict[str, Any]
+    task: Task,
+    tables: dict[str, TableStatus],
+    baselines: Baselines,
+    states: States,
+    capture: dict[str, Any],
 ) -> None:
     """What orders and open windows make of the tables; what holds a table comes before what it is doing."""
     reading = {t for t, one in (capture.get("baselines") or {}).items() if one.get("state") == "running"}
     for name in ledger.read_open(task.control_path("baselines")):
         tables.setdefault(name, TableStatus(name, "")).state = "window open"
-    for name, one in of_task(task.orders_path, baselines).items():
+    for name, one in states.items():
         mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
         if one.member == "removed":
             mine.state = "removed"
         elif one.held:
             mine.state = one.held
-        elif one.landing or (one.wanted and mine.state in ("running", "waits for its baseline")):
+        elif one.landing or (one.wanted and mine.state in (RUNNING, "waits for its baseline")):
             mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
         if one.moving and not one.held:
             mine.state = "being renamed"
@@ -118,26 +156,56 @@ def _ordered(
             mine.errors, mine.error = failing[name].errors, failing[name].what
 
 
-def _count(task: Task, tables: dict[str, TableStatus]) -> None:
-    reached: dict[str, int] = {}
-    for row in ledger.read_applied(task.control_path("applied")):
-        if (name := row["table"]) is None:
+def _count(
+    task: Task, tables: dict[str, TableStatus], totals: Totals, baselines: Baselines, states: States
+) -> None:
+    for name, one in totals.applied.items():
+        mine = tables.setdefault(name, TableStatus(name, RUNNING))
+        mine.inserted, mine.updated, mine.deleted = one.inserted, one.updated, one.deleted
+        mine.position, mine.target_version = one.position, one.version
+        mine.last_change = one.applied_at.isoformat(timespec="seconds")
+    for name, stored in totals.stored.items():
+        tables.setdefault(name, TableStatus(name, "waits for its baseline")).stored = stored.rows
+        if task.policy(name).level < MEDIUM and name not in baselines:
+            tables[name].state = "tracked only"
+    behind = totals.behind(_reached(task, totals, baselines, states))
+    for name, many in behind.items():
+        tables[name].behind = many if tables[name].state != "tracked only" else 0
+
+
+def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:
+    """The change number that each target has reached: as recorded, or further where the process ended between
+    the target's commit and the record. A database is not asked."""
+    found = totals.reached(baselines, loaded(task.control_path("mapped")))
+    if task.target.database:
+        return found
+    names = target_names(states)
+    for name in totals.late(found):
+        place, one = place_of(task_map(task, name), names), totals.applied.get(name)
+        path = task.target_path(place.target)
+        # Most stand at the version of their record: that there is no later one is quickly seen.
+        if one is not None and not _has_version(path, one.version + 1):
             continue
-        mine = tables.setdefault(str(name), TableStatus(str(name), "running"))
-        for k in ("inserted", "updated", "deleted"):
-            setattr(mine, k, getattr(mine, k) + row[k])
-        mine.position, mine.target_version = str(row["position"]), int(str(row["version"]))
-        at = row["applied_at"]
-        mine.last_change = at.isoformat(timespec="seconds") if isinstance(at, dt.datetime) else None
-        reached[str(name)] = int(str(row["upto"]))
-    for batch in ledger.read_stored(task.control_path("stored")):
-        for name, counts in batch.tables.items():
-            mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
-            mine.stored += counts["rows"]
-            if batch.upto > reached.get(name, -1):
-                mine.behind += counts["rows"]
+        app = f"{task.apply_app}/{name}" if place.partition else task.apply_app
+        found[name] = max(found.get(name, -1), lake.progress(path, app))
+    return found
 
 
-def _alive(task: Task, state: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
-    """The live file, with `running` saying whether the process that wrote it still holds its lock."""
-    return None if state is None else state | {"running": live.locked(task.run_path, name)}
+def _has_version(table: str, version: int) -> bool:
+    fs, folder = lake.filesystem(table)
+    found = fs.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+    return bool(found.type == pyarrow.fs.FileType.File)
+
+
+def _process(task: Task, name: str) -> dict[str, Any] | None:
+    """What a process last said of itself, and whether it is there."""
+    found = live.read(task.run_path, name)
+    if found is None:
+        return None
+    running = live.locked(task.run_path, name)
+    if running and found.get("state") in ENDED:  # words of the process before
+        found["state"] = "starting"
+    found |= {"running": running, "since": None if running else found["at"]}
+    if name == "capture" and (not running or found.get("state") != RUNNING):
+        found |= dict.fromkeys(_TOLD_BY_CAPTURE)
+    return found

@@ -10,13 +10,17 @@ from __future__ import annotations
 import datetime as dt
 import platform
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from . import lake
 from .control import ledger, tables
+from .control.history import slots
 from .control.task import Task
+from .control.totals import last_stored
 from .formats.qlik.control import TABLES
 from .laketypes import arrow_type
 from .status import status
@@ -24,6 +28,7 @@ from .status import status
 STATUS, HISTORY, SUSPENDED = "attrep_status", "attrep_history", "attrep_suspended_tables"
 LOADING, CHANGING = "FULL LOAD", "CHANGE PROCESSING"
 SLOT_MINUTES = 5
+_WIDTH = dt.timedelta(minutes=SLOT_MINUTES)
 _START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 Row = dict[str, Any]
 
@@ -38,15 +43,22 @@ def export(task: Task, folder: str) -> dict[str, int]:
     for name, rows in found.items():
         path, schema = f"{folder.rstrip('/')}/{name}", schema_of(name)
         lake.create(path, schema)
-        if name == HISTORY:
-            slots = {(r["timeslot_type"], r["timeslot"]): r for r in (*lake.read(path).to_pylist(), *rows)}
-            rows = [slots[at] for at in sorted(slots)]  # noqa: PLW2901 - the same rows, and older ones
-        part = lake.Part(path, schema)
-        part.write(pa.Table.from_pylist(rows, schema=schema))
-        added = part.close()
-        lake.commit(path, [added] if added else [], progress={}, overwrite=True, schema=schema)
-        written[name] = len(rows)
+        written[name] = lake.on_newest(path, partial(_written, path, schema, rows, older=name == HISTORY))
     return written
+
+
+def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, older: bool) -> int | None:
+    """Writes a table anew, with `older` slots that it has; gives how many rows it has then, None when
+    somebody else wrote it meanwhile."""
+    if older:
+        slots = {(r["timeslot_type"], r["timeslot"]): r for r in (*now.to_pyarrow_table().to_pylist(), *rows)}
+        rows = [slots[at] for at in sorted(slots)]
+    part = lake.Part(path, schema)
+    part.write(pa.Table.from_pylist(rows, schema=schema))
+    added = part.close()
+    files = [added] if added else []
+    done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
+    return None if done is None else len(rows)
 
 
 def schema_of(name: str) -> pa.Schema:
@@ -60,9 +72,8 @@ def status_row(task: Task) -> Row:
     now, seen = dt.datetime.now(dt.timezone.utc), status(task)
     capture = seen.capture or {}
     loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)
-    behind = dt.timedelta(seconds=capture.get("lag_seconds") or 0)
-    stored = ledger.read_stored(task.control_path("stored"))
-    applied = [b.commit_time for b in stored if b.upto <= seen.applied]
+    behind = capture.get("lag_seconds")
+    applied = last_stored(task.control_path("stored"), seen.applied)
     return {
         "server_name": platform.node(),
         "task_name": task.name,
@@ -70,33 +81,27 @@ def status_row(task: Task) -> Row:
         "status_time": now,
         "pending_changes": sum(t.behind for t in seen.tables),
         "source_current_position": seen.position,
-        "source_current_timestamp": now - behind if capture.get("running") else None,
+        "source_current_timestamp": None if behind is None else now - dt.timedelta(seconds=behind),
         "source_tail_position": seen.position,
-        "source_timestamp_applied": max(applied, default=_START),
+        "source_timestamp_applied": applied.commit_time if applied else _START,
     }
 
 
 def history_rows(task: Task) -> list[Row]:
-    """The rows of `attrep_history`: slots of five minutes in which something was done. `timeslot` is a slot's
-    end, `timeslot_latency` the greatest of its batches, from the source's commit to the target (seconds);
-    the volume is NULL."""
-    committed = {b.upto: b.commit_time for b in ledger.read_stored(task.control_path("stored"))}
+    """The rows of `attrep_history`: slots of five minutes in which something was done, as far back as all of
+    their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
+    greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
     found: dict[tuple[str, dt.datetime], Row] = {}
     for taken in ledger.read_baselines(task.control_path("baselines")).values():
         _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
-    for row in ledger.read_applied(task.control_path("applied")):
-        at = row["applied_at"]
-        slot = _slot(task, found, CHANGING, at)
-        slot["timeslot_records"] += sum(row[k] or 0 for k in ("inserted", "updated", "deleted"))
-        if row["upto"] in committed:
-            late = int((at - committed[row["upto"]]).total_seconds())
-            slot["timeslot_latency"] = max(slot["timeslot_latency"] or 0, late)
+    for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):
+        row = _slot(task, found, CHANGING, one.end - _WIDTH)
+        row |= {"timeslot_records": one.rows, "timeslot_latency": one.latency}
     return [found[at] for at in sorted(found)]
 
 
 def _slot(task: Task, found: dict[tuple[str, dt.datetime], Row], kind: str, at: dt.datetime) -> Row:
-    width = dt.timedelta(minutes=SLOT_MINUTES)
-    end = _START + ((at - _START) // width + 1) * width
+    end = _START + ((at - _START) // _WIDTH + 1) * _WIDTH
     new = {
         "server_name": platform.node(), "task_name": task.name, "timeslot_type": kind, "timeslot": end,
         "timeslot_duration": SLOT_MINUTES, "timeslot_latency": None, "timeslot_records": 0,

@@ -18,11 +18,13 @@ from . import convert, formats, log
 from .change import NATIVE, PREFIX, ChangeTable
 from .errors import FormatError
 from .formats.base import VendorTable, header_gap
+from .formats.counts import counted
 from .formats.soliddb.options import SolidOptions
 from .formats.soliddb.reading import FIELDS, TABLES
 from .formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
 from .laketypes import arrow_type, header_schema, schema_of
 from .store import images
+from .store.kept import kept
 from .store.task import LOG_COLUMNS, lake_batch
 from .store.tracking import numbers
 from .wire import soliddb_address
@@ -38,10 +40,12 @@ HEADERS = ("change_seq", "change_oper", "transaction_id", "column_mask")
 @dataclass(frozen=True)
 class Exported:
     """What was written: rows by table, and how many images lacked columns (written as NULL there: an image
-    of SYS_LOG has every column; deletes of sources that send only the key lack the others)."""
+    of SYS_LOG has every column; deletes of sources that send only the key lack the others). LOG has all
+    records behind the change number `kept_after`, and no longer those up to it."""
 
     rows: dict[str, int]
     absent_columns: int
+    kept_after: int = 0
 
 
 def export_sys_log(
@@ -70,11 +74,12 @@ def export_sys_log(
         if name not in (TABLES, FIELDS)
     }
     changes |= {name: ct.with_df(df) for name, (ct, (df, _)) in masked.items()}
-    written = {n: convert.counted(df, f"export {n}") for n, df in form.write(changes, given).items()}
+    written = {n: counted(df, f"export {n}") for n, df in form.write(changes, given).items()}
     assert form.save is not None  # noqa: S101 - that format has its own
     form.save({n: df for n, (df, _) in written.items()}, out, kind, given)
-    rows = {n: convert.figures(seen).get("rows", 0) for n, (_, seen) in written.items()}
-    return Exported(rows, sum(convert.figures(seen).get("lost 0", 0) for _, (_, seen) in masked.values()))
+    rows = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
+    absent = sum(seen.figures()["lost 0"] for _, (_, seen) in masked.values())
+    return Exported(rows, absent, max(kept(log_path), 0))
 
 
 def change_tables(

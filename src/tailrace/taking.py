@@ -29,8 +29,8 @@ from .sources.base import LogSource, Snapshot
 from .windows import Windows
 
 logger = logging.getLogger("tailrace.capture")
-TRIES = 20
-"""How often a table is read again because it was truncated or altered meanwhile."""
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0)
+"""Before a table that was truncated or altered meanwhile is read again; after the last it is suspended."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -57,6 +57,7 @@ class Baselines:
         self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
+        self._given_up: dict[str, int] = {}  # suspended tables: the order whose baseline they did not get
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
 
@@ -87,7 +88,10 @@ class Baselines:
         return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
 
     def _refused(self, table: str, state: TableControl) -> bool:
-        """Whether no baseline of a table can be right; it is suspended then, once a session."""
+        """Whether a table gets no baseline as long as nobody resumes it or orders another one: none could be
+        finished, or none can be right; it is suspended then, once a session."""
+        if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
+            return True
         if self._source.exact:
             return False
         if table not in self._unfit:
@@ -117,15 +121,7 @@ class Baselines:
 
     def _thread(self, due: list[str], ready: threading.Event) -> None:
         try:
-            alone = [t for t in due if self._in_open_window(t)]
-            shared = [t for t in due if t not in alone]
-            if shared or (self._source.slot_is_new and not alone):
-                self._exact(shared, ready)
-            ready.set()
-            if alone:
-                with baseline.readers(self._task.baseline.workers) as pool:
-                    for table in alone:
-                        self._open(table, pool)
+            self._rounds(due, ready)
         except Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
@@ -133,6 +129,42 @@ class Baselines:
         finally:
             self._busy.difference_update(due)
             ready.set()
+
+    def _rounds(self, due: list[str], ready: threading.Event) -> None:
+        """Reads tables; those that are truncated or altered meanwhile again, after a pause: the others are
+        done by then. One that never comes to rest is suspended."""
+        left, moved = due, dict[str, TableMovedError]()
+        for pause in (0.0, *PAUSES_S):
+            if pause and self._stop.wait(pause):
+                raise Stopped
+            moved = self._once(left, ready)
+            self._busy.difference_update(set(left) - moved.keys())
+            if not moved:
+                return
+            for error in moved.values():
+                logger.warning("%s; reading again", error.what)
+            left = list(moved)
+        for table, error in moved.items():
+            why = f"no baseline could be finished, {len(PAUSES_S) + 1} times in a row: {error.what}"
+            state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+            self._given_up[table] = state.wanted if state else 0
+            self.progress[table]["state"] = "given up"
+            logger.warning("%s: %s", table, why)
+            tables.suspend(self._orders, table, why, who="capture")
+
+    def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
+        """Reads each table once; gives those that were truncated or altered meanwhile."""
+        alone = [t for t in due if self._in_open_window(t)]
+        shared = [t for t in due if t not in alone]
+        moved: dict[str, TableMovedError] = {}
+        if shared or (self._source.slot_is_new and not alone):
+            moved |= self._exact(shared, ready)
+        ready.set()
+        if alone:
+            with baseline.readers(self._task.baseline.workers) as pool:
+                for table in alone:
+                    moved |= self._open(table, pool)
+        return moved
 
     def _in_open_window(self, table: str) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
@@ -142,47 +174,31 @@ class Baselines:
         # Rows that cannot be told apart cannot be upserted.
         return bool(self._source.relation(table).key)
 
-    def _exact(self, due: list[str], ready: threading.Event) -> None:
-        """All in one snapshot; those that are truncated or rewritten meanwhile again, in a new one."""
-        left = due
-        for attempt in range(TRIES):
-            attempts = self._attempts(left)
-            try:
-                with self._source.snapshot() as snapshot:
-                    self._note_layouts(left)
-                    ready.set()
-                    if left:
-                        with baseline.readers(self._task.baseline.workers) as pool:
-                            self._take(snapshot, attempts, self._land, self._record_done, pool)
-                return
-            except TableMovedError as error:
-                if attempt + 1 == TRIES:
-                    raise
-                logger.warning("%s; reading again", error.what)
-                done = ledger.read_baselines(self._record)
-                left = [t for t in left if t not in done or done[t].number < attempts[t].number]
+    def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
+        """All in one snapshot."""
+        attempts = self._attempts(due)
+        with self._source.snapshot() as snapshot:
+            self._note_layouts(due)
+            ready.set()
+            if not due:
+                return {}
+            with baseline.readers(self._task.baseline.workers) as pool:
+                return self._take(snapshot, attempts, self._land, self._record_done, pool)
 
-    def _open(self, table: str, pool: ProcessPoolExecutor) -> None:
+    def _open(self, table: str, pool: ProcessPoolExecutor) -> dict[str, TableMovedError]:
         """One table by itself, read as it is while it goes on changing."""
-        for attempt in range(TRIES):
-            attempts, before = self._attempts([table]), self._source.relation(table)
-            window = self._source.window(self._stop.is_set)
-            if self._stop.is_set():
-                return
-            self._note_layouts([table])
+        attempts, before = self._attempts([table]), self._source.relation(table)
+        window = self._source.window(self._stop.is_set)
+        if self._stop.is_set():
+            raise Stopped
+        self._note_layouts([table])
 
-            def land(relation: Relation, one: Attempt, before: Relation = before) -> bool:
-                if not relation == before == self._source.relation(table):
-                    raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
-                return self._land(relation, one)
+        def land(relation: Relation, one: Attempt) -> bool:
+            if not relation == before == self._source.relation(table):
+                raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
+            return self._land(relation, one)
 
-            try:
-                self._take(window, attempts, land, self._windows.opened, pool)
-                return
-            except TableMovedError as error:
-                if attempt + 1 == TRIES:
-                    raise
-                logger.warning("%s; reading again", error.what)
+        return self._take(window, attempts, land, self._windows.opened, pool)
 
     def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
         """What each baseline answers to; taken before its snapshot, so nothing given later is missed."""
@@ -234,7 +250,7 @@ class Baselines:
         land: Callable[[Relation, Attempt], bool],
         record: Callable[[ledger.Baseline], None],
         pool: ProcessPoolExecutor,
-    ) -> None:
+    ) -> dict[str, TableMovedError]:
         task = self._task
         reading = baseline.Reading(
             landings(task),
@@ -246,4 +262,4 @@ class Baselines:
             landing=land,
             stopped=self._stop.is_set,
         )
-        baseline.take(self._source, snapshot, attempts, reading, record, pool)
+        return baseline.take(self._source, snapshot, attempts, reading, record, pool)

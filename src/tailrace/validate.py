@@ -29,8 +29,10 @@ from .compare import TableResult, compare
 from .control import ledger
 from .control.tables import of_task
 from .control.task import Task
+from .control.totals import batches_after, last_stored
 from .ddl_watch import moved_of
 from .errors import ConfigError, PositionError, TableMovedError
+from .operate.consumers import consumers_of
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
 from .validate_mapped import Made, version_before
@@ -116,7 +118,9 @@ def validate(
     for attempt in range(TRIES):
         scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
         try:
-            with hold(task, wanted) as held, source.snapshot() as snapshot:
+            # Changes that are laid over an older version must not go meanwhile.
+            kept = consumers_of(task).held("validate")
+            with kept, hold(task, wanted) as held, source.snapshot() as snapshot:
                 return _at(
                     task, spark, source, snapshot, held, wanted, scratch, catch_up,
                     timeout_s, buckets, samples, progress, amend,
@@ -210,12 +214,12 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
     wanted = snapshot.position.hex().upper()
     end = time.monotonic() + timeout_s
     while True:
-        stored = ledger.read_stored(task.control_path("stored"))
-        if stored and stored[-1].position >= wanted:
+        last = last_stored(task.control_path("stored"))
+        if last is not None and last.position >= wanted:
             return
         if time.monotonic() > end:
             raise PositionError(
-                f"the task has stored up to {stored[-1].position if stored else 'nothing'}, "
+                f"the task has stored up to {last.position if last else 'nothing'}, "
                 f"validation needs {wanted}",
                 where=task.name,
                 hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
@@ -268,8 +272,9 @@ def _target_rows(
         raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
     base, number = held or version_before(task, spark, taken, limit)
     base = living(task, table, base)
-    stored = [b for b in ledger.read_stored(task.control_path("stored")) if b.upto > number]
-    upto = stored[-1].upto if stored else number
+    last = last_stored(task.control_path("stored"))
+    stored = batches_after(task.control_path("stored"), table, number)
+    upto = max(number, last.upto if last else number)
     counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
     history = [
         one

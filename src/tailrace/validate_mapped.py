@@ -16,10 +16,10 @@ from .apply.mapping import Prepared
 from .apply.shared import own_rows
 from .apply.table_map import place_of, task_map
 from .change import Relation
-from .control import ledger
 from .control.ledger import Baseline
 from .control.tables import of_task, target_names
 from .control.task import Task
+from .control.totals import records_of
 from .validate_rules import mark_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str)
         version = loaded(task.control_path("mapped"))[taken.table][2]
     applied = [
         r
-        for r in ledger.read_applied(task.control_path("applied"))
-        if r["table"] == taken.table
-        and taken.position <= str(r["position"]) < limit
+        for r in records_of(task.control_path("applied"), taken.table)
+        if taken.position <= str(r["position"]) < limit
         # Apply went on while a new baseline was read: what it did then is gone.
         and int(str(r["version"])) > version
     ]

@@ -34,6 +34,7 @@ from .control import ledger
 from .control.ledger import Baseline
 from .control.task import Task
 from .errors import UnsupportedError
+from .failpoints import reach
 from .sources.base import LogSource
 from .wire import pgmessages
 
@@ -123,6 +124,7 @@ class Windows:
 
     def opened(self, landed: Baseline) -> None:
         """The rows of a baseline are the target: what remains is its token."""
+        reach("windows.opened")
         one = replace(landed, window="open")
         ledger.write_baseline(self._record, one)
         with self._lock:
@@ -130,6 +132,7 @@ class Windows:
         self._mark(one)
 
     def _mark(self, one: Baseline) -> None:
+        reach("windows.mark")
         try:
             self._source.mark(Token(self._task.name, one.table, one.number).text())
         except UnsupportedError:
@@ -152,7 +155,9 @@ class Windows:
             found.append(Seen(token.table, token.baseline, *place, stale))
         if not found:
             return
+        reach("windows.token")
         _write(self._tokens, found)
+        reach("windows.close")
         for one in found:
             if one.stale:
                 logger.warning("a stale token of baseline %d of %s: passed over", one.baseline, one.table)

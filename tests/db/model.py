@@ -223,48 +223,68 @@ def replay(
     )
     coming = list(history)
     layout = coming.pop(0).relation
-    state = [dict(r) for r in start]
+    state = _Rows(layout, start)
     before: Row | None = None
     for change in changes:
         while coming and coming[0].from_seq <= change["header__change_seq"]:
-            layout = _relayout(layout, coming[0].relation, state)
-            coming.pop(0)
+            state = _Rows(coming[0].relation, _relayout(layout, coming[0].relation, state.all()))
+            layout = coming.pop(0).relation
         oper, image = change["header__change_oper"], {c.name: change[c.name] for c in layout.columns}
         carried = change["header__column_mask"]
         have = set(image) if carried is None else {names[n] for n in mask.decode(carried)}
-        key = layout.key or list(image)
         if oper == "T":
-            state = []
+            state = _Rows(layout, [])
         elif oper == "B":
             before = image
             continue
         elif oper == "I":
-            state.append(image)
+            state.add(image)
         else:
-            old = before if before is not None else image
-            at = next(i for i, r in enumerate(state) if all(r[k] == old[k] for k in key))
-            if oper == "D":
-                state.pop(at)
-            else:
-                state[at] = {k: image[k] if k in have else state[at][k] for k in image}
+            old = state.take(before if before is not None else image)
+            if oper != "D":
+                state.add({k: image[k] if k in have else old[k] for k in image})
         before = None
+    rows = state.all()
     for rest in coming:
-        layout = _relayout(layout, rest.relation, state)
-    return state
+        rows, layout = _relayout(layout, rest.relation, rows), rest.relation
+    return rows
 
 
-def _relayout(old: Relation, new: Relation, state: list[Row]) -> Relation:
+class _Rows:
+    """Rows by their keys; where there is no key, by all that they are."""
+
+    def __init__(self, layout: Relation, rows: Sequence[Row]) -> None:
+        self._key = layout.key or [c.name for c in layout.columns]
+        self._rows: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            self.add(dict(row))
+
+    def add(self, row: Row) -> None:
+        self._rows.setdefault(tuple(row[k] for k in self._key), []).append(row)
+
+    def take(self, like: Row) -> Row:
+        """Takes one out; KeyError when none is there."""
+        key = tuple(like[k] for k in self._key)
+        row = self._rows[key].pop()
+        if not self._rows[key]:
+            del self._rows[key]
+        return row
+
+    def all(self) -> list[Row]:
+        return [row for rows in self._rows.values() for row in rows]
+
+
+def _relayout(old: Relation, new: Relation, rows: Sequence[Row]) -> list[Row]:
     by_attnum = {c.attnum: c.name for c in old.columns}
-    for row in state:
-        values = {
+    return [
+        {
             c.name: row[by_attnum[c.attnum]]
             if c.attnum in by_attnum
             else (int(c.missing) if c.missing else None)
             for c in new.columns
         }
-        row.clear()
-        row.update(values)
-    return new
+        for row in rows
+    ]
 
 
 def histories(relations: str) -> Iterator[tuple[str, list[log.Layout]]]:

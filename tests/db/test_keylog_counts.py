@@ -91,7 +91,7 @@ def upsert(db: psycopg.Connection[Any], c: Change) -> int | None:
         done += run(db, f"update t set {sets} where {OLD}", values)
     else:
         done += run(db, f"update t set {sets} where {AT}", values)
-    return done or run(db, insert, values)
+    return done or run(db, insert, NEW | c.before | c.values)
 
 
 def marks(names: list[str]) -> str:
@@ -145,7 +145,7 @@ def test_bad_changes_are_set_aside_as_among_single_statements(
     changes, rules = spoiled(history(seed, 4, 12, truncate=True)), Rules.of(mode, {"data_error": "log"})
     model = Model(mode, rules.on, holds=held)
     for c in changes:
-        model.apply(c.number, c.oper, c.old, c.values)
+        model.apply(c)
     if mode != "soft_delete":
         counts = {n: many for n, _, _, many, *_ in model.log}
         assert (model.state(), counts) == singly(database, mode, changes), f"seed {seed}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.errors import SourceError, TableMovedError
+from tailrace.errors import ConnectionLostError, SourceError, TableMovedError
 from tailrace.laketypes import schema_of
 from tailrace.sources.base import BaselinePart, Snapshot
 from tailrace.sources.pg_baseline import PartReader
+from tailrace.sources.pg_connect import connect, literal
 from tailrace.sources.postgresql import PostgresSource
 
 from .reading import Make, addresses, read_all, table_of
@@ -198,9 +200,10 @@ def test_a_snapshot_that_has_ended(db: psycopg.Connection, make: Make) -> None:
         assert slots == (1,)
     while db.execute("select 1 from pg_replication_slots where temporary").fetchone():
         pass  # the server ends the connection a moment later
-    with pytest.raises(SourceError, match="snapshot") as error:
+    # The session that held it has gone: the baseline is begun again.
+    with pytest.raises(ConnectionLostError, match=r"snapshot .* is gone") as error:
         list(source.read_part(snapshot, relation, part))
-    assert "public.a" in (error.value.where or "")
+    assert "public.a" in (error.value.where or "") and "slot" not in (error.value.hint or "")
 
 
 def test_rows_hidden_by_row_security_are_an_error(db: psycopg.Connection, database: str) -> None:
@@ -238,3 +241,23 @@ def test_a_table_that_moved_under_the_snapshot_is_noticed(
         db.execute(statement)  # type: ignore[call-overload]
         with pytest.raises(TableMovedError, match="h was truncated, rewritten or dropped"):
             list(source.read_part(snapshot, relation, part))
+
+
+def test_standard_conforming_strings_off_on_the_server(
+    db: psycopg.Connection, database: str, make: Make
+) -> None:
+    name = db.execute("select current_database()").fetchone()[0]
+    db.execute(f"alter database {name} set standard_conforming_strings = off")
+    db.execute('create table "a\\n\'b" (id int primary key, v text)')
+    hostile = "\\' or true; -- \\\\ \n \\x41"
+    db.execute('insert into "a\\n\'b" values (1, %s)', (hostile,))
+    table = "public.a\\n'b"
+    source = make()
+    source.prepare([table])
+    with source.snapshot() as snapshot:
+        assert baseline(source, snapshot, table).to_pylist() == [{"id": 1, "v": hostile}]
+    source.start(None, [])
+    db.execute('update "a\\n\'b" set v = v || %s', ("\\",))
+    assert f"{hostile}\\".encode() in table_of(read_all(source))["DATA"].to_pylist()[1]
+    with closing(connect(database)) as session:
+        assert session.execute(f"select {literal(hostile)}").fetchone() == (hostile,)

@@ -7,6 +7,8 @@ import pytest
 
 from tailrace.change import Relation
 from tailrace.errors import ConfigError, SourceError
+from tailrace.sources import pg_timeline
+from tailrace.sources.pg_layout import UNKNOWN_VALUE
 
 from .reading import Make, layouts, read_all, table_of
 
@@ -77,7 +79,7 @@ def test_a_table_that_is_gone_when_its_changes_are_read(db: psycopg.Connection, 
     db.execute("drop table a")
     source.start(None, [])
     assert [(r.table, columns(r), r.key) for r in layouts(read_all(source))] == [
-        ("public.a", [("id", 1, "int"), ("v", 2, "string")], ["id"])
+        ("public.a", [("id", -1, "int"), ("v", -2, "string")], ["id"])  # no number can be proved any more
     ]
     with pytest.raises(SourceError, match=r"no table public\.a"):
         source.relation("public.a")
@@ -225,3 +227,77 @@ def test_tables_by_pattern(db: psycopg.Connection, make: Make) -> None:
     with pytest.raises(ConfigError, match=r"no table shop\.order") as error:
         source.tables(["shop.order"])
     assert "shop.orders" in (error.value.hint or "")
+
+
+def test_columns_of_layouts_that_the_catalog_is_long_past(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    source = make()
+    source.prepare(["public.a"])
+    known = source.relation("public.a")
+    for ddl in (
+        "add a int",
+        "add n numeric(8,2) default 7.25",
+        "drop a, add b int default 42",
+        "rename n to m",
+        "add d text not null default 'dé'",
+    ):
+        db.execute(f"alter table a {ddl}")
+        db.execute("insert into a (id) select coalesce(max(id), 0) + 1 from a")
+    source.start(None, [known])
+    assert [[(c.name, c.attnum, c.missing) for c in r.columns[1:]] for r in layouts(read_all(source))] == [
+        [("a", 2, None)],
+        [("a", 2, None), ("n", 3, "7.25")],
+        [("n", 3, "7.25"), ("b", 4, "42")],
+        [("m", 3, "7.25"), ("b", 4, "42")],
+        [("m", 3, "7.25"), ("b", 4, "42"), ("d", 5, "dé")],
+    ]
+
+
+def test_a_column_made_again(
+    db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pg_timeline, "EVERY_S", 0.0)
+    db.execute("create table a (id int primary key, v text)")
+    source = make()
+    source.prepare(["public.a"])
+    source.start(None, [source.relation("public.a")])
+
+    def told() -> list[list[tuple[str, int, str | None]]]:
+        db.execute("insert into a (id) select coalesce(max(id), 0) + 1 from a")
+        return [[(c.name, c.attnum, c.missing) for c in r.columns[1:]] for r in layouts(read_all(source))]
+
+    assert told() == []
+    db.execute("alter table a drop v, add v text default 'x'")
+    read_all(source)  # capture is there, and sees it in the catalog before the next change
+    assert told() == [[("v", 3, "x")]]
+    db.execute("alter table a add n int default 5, alter v type varchar")  # the table stays as it is
+    assert told() == [[("v", 3, "x"), ("n", 4, "5")]]
+    with db.transaction():  # nobody sees what was before the change, and what after
+        db.execute("alter table a drop v, add w text default 'y', drop n")
+        db.execute("insert into a (id) values (100)")
+    assert told() == [[("w", -1, None)], [("w", 5, None)]]
+    assert "which column of the source this is cannot be told" in caplog.text
+    db.execute("alter table a add r float default random()")
+    assert told() == [[("w", 5, None), ("r", 6, None)]]  # volatile: each row has another value
+    assert [r.args[1] for r in caplog.records] == ["w", "w", "r"]
+
+
+def test_values_of_rows_older_than_a_column_of_a_partitioned_table(
+    db: psycopg.Connection, make: Make
+) -> None:
+    db.execute("create table p (id int primary key) partition by range (id)")
+    db.execute("create table p1 partition of p for values from (0) to (10)")
+    db.execute("create table p2 (junk int, id int not null); alter table p2 drop junk")
+    db.execute("alter table p attach partition p2 for values from (10) to (20)")
+    source = make()
+    source.prepare(["public.p"])
+    source.start(None, [source.relation("public.p")])
+    db.execute("alter table p add n int default 42, add t text; insert into p values (1), (11)")
+    (relation,) = layouts(read_all(source))
+    assert [(c.name, c.attnum, c.missing, c.note) for c in relation.columns] == [
+        ("id", 1, None, None), ("n", 2, "42", None), ("t", 3, None, None),
+    ]  # fmt: skip
+    db.execute("alter table p add m int default 7")
+    db.execute("create table p3 partition of p for values from (20) to (30); insert into p values (2)")
+    (relation,) = layouts(read_all(source))
+    assert [(c.missing, c.note) for c in relation.columns[3:]] == [(None, UNKNOWN_VALUE)]

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from tailrace import incoming, lake, sequence
+from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
@@ -55,6 +56,34 @@ class Rows(Staged):
             names, marks = ("lane, id, a, b", "%(lane)s, %(id)s, %(a)s, %(b)s")
             into = f"insert into {self.target.path(table)} ({names}) values ({marks})"
             db.cursor().executemany(into, rows)
+
+
+def test_what_somebody_else_commits_between_look_and_commit_is_met(
+    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a batch that takes several jobs, as one with a truncate does."""
+    task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
+    task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
+    task.catch_up()
+    met, calls = RuledApply._met, []
+
+    def beside(self: RuledApply, *given: Any) -> Any:
+        found = met(self, *given)
+        if not calls:
+            task.lose("s.t", "id = 'b'")
+            task.gain("s.t", task.models["s.t"].gain(1, "d"))
+        calls.append(1)
+        return found
+
+    monkeypatch.setattr(RuledApply, "_met", beside)
+    monkeypatch.setattr(one_task, "attempt", lambda *_: None)
+    more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
+    task.put({"s.t": more})
+    task.catch_up()
+    task.models["s.t"].lose("b")
+    assert [task.models["s.t"].apply(one) for one in more] == [None] * 4
+    task.same()
+    assert len(calls) == 2
 
 
 class KeylessRows(Rows):

@@ -55,6 +55,10 @@ class TestPostgres(TargetConformance):
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         return rows_of(spark, self.database, name_of(table))
 
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        with psycopg.connect(self.database) as db:
+            db.execute(statement.format(name_of(table)).encode())
+
     def test_plans(self, spark: SparkSession, filled: Target) -> None:
         assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "upsert"
         done = self.run(spark, filled, *move(5, 1, image(9, "A")), (6, "U", {"id": 2, "v": "B"}))
@@ -78,6 +82,11 @@ class TestMapped(MappedTargetConformance):
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, PostgresTarget)
         return rows_of(spark, self.database, target.path(table))
+
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        assert isinstance(target, PostgresTarget)
+        with psycopg.connect(self.database) as db:
+            db.execute(statement.format(target.path(table)).encode())
 
 
 def rows_of(spark: SparkSession, database: str, name: str) -> DataFrame:
@@ -164,6 +173,29 @@ def test_rows_of_a_task_that_ran_twice_do_not_count(
     assert target.apply(batch_of(spark, KEYLESS, [(1, "I", one), (2, "I", one)])).inserted == 2
     done = target.apply(batch_of(spark, KEYLESS, [(3, "D", one), (4, "I", {"id": 2, "v": None})]))
     assert (done.inserted, done.deleted, done.missing) == (1, 1, 0)
+
+
+def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
+    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it was read, before and in the transaction."""
+    target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]))
+    commit, write, todo, calls = Job.commit, Job.write, ["before", "within"], []
+
+    def theirs(word: str) -> None:
+        calls.append(word)
+        if todo[:1] == [word]:
+            todo.pop(0)
+            with psycopg.connect(database) as db:
+                db.execute("update shop.item set v = %s where id = 1", (word,))
+
+    monkeypatch.setattr(Job, "commit", lambda job, *more: theirs("before") or commit(job, *more))
+    monkeypatch.setattr(Job, "write", lambda job, *more: theirs("within") or write(job, *more))
+    target.apply(batch_of(spark, RELATION, move(3, 1, {"id": 9, "Wide_Word": 2})))
+    assert content(database, RELATION.table) == [(2, "b", Decimal("1.50")), (9, "within", Decimal("2.00"))]
+    assert calls == ["before", "before", "within", "before", "within"]
+    with psycopg.connect(database) as db:
+        assert db.execute(STAGES).fetchone() == (0,)
 
 
 def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:

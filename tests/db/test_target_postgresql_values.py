@@ -14,9 +14,14 @@ import pytest
 from tailrace import sequence
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.postgresql_layout import definition, sql_type
+from tailrace.apply.targets.postgresql_values import batch, cells
 from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.errors import ApplyError
 from tailrace.laketypes import header_schema, schema_of
+from tailrace.sources.pg_connect import connect
+from tailrace.testing.images import batch_of, move
+from tailrace.wire import pgbinary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,6 +119,68 @@ def test_extreme_values_of_each_type(spark: SparkSession, database: str, target:
             assert repr(np.array(have, np.float32)) == repr(np.array(want, np.float32))
         else:
             assert repr(have) == repr(want), kind
+
+
+def test_values_are_read_back_as_they_were_written(database: str) -> None:
+    """With the kinds of nobody's columns: a vendor's change table knows the lake's types alone."""
+    size = max(map(len, TYPES.values())) + 1
+    columns = [Column(f"c{k}", k, kind, kind, kind) for k, kind in enumerate(TYPES)]
+    relation, schema = Relation(5, "x", "types", "d", tuple(columns)), schema_of(columns)
+    arrays = []
+    for kind, values, type_ in zip(TYPES, TYPES.values(), schema.types, strict=True):
+        raw = pa.int32() if kind == "date" else pa.int64() if kind.startswith("timestamp") else type_
+        arrays.append(pa.array([*values, *[None] * (size - len(values))], raw).cast(type_))
+    wrote = pa.record_batch(arrays, schema=schema)
+    with connect(database) as on, on.cursor() as cursor:
+        cursor.execute(f"create table public.types ({definition(relation)})".encode())
+        with cursor.copy("copy public.types from stdin (format binary)") as out:
+            for data in (pgbinary.HEADER, *pgbinary.rows(wrote), pgbinary.TRAILER):
+                out.write(data)
+        ask = f"copy (select {cells(columns)} from public.types t) to stdout (format csv)".encode()
+
+        def read() -> pa.RecordBatch:
+            with cursor.copy(ask) as out:
+                return batch(columns, b"".join(out), "here")
+
+        for name, one in zip(schema.names, wrote.columns, strict=True):
+            assert repr(read()[name].to_numpy(zero_copy_only=False)) == repr(
+                one.to_numpy(zero_copy_only=False)
+            )
+        times = [c for c in columns if c.type.startswith(("date", "timestamp"))]
+        ends = ", ".join(
+            f"{c.name} = case when c3 > 0 then 'infinity'::{sql_type(c.type)} else '-infinity' end"
+            for c in times
+        )
+        cursor.execute(f"update public.types set {ends} where c3 is not null".encode())
+        found = read().filter(read()["c3"].is_valid()).select([c.name for c in times])
+        assert [[str(v) for v in column.to_pylist()] for column in found.columns] == [
+            ["0001-01-01", "9999-12-31"],
+            ["0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"],
+            ["0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"],
+        ]
+        cursor.execute(b"update public.types set c9 = 'NaN'")
+        with pytest.raises(ApplyError, match="values of c9 that the lake's types cannot hold"):
+            read()
+
+
+def test_a_row_that_moves_takes_values_of_each_type_along(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    """Of a vendor's change: it names the key alone."""
+    columns = {f"c{k}": v[-1:] for k, v in enumerate(TYPES.values())}
+    made = typed_batch(spark, columns, {f"c{k}": kind for k, kind in enumerate(TYPES)})
+    target.apply(made)
+
+    def rows() -> list[Any]:
+        with psycopg.connect(database) as db:
+            return db.execute(
+                "select id, md5(row_to_json(t)::jsonb #- '{id}' #>> '{}') from x.types t"
+            ).fetchall()
+
+    ((_, before),) = rows()
+    moves = [*move(2, 0, {"id": 7}), *move(3, 7, {"id": 8})]
+    target.apply(batch_of(spark, made.relation, moves))
+    assert rows() == [(8, before)]
 
 
 def test_values_that_postgresql_cannot_hold(

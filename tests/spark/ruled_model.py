@@ -43,11 +43,13 @@ class Model:
     archive: list[tuple[Any, ...]] = field(default_factory=list)
     log: list[Logged] = field(default_factory=list)
     flagged: int = 0
+    before: Mapping[str, Any] = field(default_factory=dict)
     holds: Callable[[Row, bool], bool] | None = None
     """Whether the table can hold a row; of a part of one (False) whether the types can."""
 
-    def apply(self, number: int, oper: str, old: Key | None, values: Mapping[str, Any]) -> str | None:
+    def apply(self, change: Change) -> str | None:
         """Does one change; gives `kind policy` when the batch ends before it."""
+        number, oper, old, values = change.number, change.oper, change.old, change.values
         seq = sequence.make(2026010100000000, number)
         if self.mode == "archive":
             self.copy(seq, oper, values)
@@ -62,6 +64,7 @@ class Model:
         kept = dict(self.rows), dict(self.dead)
         try:
             self.judge(oper, values, [*new, *(old or ())])
+            self.before = change.before
             kind, action, rows = getattr(self, f"try_{oper.lower()}")(new, old or new, values, seq)
         except RefusedError:
             self.rows, self.dead = kept
@@ -138,7 +141,8 @@ class Model:
             return None, self.code, 1
         if self.on["update_missing"] != "apply":
             return "update_missing", self.code, 0
-        self.put(new, self.rows.get(new, {}) | values)  # a marked row gives what the image lacks
+        # Of what the image lacks a marked row has all; else the image before is all that is known.
+        self.put(new, {**self.before, **self.rows.get(new, {}), **values})
         return "update_missing", "I", 1
 
     def move(self, new: Key, old: Key, values: Mapping[str, Any], seq: str) -> tuple[str | None, str, int]:
@@ -146,10 +150,10 @@ class Model:
             if self.on["update_missing"] != "apply":
                 return "update_missing", self.code, 0
             if not self.there(new):
-                self.put(new, values)
+                self.put(new, {**self.before, **values})
                 return "update_missing", "I", 1
             if self.on["insert_exists"] == "apply":
-                self.put(new, values)
+                self.put(new, {**self.before, **values})
             return "insert_exists", self.code, int(self.on["insert_exists"] == "apply")
         met = self.there(new)
         if met and self.on["insert_exists"] != "apply":
@@ -181,18 +185,19 @@ class Model:
 
 @dataclass(frozen=True)
 class Change:
-    """A change as the model takes it, and its images."""
+    """A change as the model takes it, and its images. `before`: what its B row has beside the key."""
 
     number: int
     oper: str
     old: Key | None
     values: Row
+    before: Row = field(default_factory=dict)
 
     @property
     def images(self) -> list[Image]:
         made: list[Image] = [(self.number, self.oper, self.values)]
         if self.old is not None:
-            made.insert(0, (self.number, "B", {"lane": self.old[0], "id": self.old[1]}))
+            made.insert(0, (self.number, "B", {"lane": self.old[0], "id": self.old[1], **self.before}))
         return made
 
 
@@ -215,7 +220,9 @@ def history(seed: int, lanes: int, steps: int, *, truncate: bool = False) -> lis
                 oper, old = "U", other
                 if dice.random() < 0.4:
                     del values["b"]
-            made.append(Change(number, oper, old, values))
+            # What the source had, but not always the target.
+            before = {"b": f"v{number + 500}"} if old and dice.random() < 0.6 else {}
+            made.append(Change(number, oper, old, values, before))
         if truncate and step == steps // 2:
             number += 1
             made.append(Change(number, "T", None, {}))

@@ -67,7 +67,7 @@ class Staged:
         self.put(changes)
         for table, many in changes.items():
             for c in many:
-                assert self.models[table].apply(c.number, c.oper, c.old, c.values) is None
+                assert self.models[table].apply(c) is None
 
     def put(self, changes: Mapping[str, Sequence[Change]]) -> None:
         """One store batch."""

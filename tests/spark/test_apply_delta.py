@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ import pytest
 from tailrace import lake
 from tailrace.apply.fold import OP
 from tailrace.apply.shared import Place
-from tailrace.apply.targets import delta_batch, delta_local
+from tailrace.apply.targets import delta_batch, delta_layout, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.testing.images import RELATION, Image, batch_of, image
+from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 
@@ -43,6 +44,10 @@ class _Delta(TargetConformance):
         assert isinstance(target, DeltaTarget)
         return spark.read.format("delta").load(target.path(table))
 
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        assert isinstance(target, DeltaTarget)
+        spark.sql(statement.format(f"delta.`{target.path(table)}`"))
+
 
 class TestTaskLocal(_Delta):
     limit = 1 << 30
@@ -69,6 +74,37 @@ class TestTaskLocal(_Delta):
         (again,) = merge_task(path, 1 << 30)([])
         assert (again["updated"][0].as_py(), again["version"]) == (0, done["version"])
 
+    def test_what_comes_to_an_empty_table_meanwhile_is_seen(
+        self, spark: SparkSession, target: Target, tmp_path: Path
+    ) -> None:
+        target.alter(RELATION.table, RELATION, RELATION)
+        beside = partial(self.run_beside, spark, target, tmp_path, of=RELATION)
+        done = beside("INSERT INTO {} VALUES (1, 'theirs', 2), (7, 'g', 2)", (1, "I", image(1, "a")))
+        assert (done.plan, done.updated) == ("task_local", 1)
+        self.same(spark, target, (1, "a", 1.5), (7, "g", 2.0))
+        done = beside("INSERT INTO {} VALUES (8, 'theirs', 2)", (2, "T", {}), (3, "I", image(3, "c")))
+        assert (done.plan, done.inserted, done.deleted) == ("replace_all", 1, 3)
+        self.same(spark, target, (3, "c", 1.5))
+
+    def test_what_comes_while_a_layout_is_changed_stays(
+        self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write, calls = delta_layout.write_parts, []
+
+        def beside(*given: Any) -> Any:
+            done = write(*given)
+            if not calls:
+                self.sql(spark, filled, RELATION.table, "INSERT INTO {} VALUES (70, 'theirs', 1.5)")
+            calls.append(1)
+            return done
+
+        monkeypatch.setattr(delta_layout, "write_parts", beside)
+        renamed = RELATION.with_columns([ID, replace(V, name="word"), W])
+        filled.alter(RELATION.table, RELATION, renamed)
+        rows = [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5)]
+        self.same(spark, filled, *rows, of=renamed)
+        assert len(calls) == 2
+
 
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
@@ -78,6 +114,10 @@ class TestMapped(MappedTargetConformance):
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, DeltaTarget)
         return spark.read.format("delta").load(target.path(table))
+
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        assert isinstance(target, DeltaTarget)
+        spark.sql(statement.format(f"delta.`{target.path(table)}`"))
 
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])

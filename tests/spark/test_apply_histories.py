@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.plan import TableBatch
+from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.change import Column, Relation
 from tailrace.query.state import state_at
 from tailrace.testing.images import Image, batch_of, change_table, count
+
+from . import ruled_model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,6 +130,25 @@ def test_any_history_ends_in_the_models_state(
             assert held(overlaid, RELATION) == want, f"state_at, seed {seed}, batch {number}"
         target.apply(batch_of(spark, RELATION, images))
         assert held(spark.read.format("delta").load(path), RELATION) == want, f"seed {seed}, batch {number}"
+
+
+@pytest.mark.parametrize(("limit", "share"), PLANS.values(), ids=PLANS)
+def test_what_an_image_lacks_is_the_rows_that_it_meets(
+    spark: SparkSession, tmp_path: Path, limit: int, share: int
+) -> None:
+    """Of changes that meet other rows than at the source, and whose images before have other values."""
+    seed = random.randrange(10**6)
+    target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=share)
+    model = ruled_model.Model("upsert", Rules.of("upsert").on)
+    changes, path = ruled_model.history(seed, LANES, STEPS), target.path(ruled_model.RELATION.table)
+    for some in (changes[: LANES * 4], changes[LANES * 4 : LANES * 8], changes[LANES * 8 :]):
+        for one in some:
+            assert model.apply(one) is None
+        images = [image for one in some for image in one.images]
+        random.Random(seed).shuffle(images)
+        target.apply(batch_of(spark, ruled_model.RELATION, images))
+        rows = spark.read.format("delta").load(path).collect()
+        assert sorted(map(tuple, rows), key=repr) == model.state(), f"seed {seed}"
 
 
 def test_any_bag_ends_in_the_models_state(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tailrace.apply.targets import delta_local, delta_rewrite
 from tailrace.apply.targets.delta_changes import Source
 from tailrace.apply.targets.delta_rewrite import Rewrite, merge
 from tailrace.apply.targets.delta_size import is_plain
+from tailrace.wire import parts
 
 pytestmark = pytest.mark.unit
 
@@ -86,7 +87,7 @@ def test_a_file_that_loses_every_row_goes(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_cut_between_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake, "ROW_GROUP", 1_000)
+    monkeypatch.setattr(parts, "ROW_GROUP", 1_000)
     monkeypatch.setattr(delta_rewrite, "_PART", 4_000)
     path = table(tmp_path, [(n, f"v{n}") for n in range(5_500)])
     rows = [("U" if n % 2 else "D", n, "new") for n in range(0, 6_000, 7)]

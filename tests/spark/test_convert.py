@@ -155,3 +155,18 @@ def test_apply_command(csv, tmp_path):
     told = json.loads(done.stdout)
     assert (told["bad"], told["tables"][0]["up to"]) == (2, 5)
     assert told["rejects"].endswith("_rejects")
+
+
+def test_counts_are_exact_when_spark_does_not_tell_them(spark, csv, tmp_path, monkeypatch):
+    kind = type(spark.range(1))
+    observe = kind.observe
+
+    def untold(df, seen, *what):
+        observe(df, seen, *what)  # of rows that nobody asks for
+        return df
+
+    monkeypatch.setattr(kind, "observe", untold)
+    report = convert.convert(spark, *sides(csv, tmp_path / "out"))
+    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}}}
+    assert report.written == {"shop.item__ct": 7}
+    assert spark.read.parquet(report.rejects).count() == 2

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace import incoming, sequence
+from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
@@ -72,7 +73,7 @@ class Place:
 
     def expect(self, changes: Sequence[Change]) -> None:
         for c in changes:
-            assert self.model.apply(c.number, c.oper, c.old, c.values) is None
+            assert self.model.apply(c) is None
 
     def same(self, seed: object = "") -> None:
         assert self.rows() == sorted(self.model.state(), key=repr), seed
@@ -132,6 +133,43 @@ def test_a_chain_of_key_changes_that_hang_on_each_other(spark: SparkSession, tmp
     for c in (*start, *chain, change(20, "U", "d", "x"), change(21, "D", "e"), change(22, "U", "e", "c")):
         place.expect([c])
     place.same()
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 0])
+def test_what_somebody_else_commits_between_look_and_commit_is_met(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """A batch of several jobs begins anew, and its key log, exceptions and limits are those of the second."""
+    place = Place(spark, tmp_path, "strict", {"update_missing": "log then stop after 1"})
+    place.target = DeltaTarget(spark, place.root, app_id="t", local_limit_bytes=limit)
+    start = [change(n, "I", k) for n, k in enumerate("abc", 1)]
+    place.apply(start)
+    met, calls = RuledApply._met, []
+
+    def beside(self: RuledApply, *given: Any) -> Any:
+        found = met(self, *given)
+        if not calls:
+            into = f"delta.`{place.target.path(NAME)}`"
+            spark.sql(f"DELETE FROM {into} WHERE id = 'b'")
+            spark.sql(f"INSERT INTO {into} VALUES (0, 'd', 0, 'theirs')")
+        calls.append(1)
+        return found
+
+    monkeypatch.setattr(RuledApply, "_met", beside)
+    monkeypatch.setattr(one_task, "attempt", lambda *_: None)
+    more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
+    place.apply(more)
+    place.expect(start)
+    place.model.lose("b")
+    place.model.rows[0, "d"] = {"lane": 0, "id": "d", "a": 0, "b": "theirs"}
+    place.expect(more)
+    place.same()
+    assert len(calls) == 2
+    said = [
+        r["ERROR"].split(":")[0]
+        for r in spark.read.format("delta").load(f"{place.root}/{EXCEPTIONS}").collect()
+    ]
+    assert sorted(said) == ["insert_exists", "update_missing"]
 
 
 @pytest.mark.parametrize("policy", ["suspend", "stop"])

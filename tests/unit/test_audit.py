@@ -120,7 +120,7 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
     """Applies changes; one at which they end is taken out, and what comes after it goes on."""
     left = list(changes)
     while left:
-        ends = (n for n, c in enumerate(left) if place.model.apply(c.number, c.oper, c.old, c.values))
+        ends = (n for n, c in enumerate(left) if place.model.apply(c))
         at = next(ends, len(left))
         done, bad = place.apply(left), left[at : at + 1]
         assert isinstance(done, Audited)

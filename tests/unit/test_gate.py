@@ -14,7 +14,7 @@ from tailrace.change import Column, Relation
 from tailrace.control import retries, tables
 from tailrace.control.groups import GroupSettings
 from tailrace.control.ledger import Baseline
-from tailrace.errors import ApplyError, BaselineNeededError
+from tailrace.errors import ApplyError, BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
 
 pytestmark = pytest.mark.unit
 
@@ -38,6 +38,9 @@ def test_the_interval_of_a_group_holds_while_the_task_runs_on(tmp_path: Path) ->
     slow = GroupSettings(tables=["s.*"], every=3600)
     made = gate(tmp_path, {}, slow=slow)
     assert (made.open("s.a"), made.open("m.b")) == (True, True)
+    made.begin()  # nothing was applied: it was not time for anybody
+    assert (made.open("s.a"), made.open("m.b")) == (True, True)
+    made.end()
     made.begin()
     assert (made.open("s.a"), made.open("m.b")) == (False, True)
     made.patient = False
@@ -60,6 +63,14 @@ def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path
     assert {o.why for o in tables.read(str(tmp_path / "orders"))} == {
         "group g: 2 errors in a row of s.a: disk full"
     }
+
+
+@pytest.mark.parametrize("kind", [SparkLostError, LeaseLostError])
+def test_what_ends_the_process_is_no_error_of_the_table(tmp_path: Path, kind: type[TailraceError]) -> None:
+    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=1))
+    with pytest.raises(kind):
+        made.failed("s.a", kind("gone"))
+    assert not made.failing and tables.read(str(tmp_path / "orders")) == []
 
 
 def test_a_restart_counts_errors_on(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from tailrace.errors import ConfigError
 from tailrace.formats.sqdr.control import TABLES, table_of
 from tailrace.formats.sqdr.tables import IGNORED
 from tailrace.operate import control_tables, retention
-from tailrace.operate.retention import acknowledge, add_consumer, prune, remove_consumer
+from tailrace.operate.consumers import Consumers
+from tailrace.operate.retention import add_consumer, of_keylog, prune
 from tailrace.operate.runs import REPAIR, Group, Runs, Subscription
 
 from .keylog_rows import SCHEMA, missed, row, write
@@ -164,10 +165,25 @@ def test_what_a_consumer_needs_stays(tmp_path: Path) -> None:
     log, (one, two, _, _) = three_runs(tmp_path)
     add_consumer(log, "audit")
     assert prune(log, 1).as_dict() == {"runs": [], "rows": 0, "held": {one: "audit", two: "audit"}}
-    acknowledge(log, "audit", 3)
+    of_keylog(log).acknowledge("audit", 3)
     assert prune(log, 1).as_dict() == {"runs": [one], "rows": 2, "held": {two: "audit"}}
-    remove_consumer(log, "audit")
+    of_keylog(log).remove("audit")
     assert prune(log, 1).runs == [two]
+
+
+def test_a_consumer_that_registers_while_a_prune_begins_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, (one, two, *_) = three_runs(tmp_path)
+    promise = Consumers.promise
+
+    def late(self: Consumers, upto: int, version: int) -> bool:
+        if not self.all():
+            add_consumer(log, "audit")
+        return promise(self, upto, version)
+
+    monkeypatch.setattr(Consumers, "promise", late)
+    assert prune(log, 1).as_dict() == {"runs": [], "rows": 0, "held": {one: "audit", two: "audit"}}
 
 
 def test_consumers_that_cannot_be(tmp_path: Path) -> None:
@@ -175,13 +191,13 @@ def test_consumers_that_cannot_be(tmp_path: Path) -> None:
         add_consumer(str(tmp_path / "none"), "audit")
     log = write(tmp_path)
     with pytest.raises(ConfigError, match="no consumer 'audit' is registered"):
-        acknowledge(log, "audit", 1)
+        of_keylog(log).acknowledge("audit", 1)
     add_consumer(log, "audit")
     with pytest.raises(ConfigError, match="registered already"):
         add_consumer(log, "audit")
-    acknowledge(log, "audit", 7)
+    of_keylog(log).acknowledge("audit", 7)
     with pytest.raises(ConfigError, match="has acknowledged 7 already"):
-        acknowledge(log, "audit", 6)
+        of_keylog(log).acknowledge("audit", 6)
 
 
 def test_a_new_run_prunes_when_told_how_many_to_keep(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tailrace.apply.keylog import KeyLog, OvertakenError, Standing, Stretch
+from tailrace import lake
+from tailrace.apply.keylog import KeyLog, Standing, Stretch
+from tailrace.errors import OvertakenError
 
 pytestmark = pytest.mark.unit
 
@@ -63,3 +66,27 @@ def test_another_writer_is_noticed_and_nothing_is_written_over(tmp_path: Path) -
     with pytest.raises(OvertakenError):
         mine.flush()
     assert mine.standing("s.t") == Standing(0, 0, 7)  # what stands there counts
+
+
+def test_a_writer_between_the_look_and_the_commit_is_noticed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = keylog(tmp_path, at_once=False), keylog(tmp_path)
+    mine.begin("s.t", 0)
+    one = Stretch("s.t", 0, 4, 1)
+    mine.reserve(one)
+    mine.commit([], one)
+    commit = lake.commit
+
+    def overtaken(*given: Any, **named: Any) -> int | None:
+        monkeypatch.setattr(lake, "commit", commit)
+        other.begin("s.u", 0)
+        other.reserve(Stretch("s.u", 0, 7, 0))
+        other.commit([], Stretch("s.u", 0, 7, 0))
+        return commit(*given, **named)
+
+    monkeypatch.setattr(lake, "commit", overtaken)
+    with pytest.raises(OvertakenError, match="another process has written"):
+        mine.flush()
+    assert keylog(tmp_path).standing("s.u") == Standing(7, 0, 7)
+    assert keylog(tmp_path).standing("s.t") == Standing(None, 0, 7)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tailrace import lake, log
 from tailrace.change import Column, Relation
-from tailrace.errors import FormatError, ValueRangeError
+from tailrace.errors import FormatError, OvertakenError, ValueRangeError
 from tailrace.sources.base import RECORDS, Chunk
-from tailrace.store import tables, tracking
+from tailrace.store import kept, tables, tracking
 from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
 
 from .messages import delete, insert, update
@@ -104,6 +105,19 @@ def test_an_unfinished_transaction_is_not_visible_and_is_numbered_the_same_when_
     assert [int(s[16:]) for _, s in rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_writer_that_was_overtaken_adds_nothing(tmp_path: Path, more: int) -> None:
+    late, other = writer(tmp_path), writer(tmp_path)
+    late.add(chunk(100, b"B", insert(7, [1, "1"]), b"C"))
+    for lsn in range(200, 200 + more):  # ahead of the other one, whose records it has, too
+        late.add(chunk(lsn, b"B", insert(7, [2, "2"]), b"C"))
+    other.add(chunk(100, b"B", insert(7, [1, "1"]), b"C"))
+    other.commit()
+    with pytest.raises(OvertakenError, match="another process has written"):
+        late.commit()
+    assert [int(s[16:]) for _, s in rows(tmp_path)] == [1, 2, 3]
+
+
 def test_a_transaction_over_many_chunks_is_one_commit(tmp_path: Path) -> None:
     w = writer(tmp_path)
     w.add(chunk(100, b"B", insert(7, [1, "1"]), complete=0))
@@ -112,7 +126,7 @@ def test_a_transaction_over_many_chunks_is_one_commit(tmp_path: Path) -> None:
     w.add(chunk(100, b"C", first=False))
     done = w.commit()
     assert done is not None and done.records == 5 and len(rows(tmp_path)) == 5
-    assert len(lake.files(str(tmp_path / "log"), "CHANGE_SEQ", lambda a, b: True)) == 1
+    assert len(kept.spans(DeltaTable(str(tmp_path / "log")), "CHANGE_SEQ")) == 1
 
 
 def test_an_idle_position_is_kept_without_rows(tmp_path: Path) -> None:
@@ -131,13 +145,15 @@ def test_the_relation_history_says_from_where_a_layout_holds(tmp_path: Path) -> 
     assert (only.relation, log.number(only)) == (ITEM, 1)
 
 
-def store(home: Path, after: int = -1, keep_bad: bool = False) -> list[tuple[str, object]]:
+def store(
+    home: Path, after: int = -1, keep_bad: bool = False, stored_after: int = -1
+) -> list[tuple[str, object]]:
     """Runs one store task over the whole LOG; gives (kind, info) of its results, sorted."""
     path = str(home / "item__ct")
     schema = tables.ensure(path, ITEM)
     plan = StorePlan(
         {7: TablePlan("shop.item", path, schema, ((0, ITEM),), after)},
-        str(home / "tracking"), after, str(home / "quarantine"), keep_bad,
+        str(home / "tracking"), after, str(home / "quarantine"), keep_bad, stored_after,
     )  # fmt: skip
     batches = lake.read(str(home / "log"), LOG_COLUMNS).to_batches()
     found = [r for out in plan(iter(batches)) for r in out.to_pylist()]
@@ -152,7 +168,8 @@ def test_a_store_task_writes_change_rows_tracking_and_the_last_commit(tmp_path: 
     truncate = b"T\0\0\0\1\0\0\0\0\7"
     w.add(chunk(100, b"B", insert(7, [1, "1"]), update(7, [2, "1"], key=[1, None]), truncate, b"C"))
     w.commit()
-    (changes, commit, tracked) = store(tmp_path)
+    (changes, commit, met, tracked) = store(tmp_path)
+    assert met == ("met", {"runs": [[1, 5]]})
     assert changes == (
         "changes", {"I": 1, "U": 1, "D": 0, "T": 1, "key_changes": 1, "absent": 0, "rows": 4},
     )  # fmt: skip
@@ -173,6 +190,19 @@ def test_records_a_table_already_has_are_counted_but_not_written_again(tmp_path:
     assert lake.read(str(tmp_path / "item__ct"))["id"].to_pylist() == [2]
 
 
+def test_records_of_a_batch_that_is_recorded_are_not_counted_twice(tmp_path: Path) -> None:
+    w = writer(tmp_path)
+    truncate = b"T\0\0\0\1\0\0\0\0\7"
+    w.add(chunk(100, b"B", insert(7, [1, "1"]), truncate, insert(7, [2, "1"]), b"C"))
+    w.commit()
+    found = store(tmp_path, stored_after=3)  # TRACKING is what the crash kept back
+    assert found[0] == (
+        "changes", {"I": 1, "U": 0, "D": 0, "T": 0, "key_changes": 0, "absent": 0, "rows": 1},
+    )  # fmt: skip
+    assert [kind for kind, _ in found] == ["changes", "commit", "met", "tracking"]
+    assert sorted(map(str, lake.read(str(tmp_path / "item__ct"))["id"].to_pylist())) == ["1", "2", "None"]
+
+
 def test_a_bad_value_stops_the_store_and_says_where(tmp_path: Path) -> None:
     w = writer(tmp_path)
     w.add(chunk(100, b"B", insert(7, [1, "NaN"]), b"C"))
@@ -184,6 +214,7 @@ def test_a_bad_value_stops_the_store_and_says_where(tmp_path: Path) -> None:
     assert [kind for kind, _ in store(tmp_path, keep_bad=True)] == [
         "changes",
         "commit",
+        "met",
         "quarantine",
         "tracking",
     ]
@@ -212,6 +243,26 @@ def test_a_widened_column_is_widened_and_a_retyped_one_is_kept_aside(tmp_path: P
     assert schema.field("id").type == pa.int64()
     found = lake.read(path).sort_by("header__change_seq").to_pylist()
     assert [(r["id"], str(r["n__until_50"]), r["n"]) for r in found] == [(1, "1.0", None), (1, "None", None)]
+
+
+def test_what_is_committed_while_a_change_table_is_written_anew_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "item__ct")
+    schema = tables.ensure(path, ITEM)
+    rows = [pa.Table.from_pylist([{"id": n}], schema=schema) for n in (1, 2)]
+    lake.append(path, rows[0])
+    overwrite, late = lake.overwrite, [rows[1]]
+
+    def overtaken(*args: object, **kwargs: object) -> object:
+        if late:
+            lake.append(path, late.pop())
+        return overwrite(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lake, "overwrite", overtaken)
+    tables.ensure(path, ITEM.with_columns([ITEM.columns[0], Column("n", 2, "text", "text", "string")]), 50)
+    found = lake.read(path)
+    assert (sorted(found["id"].to_pylist()), found.schema.names[-2:]) == ([1, 2], ["n__until_50", "n"])
 
 
 def test_layouts_of_the_past_leave_a_retyped_column_alone(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ def test_images_give_back_what_was_encoded(case: tuple[int, Any], skip: int) -> 
     for text in images.new_text + images.old_text:
         text.validate(full=True)
         assert len(text) == len(data)
-    buf, starts, _ = pgoutput.flat(data)
-    kinds, relids = pgoutput.heads(buf, starts)
+    buf, starts, ends = pgoutput.flat(data)
+    kinds, relids = pgoutput.heads(buf, starts, ends)
     assert kinds.tolist() == [ord(m[0]) for m in messages[skip:]]
     assert relids.tolist() == [77] * len(data)
 
@@ -180,9 +180,9 @@ def test_headers_of_cut_messages_are_refused() -> None:
         (pgoutput.commits, b"C" + bytes(24)),
         (pgoutput.commits, b"B" + bytes(25)),
     ]:
-        buf, starts, _ = pgoutput.flat(pa.array([message], pa.binary()))
+        buf, starts, ends = pgoutput.flat(pa.array([message], pa.binary()))
         with pytest.raises(FormatError):
-            read(buf, starts)
+            read(buf, starts, ends)
 
 
 def test_begin_and_commit() -> None:
@@ -191,13 +191,13 @@ def test_begin_and_commit() -> None:
     )
     long = [(7).to_bytes(8, "big"), (9).to_bytes(8, "big"), (-1_000_000).to_bytes(8, "big", signed=True)]
     data = pa.array([begin, b"C\0" + b"".join(long)], pa.binary())
-    buf, starts, _ = pgoutput.flat(data)
-    assert [x.tolist() for x in pgoutput.begins(buf, starts[:1])] == [
+    buf, starts, ends = pgoutput.flat(data)
+    assert [x.tolist() for x in pgoutput.begins(buf, starts[:1], ends[:1])] == [
         [5 << 32],
         [946684801000000],
         [2**32 - 1],
     ]
-    assert [x.tolist() for x in pgoutput.commits(buf, starts[1:])] == [[7], [9], [946684799000000]]
+    assert [x.tolist() for x in pgoutput.commits(buf, starts[1:], ends[1:])] == [[7], [9], [946684799000000]]
 
 
 # --- messages of a real server (golden/capture.py) ---
@@ -291,10 +291,10 @@ def test_golden_rare_messages() -> None:
 
 
 def test_golden_transactions() -> None:
-    buf, starts, _ = pgoutput.flat(pa.array(golden(b"B"), pa.binary()))
-    final, began, xids = pgoutput.begins(buf, starts)
-    buf, starts, _ = pgoutput.flat(pa.array(golden(b"C"), pa.binary()))
-    commit, end, ended = pgoutput.commits(buf, starts)
+    buf, starts, ends = pgoutput.flat(pa.array(golden(b"B"), pa.binary()))
+    final, began, xids = pgoutput.begins(buf, starts, ends)
+    buf, starts, ends = pgoutput.flat(pa.array(golden(b"C"), pa.binary()))
+    commit, end, ended = pgoutput.commits(buf, starts, ends)
     assert final.tolist() == commit.tolist()
     assert began.tolist() == ended.tolist()
     assert (end > commit).all()

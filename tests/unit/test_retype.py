@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tailrace.apply.targets.retype import refuse_retype
-from tailrace.change import Column
+from tailrace.apply.targets.retype import refuse_new_key, refuse_retype
+from tailrace.change import Column, Relation
 from tailrace.errors import BaselineNeededError
 
 pytestmark = pytest.mark.unit
@@ -46,3 +48,12 @@ def test_what_becomes_what(old: Column, new: Column, as_text: bool, goes: bool) 
         BaselineNeededError, match=f"from {old.source_type} to {new.source_type}".replace("(", r"\(")
     ):
         refuse_retype("s.t", old, new, as_text=as_text)
+
+
+def test_a_key_that_older_rows_have_no_value_of() -> None:
+    a, b = (Column(n, k, "integer", "int4", "int", key=n == "a") for k, n in enumerate("ab", 1))
+    before = Relation(1, "s", "t", "d", (a, b))
+    refuse_new_key(before, before.with_columns([replace(a, key=False), replace(b, key=True)]))
+    for attnum in (3, -1):
+        with pytest.raises(BaselineNeededError, match="'a' is new and part of the row key"):
+            refuse_new_key(before, before.with_columns([replace(a, attnum=attnum), b]))

@@ -91,6 +91,24 @@ def test_a_password_from_the_environment_stays_out_of_the_file(
 
 
 @pytest.mark.parametrize(
+    ("address", "left"),
+    [
+        ("postgresql://me:ge%40heim@db:5433/shop", "postgresql://me:${SHOP_PASSWORD}@db:5433/shop"),
+        ("postgresql://me@db/shop?password=ge%40heim", "postgresql://me@db/shop?password=${SHOP_PASSWORD}"),
+    ],
+)
+def test_a_password_in_the_address_becomes_a_variable(
+    source: FakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, left: str
+) -> None:
+    made = setup.draft(address, output=tmp_path / "s.yaml")
+    assert made.variable == "SHOP_PASSWORD" and f"url: {left}\n" in made.path.read_text()
+    with pytest.raises(ConfigError, match="no variable SHOP_PASSWORD"):
+        load(made.path)
+    monkeypatch.setenv("SHOP_PASSWORD", "ge%40heim")
+    assert load(made.path).source.url == address
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"url": URL, "patterns": ["nobody.*"]}, "no table matches nobody"),

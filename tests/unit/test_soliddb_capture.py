@@ -13,6 +13,7 @@ from tailrace import lake
 from tailrace.capture import Capture
 from tailrace.control import ledger, tables, task
 from tailrace.errors import ConfigError, SourceError
+from tailrace.ordering import begin_anew
 
 from ..soliddb_server import Database, serving
 from .test_soliddb_source import ITEM, database, item
@@ -130,3 +131,23 @@ def wait_for(there: Any, seconds: float = 20) -> None:
     while not there():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_new_stream_begins_at_the_logs_end_with_new_baselines(
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in the log before is passed over, also at later starts."""
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    with serving(data, 2) as (first, second):
+        (tmp_path / "task.yml").write_text(TASK.format(first.port, second.port))
+        made = task.load(tmp_path / "task.yml")
+        Capture(made, once=True).run()
+        data.commit((1, ITEM, item(3, "c")))
+        begin_anew(made)
+        Capture(made, once=True).run()
+        assert ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"].number == 2
+        Capture(made, once=True).run()
+        assert log_records(made) == 0
+        data.commit((1, ITEM, item(4, "d")))
+        Capture(made, once=True).run()
+        assert log_records(made) == 3

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tailrace import lake
 from tailrace.control import live, tables
 from tailrace.control.tables import Order, TableControl, states
 
@@ -91,3 +94,49 @@ def test_orders_given_at_once_from_everywhere_are_all_there_with_numbers_of_thei
         ("s.a", "pause", "night", "me"), ("s.b", "pause", "night", "me"),
     ]  # fmt: skip
     assert sorted(tables.paused(path, {})) == sorted([*(f"s.t{n}" for n in range(8)), "s.a", "s.b"])
+
+
+@pytest.mark.parametrize(("mine", "others"), [(3, 1), (1, 3), (2, 2)])
+def test_orders_given_between_the_look_at_the_numbers_and_the_commit_get_other_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: int, others: int
+) -> None:
+    path = str(tmp_path / "orders")
+    tables.give(path, tables.PAUSE, ["s.first"], why="", who="me")
+    append, overtaken = lake.append, []
+
+    def overtaking(*given: Any, **named: Any) -> int | None:
+        if not overtaken:  # the numbers have been taken, and nothing is committed yet
+            overtaken.append(True)
+            tables.give(path, tables.RESUME, [f"s.other{n}" for n in range(others)], why="", who="other")
+        return append(*given, **named)
+
+    monkeypatch.setattr(lake, "append", overtaking)
+    last = tables.give(path, tables.PAUSE, [f"s.mine{n}" for n in range(mine)], why="", who="me")
+    found = tables.read(path)
+    assert [o.number for o in found] == list(range(1, mine + others + 2))
+    assert [o.table for o in found] == [
+        "s.first", *(f"s.other{n}" for n in range(others)), *(f"s.mine{n}" for n in range(mine))
+    ]  # fmt: skip
+    assert last == tables.newest(path) == mine + others + 1
+
+
+def _give_many(path: str, who: str, many: int) -> None:
+    for turn in range(6):
+        tables.give(path, tables.PAUSE, [f"{who}.t{n}" for n in range(many)], why=str(turn), who=who)
+
+
+def test_processes_that_give_one_order_or_several_never_share_a_number(tmp_path: Path) -> None:
+    path = str(tmp_path / "orders")
+    spawn = multiprocessing.get_context("spawn")
+    givers = [spawn.Process(target=_give_many, args=(path, f"g{many}", many)) for many in (1, 2, 4)]
+    for one in givers:
+        one.start()
+    for one in givers:
+        one.join(60)
+    found = tables.read(path)
+    assert [o.number for o in found] == list(range(1, 6 * (1 + 2 + 4) + 1))
+    for many in (1, 2, 4):
+        mine = [o for o in found if o.who == f"g{many}"]
+        assert [o.why for o in mine] == [str(turn) for turn in range(6) for _ in range(many)]
+        starts = [o.number for o in mine][::many]
+        assert [o.number for o in mine] == [n + k for n in starts for k in range(many)]  # not torn apart

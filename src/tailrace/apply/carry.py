@@ -1,9 +1,5 @@
 """Where the values of each key's last image come from when images lack columns, in arrays: what `keychange`
-finds with Spark, for a batch that one task holds.
-
-An absent column has the value of the image before: of the same key, as long as no delete or insert lies
-between; behind a change of key, of the old key's row at that moment; else of the target's row. A key's events
-are cut into *stretches*, one life of a row under that key each; the first is the row that the target had.
+finds with Spark, by the rule that is told there, for a batch that one task holds.
 """
 
 from __future__ import annotations
@@ -26,8 +22,9 @@ class Carried:
 
     Attributes:
         key: the keys' numbers; rows: the last row of each; deletes: whether it takes the key's row away.
-        source: per key and column the row that has the value; -1: none has.
-        origin: there, the number of the key whose row in the target has it; -1: it is NULL.
+        origin: per key and column the number of the key whose row in the target has the value, if there is
+            such a row; -1: none.
+        source: else the row of the batch that has it; -1: it is NULL.
     """
 
     key: Ints
@@ -47,13 +44,13 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
-    line = _Line.of(events, np.flatnonzero(decided.effective), marks)
+    line = _Line.of(events, np.flatnonzero(decided.effective), marks, there)
     last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
     deletes = line.ends[last]
     columns = there.shape[1]
     source, origin = np.full((len(last), columns), -1), np.full((len(last), columns), -1)
     for column in range(columns):
-        found, keys = line.follow(there[line.rows, column], last)
+        found, keys = line.follow(column, last)
         source[:, column], origin[:, column] = np.where(deletes, -1, found), np.where(deletes, -1, keys)
     return Carried(line.key[last], line.rows[last], deletes, source, origin)
 
@@ -62,22 +59,24 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
 class _Line:
     """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
     of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
-    the stretch is the row that the target had."""
+    the stretch is the row that the target had. `names`: whether an event's image says what its row has then;
+    those of rows that go do not. `before`: the row of its image before. `there`: see `carry`."""
 
     rows: Ints
     key: Ints
     ends: Bools
-    deletes: Bools
+    names: Bools
     start: Ints
     came: Ints
     target: Bools
+    before: Ints
+    there: Bools
 
     @staticmethod
-    def of(events: Events, rows: Ints, marks: bool) -> _Line:
+    def of(events: Events, rows: Ints, marks: bool, there: Bools) -> _Line:
         rows = rows[np.argsort(events.key[rows], kind="stable")]
         key, oper = events.key[rows], events.oper[rows]
-        deletes = (oper == DELETE) & (not marks)
-        ends = deletes | ((oper == BEFORE) & (not marks))
+        ends = ((oper == DELETE) | (oper == BEFORE)) & (not marks)
         begins = (oper == INSERT) | (events.old[rows] >= 0)
         first = np.ones(len(rows), np.bool_)
         first[1:] = key[1:] != key[:-1]
@@ -88,13 +87,16 @@ class _Line:
         place = np.full(len(events), -1, np.int64)
         place[rows] = at
         came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
-        return _Line(rows, key, ends, deletes, start, came, (first & ~begins)[start])
+        target, before = (first & ~begins)[start], events.before[rows]
+        return _Line(rows, key, ends, ~ends, start, came, target, before, there)
 
-    def follow(self, there: Bools, last: Ints) -> tuple[Ints, Ints]:
-        """Of the events `last` the row that has a column's value, or the key whose target row has it."""
-        at = np.arange(len(there))
-        # A delete's values are those of a row that is gone.
-        newest = np.maximum.accumulate(np.where(there & ~self.deletes, at, -1)) if len(at) else at
+    def follow(self, column: int, last: Ints) -> tuple[Ints, Ints]:
+        """Of the events `last` the row that has a column's value, and the key whose target row has it, if it
+        has one."""
+        at = np.arange(len(self.rows))
+        named = self.there[self.rows, column] & self.names
+        newest = np.maximum.accumulate(np.where(named, at, -1)) if len(at) else at
+        filled = np.where((self.before >= 0) & self.there[self.before, column], self.before, -1)
         source, origin = np.full(len(last), -1), np.full(len(last), -1)
         open_, now = np.arange(len(last)), last
         while len(open_):
@@ -105,5 +107,7 @@ class _Line:
             origin[open_[old]] = self.key[now[old]]
             came = self.came[start]
             further = ~known & ~old & (came >= 0)
+            ended = ~known & ~further
+            source[open_[ended]] = filled[start[ended]]
             open_, now = open_[further], came[further]
         return source, origin

@@ -1,8 +1,5 @@
-"""Images that lack columns, made whole with the rows they met: what a target has after each of them.
-
-An absent column has the value of the row before: what earlier changes of the batch left under the key (behind
-a change of key: under the old one), else the target's. Only changes that take part may be among them: what
-is passed over leaves nothing.
+"""Images that lack columns, made whole with the rows they met: what a target has after each of them, by the
+rule of `keychange`. Only changes that take part may be among them: what is passed over leaves nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +8,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..change import TRUNCATE, UPDATE, ChangeTable, Relation
 from .data_errors import lacks
 from .expect import EPOCH, epochs
 from .fold import CARRIED, OPER, SEQ, Images, col, images
-from .keychange import FROM, KEY, MOVED_IN, STRETCH, Names, carried, key_struct, resolve, with_moves
+from .keychange import (
+    FROM,
+    KEY,
+    LOST,
+    MOVED_IN,
+    MOVED_OUT,
+    STRETCH,
+    Names,
+    carried,
+    key_struct,
+    resolve,
+    value,
+    with_moves,
+)
 from .outcomes import silenced, small
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ def completed(
         there: the target's rows before the batch, at least those under the changes' keys; None: none.
         stays: deleted rows stay in the target (soft delete): an update of one keeps what it lacks.
         lost: with `stays`, the `SEQ` of changes of a key whose old row is missing, though a marked one may be
-            there: it gives nothing.
+            there: it gives nothing, the image before does.
         silent: the `SEQ` of updates that are only looked at: they leave nothing to later ones.
     """
     from pyspark.sql import functions as F
@@ -54,16 +64,17 @@ def completed(
     made = _images(changes, relation, counts)
     made = made if silent is None else replace(made, df=silenced(made.df, silent))
     names = Names(made.key, [c for c in made.columns if c not in made.key])
-    df = with_moves(made) if counts.get("key_changes") else made.df.where(col(OPER) != BEFORE)
-    if lost is not None:
+    df = with_moves(made) if counts.get("key_changes") else made.df
+    if lost is not None and counts.get("key_changes"):
         at = lost.select(col(SEQ).alias("at"))
-        df = df.join(at, (col(SEQ) == col("at")) & (col(OPER) == BEFORE), "left_anti")
+        df = df.join(at, (col(SEQ) == col("at")) & (col("header__kind") == MOVED_OUT), "left")
+        df = df.withColumn("header__kind", F.when(col("at").isNull(), col("header__kind")).otherwise(LOST))
     rows = carried(df, made, names, stays=stays).localCheckpoint(eager=False)
     partial = made.df.where((col(OPER) == UPDATE) & col(CARRIED).isNotNull()).select(col(SEQ).alias("at"))
     final = rows.where(col(OPER).isin(UPDATE, MOVED_IN)).join(partial, col(SEQ) == col("at"), "left_semi")
     final = final.withColumn(KEY, F.when((col(STRETCH) == 0) & col(FROM).isNull(), key_struct(made.key)))
     found = resolve(rows, final, names, _target(there, rows, relation, counts))
-    rest = [col(names.held(n))["v"].cast(relation.column(n).type).alias(n) for n in names.rest]
+    rest = [value(names, n).cast(relation.column(n).type).alias(n) for n in names.rest]
     return found.select(SEQ, *map(col, relation.key), *rest)
 
 
@@ -73,17 +84,17 @@ def filled(
     relation: Relation,
     counts: Mapping[str, int],
     there: DataFrame | None,
-    moves: DataFrame,
+    which: DataFrame,
     lost: DataFrame | None,
 ) -> ChangeTable:
-    """Changes with the images of changes of a key made whole, for targets in which the old row stays.
+    """Changes of which some are made whole, for targets in which the old row stays.
 
-    `taking`: those that take part; `moves`: the changes of a key (`SEQ`); `lost`: see `completed`.
+    `taking`: those that take part; `which`: the ones to make whole (`SEQ`); `lost`: see `completed`.
     """
     from pyspark.sql import functions as F
 
     whole = completed(taking, relation, counts, there, stays=True, lost=lost)
-    whole = whole.join(moves.select(SEQ), SEQ, "left_semi")
+    whole = whole.join(which.select(SEQ), SEQ, "left_semi")
     place = {c.name: f"header__w{i}" for i, c in enumerate(relation.columns)}
     whole = whole.select(SEQ, *[col(n).alias(to) for n, to in place.items()]).localCheckpoint(eager=True)
     header, have = changes.header, changes.df.columns

@@ -47,14 +47,20 @@ class Events:
         return len(self.oper)
 
     @cached_property
-    def old(self) -> Ints:
-        """Of each update its B row, when that has another key; else -1."""
+    def before(self) -> Ints:
+        """Of each update its B row, -1 where it has none; of each B row itself; of others -1."""
         many = int(self.change[-1]) + 1 if len(self) else 0
         found = np.full(many, -1, np.int64)
         before = np.flatnonzero(self.oper == BEFORE)
         found[self.change[before]] = before
+        mine = (self.oper == UPDATE) | (self.oper == BEFORE)
+        return np.where(mine, found[self.change], -1)
+
+    @cached_property
+    def old(self) -> Ints:
+        """Of each update its B row, when that has another key; else -1."""
         moving = self.oper == UPDATE if self.bad is None else (self.oper == UPDATE) & ~self.bad
-        old = np.where(moving, found[self.change], -1)
+        old = np.where(moving, self.before, -1)
         return np.where((old >= 0) & (self.key[old] != self.key), old, -1)
 
     @cached_property

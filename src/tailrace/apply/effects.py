@@ -85,10 +85,23 @@ def effective(
     counts = dict(counts) | {"key_changes": expected.moved}
     if rules.mode != "soft_delete":
         return _dropped(changes, expected, rules), counts
-    if expected.moves is not None and lacking(changes, counts):
+    which = _with_old_images(changes, expected, counts)
+    if which is not None and lacking(changes, counts):
         taking = taking_part(changes, expected, rules)
-        changes = filled(changes, taking, relation, counts, there(), expected.moves, lost(expected, rules))
+        changes = filled(changes, taking, relation, counts, there(), which, lost(expected, rules))
     return _soft(_dropped(changes, expected, rules), expected, rules), _soft_counts(counts)
+
+
+def _with_old_images(changes: ChangeTable, expected: Expected, counts: Mapping[str, int]) -> DataFrame | None:
+    """The updates (`SEQ`) whose old image says more than that of a mark: changes of a key, and those that
+    insert a missing row. None: there is none."""
+    which = None if expected.moves is None else expected.moves.select(SEQ)
+    if not (counts.get("absent") and expected.odd is not None and "U0" in expected.tally):
+        return which
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    known = changes.df.where(oper == BEFORE).select(seq.alias(SEQ))
+    inserting = expected.odd.where(col(SITUATION) == "U0").select(SEQ).join(known, SEQ, "left_semi")
+    return inserting if which is None else which.unionByName(inserting)
 
 
 def lost(expected: Expected, rules: Rules) -> DataFrame | None:

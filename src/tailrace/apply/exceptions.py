@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from .. import lake
 from ..control import tables as orders
+from ..failpoints import reach
 from ..formats.qlik.control import TABLES
 from ..laketypes import arrow_type
 from ..sequence import NUMBER_DIGITS, WIDTH, make_many
@@ -123,6 +124,7 @@ class Exceptions:
         )
         lake.create(self.path, schema)
         files, _ = write_parts(made, PartTask(self.path, schema))
+        reach("apply.exceptions")
         lake.commit(self.path, files, progress=self._progress(table, upto, after, counts))
 
     def keep_rows(
@@ -157,6 +159,7 @@ class Exceptions:
             for f in schema
         ]
         progress = self._progress(table, upto, after, counts)
+        reach("apply.exceptions")
         lake.append(self.path, pa.table(columns, schema=schema), progress=progress)
 
     @property

@@ -16,7 +16,7 @@ from ..control import retries, tables
 from ..control.groups import GroupSettings, group_of
 from ..control.ledger import Baseline
 from ..control.tables import TableControl
-from ..errors import BaselineNeededError, TailraceError
+from ..errors import BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
 
 logger = logging.getLogger("tailrace.apply")
 
@@ -27,14 +27,14 @@ class Gate(Protocol):
     def begin(self) -> None:
         """A look at all tables begins."""
 
+    def end(self) -> None:
+        """It has ended, and who is open has had its turn."""
+
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in what was ordered since."""
 
     def open(self, table: str) -> bool:
         """Whether the table's changes are to be applied now."""
-
-    def gone(self, table: str) -> bool:
-        """Whether the table was removed: nobody waits for its changes."""
 
     def moving(self, table: str) -> bool:
         """Whether its target is about to get another name."""
@@ -56,16 +56,15 @@ class Always:
     def begin(self) -> None:
         """Nothing to say."""
 
+    def end(self) -> None:
+        """Nothing to note."""
+
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Nothing to take in."""
 
     def open(self, table: str) -> bool:
         """Yes."""
         return True
-
-    def gone(self, table: str) -> bool:
-        """No."""
-        return False
 
     def moving(self, table: str) -> bool:
         """No."""
@@ -110,6 +109,7 @@ class Ordered:
         self._again: set[str] = set()  # failed in this process
         self._last: dict[str, float] = {}
         self._due: set[str] = set()
+        self._began = 0.0
 
     @property
     def failing(self) -> bool:
@@ -118,11 +118,15 @@ class Ordered:
 
     def begin(self) -> None:
         """Says which groups' turn it is, from now until the next call."""
-        now, self._due = time.monotonic(), set()
+        self._began, self._due = time.monotonic(), set()
         for name, group in self._groups.items():
-            if not self.patient or group.every is None or now - self._last.get(name, -1e9) >= group.every:
+            since = self._began - self._last.get(name, -1e9)
+            if not self.patient or group.every is None or since >= group.every:
                 self._due.add(name)
-                self._last[name] = now
+
+    def end(self) -> None:
+        """Notes whose turn it was; without it, it still is at the next `begin`."""
+        self._last |= dict.fromkeys(self._due, self._began)
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in orders, and tells of tables that wait from now on."""
@@ -156,10 +160,6 @@ class Ordered:
     def _waits(self, table: str) -> bool:
         return table in self._stuck or (table in self._states and self._states[table].waits)
 
-    def gone(self, table: str) -> bool:
-        """Whether it was removed."""
-        return table in self._states and self._states[table].member == "removed"
-
     def moving(self, table: str) -> bool:
         """Whether an order says so."""
         return table in self._states and bool(self._states[table].moving)
@@ -175,6 +175,8 @@ class Ordered:
 
     def failed(self, table: str, error: TailraceError) -> None:
         """Suspends the table or its group, or has it tried again."""
+        if isinstance(error, (LeaseLostError, SparkLostError)):
+            raise error  # the process cannot go on, whatever the table is
         name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
         if isinstance(error, BaselineNeededError) and (name is not None or state.wanted):
             self._needs_baseline(table, error, name, state)

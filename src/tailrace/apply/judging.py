@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ..change import PREFIX, UPDATE, ChangeTable
-from ..errors import ApplyError
+from ..errors import ApplyError, ConcurrentCommitError
 from . import data_errors, effects
 from .completed import completed, lacking
 from .data_errors import Bad, Demands, retyped, without
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _T = TypeVar("_T")
+_ATTEMPTS = 10
 ROUNDS = 100
 """More than so many changes that hang on each other, one after the other, are not looked at."""
 
@@ -156,6 +157,17 @@ def twice(work: Callable[[bool], _T]) -> _T:
         if not met_null_key(error):
             raise
         return work(True)
+
+
+def anew(work: Callable[[], _T]) -> _T:
+    """Does work that looks at a target's rows and then commits; again when somebody else committed between
+    the two, because what the changes met is then not what they meet."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except ConcurrentCommitError:
+            continue
+    return work()
 
 
 def _same(one: Bad | None, other: Bad | None) -> bool:

@@ -1,16 +1,21 @@
-"""Images that lack columns (unchanged TOAST values), with and without key changes: their fold, and the parts
-of which `completed` makes them whole.
+"""Images that lack columns, with and without changes of keys: their fold, and the parts of which `completed`
+makes them whole.
 
-An absent column has the value of the image before: of the same key, as long as no delete, insert or truncate
-lies between; behind a key change, of the old key's row at that moment; else of the target's row. A key's
-changes are cut into *stretches*, one life of a row under that key each:
+The rule, for every engine: **what an image lacks stays as it is in the row that the change meets**, as an
+UPDATE that does not name a column leaves it alone. A change of key meets the row under its old key, and takes
+its values along. Only where there is no such row, and the change is made to insert one, the image before (B)
+gives what it carries; the rest is NULL. An insert lacks nothing: what it does not name is NULL.
+
+A key's changes are cut into *stretches*, one life of a row under that key each:
 
     I or M begins a stretch (M: an update that moved a row here), D or X ends it (X: the row moved away).
-    Stretch 0 is the row that the target had under this key.
+    Stretch 0 is the row that the target had under this key, if it had one.
 
-Within a stretch a window carries values forward. Across moves, each X is joined to the X its stretch came
-from, by pointer doubling, so a chain of n moves takes log2(n) joins; what is unresolved then is read from the
-target under the key where the chain began. A rare path: right first, quick second.
+Within a stretch a window carries named values forward, and the image before of its first change, which met no
+row unless the target had one. Across moves, each X is joined to the X its stretch came from, by pointer
+doubling, so a chain of n moves takes log2(n) joins; what is unresolved then is read from the target under the
+key where the chain began, and where that has no row, from the image before there. A rare path: right first,
+quick second.
 """
 
 from __future__ import annotations
@@ -25,9 +30,12 @@ from .outcomes import SILENT
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-MOVED_IN, MOVED_OUT = "M", "X"
-STRETCH, KEY, FROM = "header__stretch", "header__key", "header__from"
-_LAST = "header__last"
+MOVED_IN, MOVED_OUT, LOST = "M", "X", "L"
+"""Kinds of events beside the operations. `LOST`: the old image of a row that does not live: nothing moves."""
+STRETCH, KEY, FROM, BASE = "header__stretch", "header__key", "header__from", "header__base"
+"""What `carried` adds. `BASE`: a struct whose `image` has, per column, what the image before of the stretch's
+first change carries; NULL where a move began it."""
+_LAST, _BEFORE = "header__last", "header__before"
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Names:
 def fold_partial(made: Images, key_changes: bool, target: DataFrame | None) -> Folded:
     """Folds images of which some lack columns; see the module."""
     names = Names(made.key, [c for c in made.columns if c not in made.key])
-    df = with_moves(made) if key_changes else made.df.where(col(OPER) != BEFORE)
+    df = with_moves(made) if key_changes else made.df
     rows = carried(df, made, names)
     # Read twice, and the windows are the dear part.
     rows = rows.localCheckpoint(eager=False) if key_changes else rows
@@ -65,7 +73,7 @@ def key_struct(key: list[str]) -> Column:
 
 
 def with_moves(made: Images) -> DataFrame:
-    """B and U of a key change become X and M; other B rows go."""
+    """`header__kind`: the operation, but of B and U of a key change, which are X and M."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -74,7 +82,6 @@ def with_moves(made: Images) -> DataFrame:
     new = F.max(F.when(col(OPER) == UPDATE, key_struct(made.key))).over(change)
     moved = F.coalesce(old.isNotNull() & new.isNotNull() & ~old.eqNullSafe(new), F.lit(False))
     marked = made.df.withColumn("header__moved", moved)
-    marked = marked.where(col("header__moved") | (col(OPER) != BEFORE))
     kind = F.when(col("header__moved"), F.when(col(OPER) == BEFORE, MOVED_OUT).otherwise(MOVED_IN)).otherwise(
         col(OPER)
     )
@@ -82,7 +89,8 @@ def with_moves(made: Images) -> DataFrame:
 
 
 def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -> DataFrame:
-    """Adds stretches and, per column, the value carried so far; keeps `OPER` as the kind of event.
+    """Adds stretches and, per column, the value carried so far; keeps `OPER` as the kind of event. B rows
+    that move nothing go.
 
     `stays`: rows that are deleted or moved away stay, and give later images under their key what these lack.
     Events that are `SILENT` get their own row, and give nothing to others.
@@ -90,12 +98,12 @@ def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    df = df.withColumn("header__order", col(OPER))
     if "header__kind" in df.columns:
-        df = df.withColumn("header__order", col(OPER)).withColumn(OPER, col("header__kind"))
-    else:
-        df = df.withColumn("header__order", col(OPER))
+        df = df.withColumn(OPER, col("header__kind"))
     order = (col(SEQ), col("header__order"))
     by_key = Window.partitionBy(*map(col, made.key))
+    df = df.withColumn(_BEFORE, _before(made, names, by_key.orderBy(*order))).where(col(OPER) != BEFORE)
     so_far = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
     loud = ~col(SILENT) if SILENT in df.columns else None
@@ -106,17 +114,42 @@ def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -
     df = df.withColumn(STRETCH, starts if stays else starts + ends)
     stretch = Window.partitionBy(*map(col, made.key), col(STRETCH)).orderBy(*order)
     stretch = stretch.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    held, empty = [], (DELETE, MOVED_OUT) if stays else (DELETE,)
+    none, held = col(OPER) == LOST, []
     for name in names.rest:
-        at = made.columns.index(name) + 1
-        there = col(CARRIED).isNull() | (F.substring(col(CARRIED), at, 1) == "1")
-        # A plain D carries nothing that matters; an X may carry the old image's values.
-        own = F.when(there & ~col(OPER).isin(*empty), F.struct(col(name).alias("v")))
-        held.append(_latest(own, loud, stretch).alias(names.held(name)))
+        # The image of a row that goes names nothing.
+        own = F.when(
+            _named(made, name) & ~col(OPER).isin(DELETE, MOVED_OUT, LOST), F.struct(col(name).alias("v"))
+        )
+        held.append(F.when(~none, _latest(own, loud, stretch)).alias(names.held(name)))
     newest = by_key.orderBy(col(SEQ).desc(), col("header__order").desc())
-    came = _latest(F.when(col(OPER) == MOVED_IN, col(SEQ)), loud, stretch).alias(FROM)
+    came = F.when(~none, _latest(F.when(col(OPER) == MOVED_IN, col(SEQ)), loud, stretch))
+    mine = F.struct(col(_BEFORE).alias("image"))
+    first = F.first(F.when(heard & ~none, mine), ignorenulls=True).over(stretch)
+    base = F.when(came.isNull(), F.coalesce(F.when(~none, first), mine)).alias(BASE)
     last = F.row_number().over(newest).alias(_LAST)
-    return df.select(col(SEQ), col(OPER), col(STRETCH), last, came, *map(col, made.key), *held)
+    return df.select(
+        col(SEQ), col(OPER), col(STRETCH), last, came.alias(FROM), *map(col, made.key), *held, base
+    )
+
+
+def _named(made: Images, name: str) -> Column:
+    """Whether an event's image has a column; an insert has all."""
+    from pyspark.sql import functions as F
+
+    at = made.columns.index(name) + 1
+    return col(CARRIED).isNull() | (F.substring(col(CARRIED), at, 1) == "1") | (col(OPER) == INSERT)
+
+
+def _before(made: Images, names: Names, ordered: WindowSpec) -> Column:
+    """The image before of an event, a struct of held values; NULL where it has none. That of an update which
+    leaves its key as it is is the row before it."""
+    from pyspark.sql import functions as F
+
+    values = [F.when(_named(made, n), F.struct(col(n).alias("v"))).alias(names.held(n)) for n in names.rest]
+    image = F.struct(F.lit(True).alias("there"), *values)
+    paired = (F.lag(OPER).over(ordered) == BEFORE) & (F.lag(SEQ).over(ordered) == col(SEQ))
+    own = F.when(col(OPER).isin(MOVED_OUT, LOST), image)
+    return own.when((col(OPER) == UPDATE) & paired, F.lag(image).over(ordered))
 
 
 def _latest(own: Column, loud: Column | None, stretch: WindowSpec) -> Column:
@@ -135,8 +168,10 @@ def resolve(rows: DataFrame, final: DataFrame, names: Names, target: DataFrame |
     have one)."""
     from pyspark.sql import functions as F
 
-    begin = F.when(col(STRETCH) == 0, key_struct(names.key)).alias(KEY)
-    moves = rows.where(col(OPER) == MOVED_OUT).select(col(SEQ), col(FROM), begin, *map(col, names.all_held))
+    begin = F.when(col(STRETCH) == 0, key_struct(names.key))
+    gone = rows.where(col(OPER).isin(MOVED_OUT, LOST))
+    begin = F.when(col(OPER) == MOVED_OUT, begin).alias(KEY)
+    moves = gone.select(col(SEQ), col(FROM), begin, *map(col, names.all_held), col(BASE))
     # Not eager: the job that counts open pointers is the one that fills the checkpoint.
     moves = moves.localCheckpoint(eager=False)
     while _open(moves):
@@ -158,7 +193,15 @@ def resolve(rows: DataFrame, final: DataFrame, names: Names, target: DataFrame |
         F.coalesce(col(names.held(n)), col(f"header__t{i}")).alias(names.held(n))
         for i, n in enumerate(names.rest)
     ]
-    return joined.select(*map(col, kept), *filled)
+    return joined.select(*map(col, kept), *filled, col(BASE))
+
+
+def value(names: Names, name: str) -> Column:
+    """A column's value in the end: the one that was found, or that of the image before where no row was."""
+    from pyspark.sql import functions as F
+
+    held = names.held(name)
+    return F.coalesce(col(held), col(BASE)["image"][held])["v"]
 
 
 def _open(moves: DataFrame) -> bool:
@@ -176,11 +219,13 @@ def _step(rows: DataFrame, moves: DataFrame, names: Names, own: list[Column]) ->
     joined = rows.alias("m").join(moves.alias("p"), col(FROM, "m") == col(SEQ, "p"), "left")
     filled = [F.coalesce(col(v, "m"), col(v, "p")).alias(v) for v in names.all_held]
     begin = F.coalesce(col(KEY, "m"), col(KEY, "p")).alias(KEY)
-    return joined.select(*own, col(FROM, "p").alias(FROM), begin, *filled)
+    base = F.coalesce(col(BASE, "m"), col(BASE, "p")).alias(BASE)
+    return joined.select(*own, col(FROM, "p").alias(FROM), begin, *filled, base)
 
 
 def _flat(final: DataFrame, made: Images, names: Names) -> Folded:
-    """Plain columns again; `KEPT` says which values the target's own row under this key still has to give."""
+    """Plain columns again; `KEPT` says which values the target's own row under the key gives, if there is
+    one."""
     from pyspark.sql import functions as F
 
     live = ~col(OPER).isin(DELETE, MOVED_OUT)
@@ -192,7 +237,7 @@ def _flat(final: DataFrame, made: Images, names: Names) -> Folded:
             flags.append(F.lit("0"))
         else:
             held = col(names.held(name))
-            data.append(held["v"].alias(name))
+            data.append(value(names, name).alias(name))
             flags.append(F.when(held.isNull(), "1").otherwise("0"))
     kept = F.concat(*flags)
     if made.replaces:

@@ -21,7 +21,8 @@ from deltalake import DeltaTable
 
 from .. import lake
 from ..change import ChangeTable
-from ..errors import ApplyError, ConfigError
+from ..errors import ConfigError, OvertakenError
+from ..failpoints import reach
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..laketypes import arrow_type
 from . import keylog_tasks
@@ -66,10 +67,6 @@ class Stretch:
     flagged: int
 
 
-class OvertakenError(ApplyError):
-    """Another process wrote to a key log: what was to be made visible is written anew by the next call."""
-
-
 class KeyLog:
     """A key log that is written to.
 
@@ -108,7 +105,7 @@ class KeyLog:
         self._visible: dict[str, int | None] = {}
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
-        self._begun = self._sort = 0
+        self._begun, self._sort = -1, 0
         self._last: tuple[str, int, int, int] | None = None
         self._table: DeltaTable | None = None  # as it was before anything of ours
 
@@ -174,6 +171,7 @@ class KeyLog:
 
     def commit(self, files: list[Any], one: Stretch) -> None:
         """Makes written parts visible, once; with `at_once` false at the next `flush`."""
+        reach("keylog.parts")
         with self._lock:
             at = self._standing(one.subscription)
             if at.reached is None or at.reached < one.upto:
@@ -207,14 +205,14 @@ class KeyLog:
                 return
             try:
                 lake.create(self.path, SCHEMA)
-                there = max(lake.progress(self.path, _SORT), 0)
-                if there != self._begun:
-                    raise OvertakenError(
-                        "another process has written to the key log meanwhile",
-                        where=self.path,
-                        hint="let one process at a time write it; call again: what is missing is logged then",
-                    )
-                lake.commit(self.path, self._files, progress={**self._moved, _SORT: self._sort})
+                reach("keylog.flush")
+                progress = {**self._moved, _SORT: self._sort}
+                lake.commit(self.path, self._files, progress=progress, after={_SORT: self._begun})
+                reach("keylog.flushed")
+            except OvertakenError as error:
+                self._forget()
+                hint = "let one process at a time write it; call again: what is missing is logged then"
+                raise OvertakenError(error.what, where=error.where, hint=hint) from None
             except BaseException:
                 self._forget()  # what stands in the table counts
                 raise
@@ -224,7 +222,8 @@ class KeyLog:
     def _standing(self, subscription: str) -> Standing:
         if not self._known:
             self._table = DeltaTable(self.path) if lake.exists(self.path) else None
-            self._begun = self._sort = self._number(_SORT) or 0
+            there = self._number(_SORT)
+            self._begun, self._sort = (-1, 0) if there is None else (there, there)
         if subscription not in self._known:
             name = self._name(subscription)
             flagged, baseline = self._number(self._flagged(subscription)), self._number(f"{name}/baseline")
@@ -238,7 +237,7 @@ class KeyLog:
 
     def _forget(self) -> None:
         self._known, self._visible, self._moved, self._files = {}, {}, {}, []
-        self._begun, self._sort, self._last = 0, 0, None
+        self._begun, self._sort, self._last = -1, 0, None
 
     def _name(self, subscription: str) -> str:
         return f"{self.app_id}/keylog/{subscription}"

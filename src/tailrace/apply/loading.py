@@ -23,6 +23,7 @@ from .. import lake
 from ..control import tables
 from ..control.ledger import Baseline
 from ..errors import BaselineNeededError, from_spark
+from ..failpoints import reach
 from .effects import added_by
 from .mapped import rows
 from .route import Routes
@@ -58,6 +59,7 @@ def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
     number, digest, version = load
     now = dt.datetime.now(dt.timezone.utc)
     row = {"table": table, "number": number, "digest": digest, "version": version, "at": now}
+    reach("apply.mapped")
     lake.append(path, pa.Table.from_pylist([row], MAPPED))
 
 
@@ -122,6 +124,11 @@ class Loads:
             beside=beside,
         )
 
+    @property
+    def done(self) -> Mapping[str, tuple[int, str, int]]:
+        """The newest load of each mapped table, as `loaded` gives it."""
+        return self._loaded
+
     def ready(self, table: str) -> bool:
         """Whether the target holds a baseline made with the mapping that holds now."""
         return table not in self._waiting
@@ -168,6 +175,7 @@ class Loads:
         version = self._load(table, baseline)
         noted(self._record, table, (baseline.number, digest, version))
         self._loaded[table] = (baseline.number, digest, version)
+        reach("apply.staging")
         _empty(self._staging(table))
         return True
 

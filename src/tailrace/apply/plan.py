@@ -51,9 +51,13 @@ class TableBatch:
         changes: the change rows. Those whose number the target has already reached are passed over.
         upto: the change number that the target has reached once this is applied.
         counts: how many rows of each kind there may be (keys: `SPECIAL`; a missing key counts as 0).
-            Upper bounds: 0 means that none occurs, so the step for it is skipped.
+            Upper bounds of all that `changes` holds, wherever slices begin: 0 means that none occurs, and
+            the step for it is skipped. So whoever counts counts every store batch that has changes later
+            than what the table has reached.
         tolerant: the window of the table's baseline was open: some of the changes may be in the target's rows
             already, in part. They are upserted, whatever rules the table has.
+        looked: what `Target.look` gave before it was looked what the changes meet: they are applied to the
+            rows that were there then, or refused with ConcurrentCommitError. None: nobody looked.
     """
 
     table: str
@@ -62,6 +66,7 @@ class TableBatch:
     upto: int
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
     tolerant: bool = False
+    looked: int | None = None
 
     def may(self, *kinds: str) -> bool:
         """Whether any of these kinds may occur.

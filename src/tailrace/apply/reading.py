@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from .. import lake
 from ..change import PREFIX, ChangeTable
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..store.kept import files_between
 from ..store.tables import kept_as
 from .segment import Segment
 
@@ -32,13 +33,14 @@ class ApplyPaths:
 
 def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
     """A segment of a change table, read from its parquet files (no Delta snapshot on the JVM's side); None
-    when no file can hold it."""
+    when no file can hold it.
+
+    Raises:
+        PositionError: some of its changes may be gone.
+    """
     from pyspark.sql.types import StructType
 
-    def may_hold(low: str | None, high: str | None) -> bool:
-        return low is None or high is None or (number_of(high) > one.after and number_of(low) <= one.upto)
-
-    files = lake.files(path, SEQ, may_hold)
+    files = files_between(path, SEQ, one.after, one.upto)
     if not files:
         return None
     schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))

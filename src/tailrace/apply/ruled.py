@@ -21,7 +21,7 @@ from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
 from .expect_bag import expect_bag
 from .fold import col
-from .judging import Judge, twice
+from .judging import Judge, anew, twice
 from .keylog import KeyLog, Stretch
 from .limits import Ends
 from .noted import Noting, recover
@@ -161,6 +161,9 @@ class RuledApply:
             return self._apply(name, cut, end, null_keys=null_keys)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)
+        if rules.mode != "archive":  # which looks at no row
+            keys = batch.changes.df.select(*map(col, batch.found.relation.key))
+            batch = replace(batch, looked=self._target.look(batch.found.relation, keys))
         there = self._there(batch)
         batch = self._judged(batch, there, null_keys=null_keys)
         if batch.free(rules) and not isinstance(self._target, Noting):
@@ -286,7 +289,7 @@ class RuledApply:
 
     def _guarded(self, changes: ChangeTable, work: Callable[[bool], _T]) -> _T:
         try:
-            return twice(work)
+            return twice(lambda null_keys: anew(lambda: work(null_keys)))
         except Exception as error:
             if (made := effects.explained(error, changes)) is error:
                 raise

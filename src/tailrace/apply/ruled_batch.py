@@ -23,8 +23,8 @@ from .rules import Rules
 class Batch:
     """Changes with numbers above `after`, what they hold, and what they met.
 
-    `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`: as
-    `TableBatch.tolerant`. `bad`: changes that the target cannot hold.
+    `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`,
+    `looked`: as in `TableBatch`. `bad`: changes that the target cannot hold.
     """
 
     changes: ChangeTable
@@ -34,6 +34,7 @@ class Batch:
     expected: Expected = field(default_factory=Expected)
     tolerant: bool = False
     bad: Bad | None = None
+    looked: int | None = None
 
     @property
     def table(self) -> str:

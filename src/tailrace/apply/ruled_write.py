@@ -81,7 +81,8 @@ class Writer:
             changes, counts = effects.effective(
                 good, batch.expected, rules, found.counts, found.relation, partial(self._rows, good, layout)
             )
-        made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant)
+        looked = batch.looked
+        made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant, looked)
         if note is not None and isinstance(self.target, Noting):
             return self.target.apply_noted(made, *note)
         return self.target.apply(made)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..control.ledger import Baseline
-from ..errors import TailraceError
+from ..errors import TailraceError, from_spark
 from .reading import ApplyPaths
 from .route import Route
 from .ruled import RuledApply
@@ -17,6 +18,7 @@ from .targets.delta_many import ROWS, Small
 from .task_rules import TaskRules
 from .told import Done
 
+logger = logging.getLogger("tailrace.apply")
 TOGETHER = 4
 """From so many tables on, small batches share a job."""
 
@@ -63,8 +65,13 @@ class SmallBatches:
         """Applies them; gives of each table what was done, its error, or None: it needs a job of its own."""
         if len(todo) < TOGETHER or not isinstance(self.target, DeltaTarget):
             return {}
+        try:
+            together = self.target.together(todo)
+        except Exception as error:  # noqa: BLE001 - each gets a job of its own, and its own error
+            logger.warning("%d tables could not share a job: %s", len(todo), error)
+            return dict.fromkeys([small.table for small in todo])
         found: dict[str, Done | TailraceError | None] = {}
-        for small, made in zip(todo, self.target.together(todo), strict=True):
+        for small, made in zip(todo, together, strict=True):
             ruled = self._ruled(small)
             if made is None or isinstance(made, TailraceError):
                 found[small.table] = made
@@ -75,8 +82,8 @@ class SmallBatches:
             else:
                 try:
                     found[small.table] = ruled.went(small, made)
-                except TailraceError as error:  # a policy says so; the other tables go on
-                    found[small.table] = error
+                except Exception as error:  # noqa: BLE001 - a policy says so, for one; the others go on
+                    found[small.table] = from_spark(error, where=f"apply {small.table}")
         return found
 
     def _ruled(self, small: Small) -> RuledApply | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..change import ChangeTable
 from ..control.ledger import AppliedTable
+from ..failpoints import reach
 from .incoming import newer
 from .plan import TableBatch
 from .ruled import RuledApply
@@ -49,6 +50,7 @@ class Way:
         to = self._ruled or self.target
         adds = self._ruled is not None and self._ruled.adds_columns
         if adds or one.relation != one.before or not self.target.exists(self.table):
+            reach("apply.layout")
             to.alter(self.table, one.before, one.relation)
 
     def apply(self, changes: ChangeTable, counts: Mapping[str, int]) -> Iterator[AppliedTable]:

@@ -18,7 +18,7 @@ from pydantic import (
 
 from ..errors import TailraceError
 from ..laketypes import arrow_type
-from ..sources import opener
+from ..sources import addresses, opener
 
 
 def _text(value: Any) -> Any:
@@ -66,6 +66,10 @@ def _known_scheme(url: str) -> str:
 def _database(url: str) -> str:
     if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
         raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
+    try:
+        addresses.check(url or "postgresql://")
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
     return url
 
 
@@ -73,7 +77,7 @@ def _folder(value: str, info: ValidationInfo) -> str:
     """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
     if "://" in value:
         raise ValueError(
-            f"{value!r} is not a folder: object stores are not served yet, mount it as a file system"
+            "an address is not a folder: object stores are not served yet, mount it as a file system"
         )
     base = (info.context or {}).get("folder") or Path.cwd()
     return str((Path(base) / Path(value).expanduser()).resolve())

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from .. import lake
+from ..failpoints import reach
 
 DECISIONS = pa.schema(
     [
@@ -67,6 +68,7 @@ def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
     names = ("table", "change_seq", "kind", "attnum")
     rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
     if rows:
+        reach("ddl.decision")
         lake.append(path, pa.Table.from_pylist(rows, DECISIONS))
 
 
@@ -105,4 +107,5 @@ def happened(path: str, new: Iterable[Event]) -> None:
     now = dt.datetime.now(dt.timezone.utc)
     rows = [dict(vars(one), noticed_at=now) for one in new]
     if rows:
+        reach("ddl.event")
         lake.append(path, pa.Table.from_pylist(rows, EVENTS))

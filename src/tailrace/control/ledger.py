@@ -1,29 +1,35 @@
 """The control tables: what was stored, what was applied, which baselines were taken.
 
 Small Delta tables under `<home>/control`, written in the same order as the data they speak of, so what they
-say is true after any crash. Positions are 40 hex digits (LOGADDR), numbers are change numbers.
+say is true after any crash. Positions are 40 hex digits (LOGADDR), numbers are change numbers. `stored` and
+`applied` are added up and shortened as they grow (`rolling`): readers of single batches get those that are
+still there, `totals` what all of them come to.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from .. import lake
 from ..change import Relation
+from ..failpoints import reach
+from . import rolling
+from .rolling import Book, Ledger
 
 STORED_SCHEMA = pa.schema(
     [
         ("upto", pa.int64()), ("change_seq", pa.string()), ("position", pa.string()),
         ("commit_time", pa.timestamp("us", "UTC")), ("table", pa.string()), ("relid", pa.int64()),
-        ("rows", pa.int64()), ("counts", pa.string()),
+        ("rows", pa.int64()), ("counts", pa.string()), ("stored_at", pa.timestamp("us", "UTC")),
+        *rolling.COLUMNS,
     ]
 )  # fmt: skip
 APPLIED_SCHEMA = pa.schema(
@@ -31,7 +37,8 @@ APPLIED_SCHEMA = pa.schema(
         ("upto", pa.int64()), ("change_seq", pa.string()), ("position", pa.string()),
         ("applied_at", pa.timestamp("us", "UTC")), ("table", pa.string()), ("version", pa.int64()),
         ("inserted", pa.int64()), ("updated", pa.int64()), ("deleted", pa.int64()), ("missing", pa.int64()),
-        ("plan", pa.string()), ("seconds", pa.float64()),
+        ("plan", pa.string()), ("seconds", pa.float64()), ("committed_at", pa.timestamp("us", "UTC")),
+        ("number", pa.int64()), *rolling.COLUMNS,
     ]
 )  # fmt: skip
 BASELINES_SCHEMA = pa.schema(
@@ -43,8 +50,22 @@ BASELINES_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 
+STORED = Book(STORED_SCHEMA, ("rows",), ("upto",), "upto", "stored_at")
+"""`gone`: rows of the table's batches up to this change number were removed."""
+APPLIED = Book(
+    APPLIED_SCHEMA,
+    ("inserted", "updated", "deleted", "missing"),
+    ("number", "upto"),
+    "applied_at",
+    "applied_at",
+)
+"""`number` grows with each record; `gone`: rows were removed up to this time (microseconds since 1970)."""
+_BATCH = ["upto", "change_seq", "position", "commit_time", "table", "counts"]
+
 STORE_APP = "tailrace/store"
 """App id under which change tables, TRACKING and `stored` keep the change number reached."""
+APPLIED_APP = "tailrace/applied"
+"""App id under which `applied` keeps it."""
 
 
 @dataclass(frozen=True)
@@ -129,44 +150,104 @@ def write_stored(path: str, batch: Stored, relids: Mapping[str, int]) -> None:
         "change_seq": batch.change_seq,
         "position": batch.position,
         "commit_time": batch.commit_time,
+        "stored_at": dt.datetime.now(dt.timezone.utc),
     }
     rows = [dict(head, table=None, relid=None, rows=batch.rows, counts="{}")]
     rows += [
         dict(head, table=t, relid=relids[t], rows=c["rows"], counts=json.dumps(dict(c)))
         for t, c in batch.tables.items()
     ]
-    lake.append(path, pa.Table.from_pylist(rows, STORED_SCHEMA), progress={STORE_APP: batch.upto})
+    made = lake.append(path, pa.Table.from_pylist(rows, STORED_SCHEMA), progress={STORE_APP: batch.upto})
+    _folded(path, STORED, made)
 
 
-def read_stored(path: str, after: int = -1) -> list[Stored]:
-    """Store batches later than a change number, oldest first."""
-    rows = _read(path, ds.field("upto") > after)
-    batches: dict[int, Stored] = {}
-    tables: dict[int, dict[str, Mapping[str, int]]] = {}
-    for r in sorted(rows, key=lambda r: (r["upto"], r["table"] or "")):
-        if r["table"] is None:
-            tables[r["upto"]] = {}
-            batches[r["upto"]] = Stored(
-                r["upto"], r["change_seq"], r["position"], r["commit_time"], tables[r["upto"]]
-            )
-        else:
-            tables[r["upto"]][r["table"]] = json.loads(r["counts"])
-    return list(batches.values())
+def read_stored(path: str, after: int = -1, tables: Collection[str] | None = None) -> list[Stored]:
+    """Store batches later than a change number, oldest first, as far as they are kept: a table's part of a
+    batch is, until it is applied (or nobody will apply it) and older than `maintenance.keep_ledger`; the
+    newest part of each table always is. `tables`: with these tables' parts alone, where there are some."""
+    return _batches(Ledger(path, STORED).batches(_BATCH, after, tables=tables))
+
+
+def read_waiting(
+    path: str, after: int, upto: int | None = None, tables: Collection[str] | None = None, *, most: int
+) -> tuple[list[Stored], bool]:
+    """The oldest store batches with change numbers in (after, upto], and whether there are later ones.
+
+    Args:
+        tables: with these tables' counts alone, and without batches that have none of them.
+        most: about so many rows of `stored` are read, which bounds the memory it takes; one batch at least.
+    """
+    ledger, more = Ledger(path, STORED), False
+    bounds = {} if upto is None else {"upto": upto}
+    found = np.sort(ledger.batches(["upto"], after, tables=tables, **bounds)["upto"].to_numpy())
+    if len(found) > most:
+        whole = found[found < found[most]]
+        bounds["upto"] = int(whole[-1] if len(whole) else found[0])
+        more = bounds["upto"] < int(found[-1])
+    return _batches(ledger.batches(_BATCH, after, tables=tables, **bounds)), more
+
+
+def newest_stored(path: str, upto: int) -> dict[str, int]:
+    """Of each table the number of the newest store batch up to `upto` that has its changes, if that batch is
+    kept or the newest of all."""
+    ledger = Ledger(path, STORED)
+    found = {r["table"]: r["upto"] for r in ledger.totals(["upto"]).to_pylist() if r["table"] is not None}
+    if later := [t for t, n in found.items() if n > upto]:
+        rows = ledger.batches(["upto", "table"], upto=upto, tables=later).group_by("table")
+        found = {t: n for t, n in found.items() if n <= upto}
+        found |= {r["table"]: r["upto_max"] for r in rows.aggregate([("upto", "max")]).to_pylist()}
+    return found
 
 
 def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: str | None = None) -> None:
     """Records an apply batch: one row for the batch (table NULL) and one per target touched."""
     now = dt.datetime.now(dt.timezone.utc)
+    # One process at a time writes records, each in a commit of its own: versions count them.
+    number = lake.version(path) + 1
     head = {"upto": upto.upto, "change_seq": upto.change_seq, "position": upto.position, "applied_at": now}
+    head |= {"number": number, "committed_at": upto.commit_time}
     rows: list[dict[str, object]] = [dict(head, table=None)]
-    rows += [dict(head, **vars(t)) | {"upto": upto.upto if t.upto < 0 else t.upto} for t in tables]
-    lake.append(path, pa.Table.from_pylist(rows, APPLIED_SCHEMA), progress={app: upto.upto} if app else {})
+    for t in tables:
+        whole = t.upto in (-1, upto.upto)
+        at = upto.commit_time if whole else None
+        rows.append(head | vars(t) | {"upto": upto.upto if whole else t.upto, "committed_at": at})
+    made = lake.append(
+        path, pa.Table.from_pylist(rows, APPLIED_SCHEMA), progress={app: upto.upto} if app else {}
+    )
+    _folded(path, APPLIED, made)
 
 
 def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
-    """Rows of the applied table later than a change number, oldest first."""
-    rows = _read(path, ds.field("upto") > after)
+    """Rows of the applied table later than a change number, oldest first, as far as they are kept: each for
+    `maintenance.keep_ledger`."""
+    names = [n for n in APPLIED_SCHEMA.names if n not in ("kind", "gone")]
+    rows: list[dict[str, Any]] = Ledger(path, APPLIED).batches(names, after).select(names).to_pylist()
     return sorted(rows, key=lambda r: (r["upto"], r["table"] or ""))
+
+
+def newest_applied(path: str) -> dict[str, int]:
+    """Of each table the change number that its target has reached by its last record."""
+    rows = Ledger(path, APPLIED).totals(["upto"]).to_pylist()
+    return {r["table"]: r["upto"] for r in rows if r["table"] is not None}
+
+
+def _batches(rows: pa.Table) -> list[Stored]:
+    """Rows of `stored` as batches, oldest first; each row has what its batch has in common."""
+    batches: dict[int, Stored] = {}
+    tables: dict[int, dict[str, Mapping[str, int]]] = {}
+    for r in rows.sort_by([("upto", "ascending"), ("table", "ascending")]).to_pylist():
+        upto = r["upto"]
+        if upto not in batches:
+            tables[upto] = {}
+            batches[upto] = Stored(upto, r["change_seq"], r["position"], r["commit_time"], tables[upto])
+        if r["table"] is not None:
+            tables[upto][r["table"]] = json.loads(r["counts"])
+    return list(batches.values())
+
+
+def _folded(path: str, book: Book, version: int | None) -> None:
+    if version is not None and version % rolling.FOLD_EVERY == 0:
+        rolling.fold(path, book)
 
 
 def write_baseline(path: str, done: Baseline) -> None:
@@ -175,6 +256,7 @@ def write_baseline(path: str, done: Baseline) -> None:
     row |= {"relid": done.relation.relid, "layout": done.relation.to_json()}
     if lake.exists(path):  # made by an earlier release, perhaps
         lake.add_columns(path, list(BASELINES_SCHEMA))
+    reach("baselines.record")
     lake.append(path, pa.Table.from_pylist([row], BASELINES_SCHEMA))
 
 
@@ -194,11 +276,16 @@ def baseline_numbers(path: str) -> dict[str, int]:
     return {one.table: one.number for one in _baselines(path)}
 
 
+@lru_cache(4096)
+def _layout(text: str) -> Relation:
+    return Relation.from_json(text)
+
+
 def _baselines(path: str) -> list[Baseline]:
     """All of them, in order; of one with an open window the closed record comes last."""
     found = []
-    for r in _read(path):
-        relation = Relation.from_json(r["layout"])
+    for r in lake.read(path).to_pylist() if lake.exists(path) else []:
+        relation = _layout(r["layout"])
         number, order, after = r.get("number") or 1, r.get("order") or 0, r.get("after")
         window = (r.get("window") or "exact", r.get("closes") or 0)
         found.append(
@@ -208,10 +295,3 @@ def _baselines(path: str) -> list[Baseline]:
             )
         )  # fmt: skip
     return sorted(found, key=lambda one: (one.number, one.closes, one.finished_at))
-
-
-def _read(path: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
-    if not lake.exists(path):
-        return []
-    rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_dataset().to_table(filter=where).to_pylist()
-    return rows

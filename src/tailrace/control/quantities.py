@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -76,6 +77,34 @@ def show_size(value: int) -> str:
     return "0B"
 
 
+FOREVER = math.inf
+
+
+def how_long(value: Any) -> float:
+    """The seconds of a duration, or of `forever`.
+
+    >>> how_long("30d"), how_long("forever")
+    (2592000.0, inf)
+    """
+    if isinstance(value, str) and value.strip() == "forever":
+        return FOREVER
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or `forever`") from None
+
+
+def show_how_long(value: float) -> str:
+    """A duration, or `forever`.
+
+    >>> show_how_long(FOREVER), show_how_long(3600)
+    ('forever', '1h')
+    """
+    return "forever" if math.isinf(value) else show_seconds(value)
+
+
+HowLong = Annotated[float, BeforeValidator(how_long), Field(ge=0)]
+"""A field that says how long something is kept; its value is seconds, infinite for `forever`."""
 Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
 """A field that holds a duration; its value is seconds."""
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..machine import cores
 from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, environments
-from .quantities import Bytes, Seconds
-from .table_settings import RuleSettings
+from .quantities import FOREVER, Bytes, HowLong, Seconds
+from .table_settings import RuleSettings, fitting
 
 
 def _off(value: Any) -> Any:
@@ -160,6 +160,27 @@ class KeyLogSettings(Settings):
     """Rows of so many past runs are kept besides the one at work; 0: of all."""
 
 
+class RetentionSettings(Settings):
+    """How long changes are kept (docs/retention.md). What somebody still needs stays longer."""
+
+    keep: HowLong = FOREVER
+    """How long change tables keep a change after its commit: `30d`, or `forever`. It goes a quarter of that
+    time later at the latest."""
+    tables: dict[Pattern, HowLong] = Field(default={})
+    """Change tables that differ: `schema.table` (with `*`, `?`) -> how long; the more specific one wins."""
+    tracking: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
+    """How long TRACKING keeps its rows."""
+
+    def of(self, table: str) -> float:
+        """How long the change table of `schema.table` keeps a change (seconds).
+
+        >>> said = RetentionSettings(keep="30d", tables={"shop.*": "7d", "shop.item": "forever"})
+        >>> [said.of(t) for t in ("log.a", "shop.note", "shop.item")]
+        [2592000.0, 604800.0, inf]
+        """
+        return next(reversed([self.tables[p] for p in fitting(self.tables, table)]), self.keep)
+
+
 class MaintenanceSettings(Settings):
     """Housekeeping of the Delta tables, while the task runs."""
 
@@ -169,5 +190,9 @@ class MaintenanceSettings(Settings):
     """Join small files once a table has this many of them."""
     keep_log: Seconds = 3600.0
     """How long LOG keeps records that are applied."""
+    keep_ledger: Seconds = 7 * 86400.0
+    """How long the records of single batches are kept (`control/stored`, `control/applied`): how far back
+    `export-status` can look. Those of changes that a target does not have yet are kept longer; totals count
+    all there ever were."""
     vacuum_after: Seconds = 7 * 86400.0
     """How long files of past versions are kept: how far back time travel goes."""

@@ -7,7 +7,7 @@ with more characters that are no `*` or `?`, of equals the later one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -134,6 +134,16 @@ class TableSettings(RuleSettings):
         return self.mode or ("soft_delete" if self.soft_delete else "upsert")
 
 
+def fitting(patterns: Iterable[str], table: str) -> list[str]:
+    """The patterns that fit a table, the more specific ones last.
+
+    >>> fitting(["shop.item", "log.*", "*.*", "shop.*"], "shop.item")
+    ['*.*', 'shop.*', 'shop.item']
+    """
+    mine = (p for p in patterns if fnmatchcase(table, p))
+    return sorted(mine, key=lambda p: len(re.sub(r"[*?]", "", p)))
+
+
 def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], table: str) -> TableSettings:
     """What holds for `schema.table`: what the patterns that fit it say, the more specific ones over the
     others, all over `base`.
@@ -148,11 +158,8 @@ def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], tabl
     >>> settled({}, {"shop.*": shop, "shop.log": TableSettings(mode="archive")}, "shop.log").on
     {}
     """
-    fitting = sorted(
-        (p for p in patterns if fnmatchcase(table, p)), key=lambda p: len(re.sub(r"[*?]", "", p))
-    )
     found = dict(base)
-    for said in (patterns[p] for p in fitting):
+    for said in (patterns[p] for p in fitting(patterns, table)):
         mine = {name: getattr(said, name) for name in said.model_fields_set}
         mode = mine.get("mode") or ("soft_delete" if mine.get("soft_delete") else None)
         if mode and mode != found.get("mode"):

@@ -29,12 +29,13 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from .. import lake
-from ..errors import TailraceError
+from ..errors import OvertakenError, TailraceError
+from ..failpoints import reach
 from . import live
 
 PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "resync", "add", "remove"
 RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
-RENAME, RENAMED = "rename", "renamed"
+RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
 ACTIONS: dict[str, str] = {
     PAUSE: "apply takes no changes of the table until `resume`; they are kept",
@@ -49,6 +50,7 @@ ACTIONS: dict[str, str] = {
     LAND: "the rows of a baseline are about to become the target: apply waits until they have",
     RENAME: "its target is about to get another name: apply waits until it has",
     RENAMED: "it has",
+    ANEW: "changes of the table are lost: apply waits until a new baseline has replaced the target",
 }
 """Action -> what it does."""
 
@@ -88,7 +90,8 @@ class TableControl:
         wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
         exact: that baseline is to be read in an exact window.
         landing: number of the baseline that is about to replace the target; 0: none is.
-        gap: changes are missing between its target and what is captured now: it was removed for a while.
+        gap: changes are missing between its target and what is captured now: it was removed for a while, or
+            the source's log was lost.
         dropped: number of the order that its target is to go; 0: it stays.
         gone: it is gone.
         target: the name of its target; empty: the table's own, or the one its mapping says.
@@ -152,20 +155,21 @@ def give(
     """
     wanted = list(tables)
     for _ in range(_TRIES if wanted else 0):
-        last, now = newest(path), dt.datetime.now(dt.timezone.utc)
+        there, now = lake.progress(path, APP), dt.datetime.now(dt.timezone.utc)
         orders = [
             {"number": n, "ordered_at": now, "table": t, "action": action, "why": why, "who": who,
              "baseline": baseline, "target": target}
-            for n, t in enumerate(wanted, last + 1)
+            for n, t in enumerate(wanted, max(there, 0) + 1)
         ]  # fmt: skip
-        upto = last + len(orders)
+        upto = max(there, 0) + len(orders)
         try:
+            reach("orders.give")
             if lake.exists(path):  # made by an earlier release, perhaps
                 lake.add_columns(path, list(SCHEMA))
-            # None when somebody else took these numbers meanwhile.
-            if lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}) is not None:
-                return upto
-        except CommitFailedError:  # somebody else made the table
+            rows = pa.Table.from_pylist(orders, SCHEMA)
+            lake.append(path, rows, progress={APP: upto}, after={APP: there})
+            return upto
+        except (OvertakenError, CommitFailedError):  # somebody else took these numbers, or made the table
             continue
     if wanted:
         raise TailraceError("orders come faster than one can be written", where=path, hint="give it again")
@@ -186,7 +190,8 @@ def heard(run: str, number: int) -> bool:
     """Whether apply goes by an order: the pipeline of that folder of live files has taken it in, or it does
     not run, and will look before it begins."""
     return (
-        not live.locked(run, "pipeline") or int((live.read(run, "pipeline") or {}).get("orders", 0)) >= number
+        not live.locked(run, "pipeline", sure=True)
+        or int((live.read(run, "pipeline") or {}).get("orders", 0)) >= number
     )
 
 
@@ -249,7 +254,7 @@ def _after(state: TableControl, one: Order, taken: Answered | None) -> TableCont
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
         return state if stays else replace(said, held=PAUSED if one.action == PAUSE else SUSPENDED)
-    if one.action in (RESYNC, RESYNC_EXACT, ADD):
+    if one.action in (RESYNC, RESYNC_EXACT, ADD, ANEW):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
     if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
         return _at_target(state, one, taken)
@@ -274,10 +279,12 @@ def _at_target(state: TableControl, one: Order, taken: Answered | None) -> Table
 def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:
     if one.action == ADD:
         state, said = (replace(s, member="added", dropped=0, gone=False) for s in (state, said))
+    if one.action == ANEW:
+        state, said = (replace(s, gap=True) for s in (state, said))
     if not answered:
         exact = state.exact or one.action == RESYNC_EXACT
         return replace(state if state.held else said, wanted=one.number, exact=exact)
-    state = replace(state, wanted=0, exact=False, gap=state.gap and one.action != ADD)
+    state = replace(state, wanted=0, exact=False, gap=state.gap and one.action not in (ADD, ANEW))
     return state if state.held == PAUSED else _free(state)
 
 

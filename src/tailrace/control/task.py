@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from ..errors import ConfigError
 from ..lake import file_name
-from . import task_text, yaml_lines
+from . import state_version, task_text, yaml_lines
 from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
@@ -21,6 +21,7 @@ from .settings import (
     CaptureSettings,
     KeyLogSettings,
     MaintenanceSettings,
+    RetentionSettings,
     Source,
     StoreSettings,
     Target,
@@ -53,6 +54,7 @@ class Task(Settings):
     groups: dict[Text, GroupSettings] = Field(default={})
     """Groups of tables: name -> settings."""
     keylog: KeyLogSettings = KeyLogSettings()
+    retention: RetentionSettings = RetentionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
     """A value its lake type cannot hold (NaN in a decimal, a year before 1): stop the task, or keep the value
@@ -115,6 +117,13 @@ class Task(Settings):
         """Whether a table gets a new baseline by itself where only that helps."""
         group = self.group(table)
         return group is not None and self.groups[group].automatic_baseline
+
+    @property
+    def stream_name(self) -> str | None:
+        """What the source calls the task's stream (its slot); None as long as there was none."""
+        from .streams import newest
+
+        return newest(self).identity.get("slot")
 
     @property
     def orders_path(self) -> str:
@@ -184,11 +193,18 @@ def load(path: str | Path) -> Task:
     """The task that a file describes; relative folders in it start at the file.
 
     Raises:
-        ConfigError: the file is not there, or wrong: every mistake with its line.
+        ConfigError: the file is not there, or wrong: every mistake with its line. Or the task's state is of a
+            newer release.
     """
     file = Path(path)
     try:
-        text = file.read_text()
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the task file is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}",
+            where=str(file),
+            hint="save it as UTF-8",
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"the task file cannot be read: {error.strerror}",
@@ -197,6 +213,7 @@ def load(path: str | Path) -> Task:
         ) from None
     found = read(text, folder=file.resolve().parent)
     if isinstance(found, Task):
+        state_version.of(found.home)
         return found
     count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
     raise ConfigError(

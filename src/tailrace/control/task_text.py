@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -47,8 +46,6 @@ def dump(task: Task, *, url: str | None = None) -> str:
 
 def _setting(name: str, field: FieldInfo, value: Any, folder: Path, *, indent: str) -> Iterator[str]:
     yield from _comment(field.description or "", indent)
-    if name == "url" and not (urlsplit(str(value)).password or "${").startswith("${"):
-        yield f"{indent}# There is a password in it: ${{A_VARIABLE}} in its place keeps it out of this file."
     written = (name in ALWAYS and value is not None) or value != field.get_default(call_default_factory=True)
     sign = "" if written else "# "
     if isinstance(value, (list, dict)) and value:
@@ -87,8 +84,8 @@ def shown(field: FieldInfo, value: Any) -> str:
     if value is None:
         return ""
     readers = [getattr(part, "func", None) for part in field.metadata]
-    if quantities.seconds in readers:
-        return quantities.show_seconds(value)
+    if quantities.how_long in readers or quantities.seconds in readers:
+        return quantities.show_how_long(value)
     if quantities.size in readers:
         return quantities.show_size(value)
     if isinstance(value, bool):

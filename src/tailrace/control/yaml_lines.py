@@ -8,6 +8,10 @@ from typing import Any
 
 import yaml
 
+_MOST = 100_000
+"""Nodes of a document."""
+_DEEPEST = 100
+"""Levels of brackets in brackets."""
 Path = tuple[str | int, ...]
 """Where a value stands: keys and list indexes from the top, e.g. `("source", "tables", 0)`."""
 
@@ -49,21 +53,55 @@ class Document:
         return self.lines.get(path, 1)
 
 
+class _Loader(yaml.SafeLoader):
+    """Brackets in brackets cost the square of their depth: there is an end to them."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - as in the library
+        if self.flow_level >= _DEEPEST:
+            raise yaml.scanner.ScannerError(None, None, "it is nested too deeply", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+
 def parse(text: str) -> Document:
     """The document a YAML text holds; never raises for what is in the text."""
     document = Document()
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:  # characters that YAML does not have
+        document.mistakes.append(_syntax(error))
+        return document
     try:
         node = loader.get_single_node()
-        if node is not None:
+        if node is not None and not _bounded(node):
+            document.mistakes.append(Mistake(1, "aliases (*name) make it endless, or far too large"))
+        elif node is not None:
             document.mistakes += _duplicates(node)
             document.data = loader.construct_document(node)
             document.lines.update(_lines(node, ()))
     except yaml.YAMLError as error:
         document.mistakes.append(_syntax(error))
+    except RecursionError:
+        document.mistakes.append(Mistake(1, "it is nested too deeply"))
+    except (ValueError, OverflowError) as error:  # of a scalar that looks like a number or a date
+        document.mistakes.append(Mistake(1, f"a value that YAML cannot read: {error}; put it in quotes"))
     finally:
         loader.dispose()
     return document
+
+
+def _bounded(root: yaml.Node) -> bool:
+    """Whether the nodes, those behind aliases counted each time, are not too many to be looked at."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = _MOST + 1  # as long as it is inside itself
+            pairs = node.value if isinstance(node, yaml.CollectionNode) else ()
+            children = (n for p in pairs for n in (p if isinstance(p, tuple) else (p,)))
+            sizes[id(node)] = 1 + sum(map(size, children))
+        return sizes[id(node)]
+
+    return size(root) <= _MOST
 
 
 def _lines(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
@@ -98,5 +136,5 @@ def _duplicates(node: yaml.Node) -> Iterator[Mistake]:
 
 def _syntax(error: yaml.YAMLError) -> Mistake:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    what = getattr(error, "problem", None) or str(error)
+    what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     return Mistake(mark.line + 1 if mark else 1, f"not YAML: {what}")

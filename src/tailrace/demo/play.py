@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 
 from .. import lake, processes
-from ..apply.applier import APPLIED_APP
 from ..control import ledger
 from ..control.task import Task, load
+from ..control.totals import last_stored
 from ..errors import TailraceError
 from ..setup import draft, validate_task
 from ..sources import open_source
@@ -187,10 +187,10 @@ def _drain(task: Task, running: Running, show: Show) -> float:
         source.close()
 
     def drained() -> bool:
-        stored = ledger.read_stored(task.control_path("stored"))
-        if not stored or stored[-1].position < wanted:
+        last = last_stored(task.control_path("stored"))
+        if last is None or last.position < wanted:
             return False
-        return lake.progress(task.control_path("applied"), APPLIED_APP) >= stored[-1].upto
+        return lake.progress(task.control_path("applied"), ledger.APPLIED_APP) >= last.upto
 
     with show.doing("draining: what is captured is stored and applied"):
         running.until(drained, "drain", lambda: None)

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from .. import lake
 from ..errors import ConfigError
+from ..failpoints import reach
 from ..formats.sqdr.control import TABLES
 from ..formats.sqdr.tables import KEYLOG
 from ..laketypes import arrow_type
@@ -78,7 +79,8 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
         part.write(pa.Table.from_pylist(made, schema=columns))
         added = part.close()
         files = [added] if added else []
-        done = lake.commit(place, files, progress={}, overwrite=True, schema=columns, only_after=version)
+        reach("control.change")
+        done = lake.overwrite(place, files, schema=columns, progress={}, only_after=version)
         if done is not None:
             if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
                 lake.vacuum(place, _VACUUM_S)

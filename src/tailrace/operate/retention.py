@@ -2,15 +2,8 @@
 `statistic` (spec/sqdr.md §7).
 
 What stays, whatever is asked for: runs that are at work, the newest run of every table, and every run with a
-row that a registered consumer has not acknowledged. A consumer says how far it has read by `keylog_sort`.
-Consumers are a small Delta table beside the key log:
-
-| column | type | meaning |
-| --- | --- | --- |
-| `name` | string | the consumer |
-| `acknowledged` | bigint | the greatest `keylog_sort` that it needs no longer; -1: it needs all there is |
-| `since` | timestamp | when it was registered |
-| `at` | timestamp | when it last said how far it is |
+row that a registered consumer has not acknowledged. A consumer says how far it has read by `keylog_sort`
+(`operate.consumers`).
 """
 
 from __future__ import annotations
@@ -19,10 +12,8 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
@@ -30,16 +21,10 @@ from .. import lake
 from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
 from . import control_tables, rows
+from .consumers import NOTHING_YET, Consumers
 
 CONSUMERS = "consumers"
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()), ("acknowledged", pa.int64()), ("since", pa.timestamp("us", "UTC")),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
 RUNNING = "running"
-NOTHING_YET = -1
 _VACUUM_S = 7 * 86_400.0
 _AT_ONCE, _TRIES = 500, 20
 
@@ -61,15 +46,27 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
     """Drops all but the newest `keep` past runs of each table.
 
     A crash in between leaves runs in `statistic` that have no rows any more; the next call takes them away.
+
+    Raises:
+        ConfigError: the consumers are written to by others all the time.
     """
-    found = chosen(control_tables.rows(keylog, STATISTIC), keep, consumers(keylog))
-    if found.runs and not dry_run:
-        for start in range(0, len(found.runs), _AT_ONCE):
-            _delete(keylog, found.runs[start : start + _AT_ONCE])
+    readers = of_keylog(keylog)
+    for _ in range(_TRIES):
+        version, known = readers.look()
+        runs = control_tables.rows(keylog, STATISTIC)
+        found = chosen(runs, keep, {c.name: c.acknowledged for c in known})
+        if dry_run or not found.runs:
+            return found
         gone = set(found.runs)
-        control_tables.change(keylog, STATISTIC, lambda have: [r for r in have if r["run_id"] not in gone])
-        if lake.exists(keylog):
-            lake.vacuum(keylog, _VACUUM_S)
+        if readers.promise(max(r["last_sort"] or NOTHING_YET for r in runs if r["run_id"] in gone), version):
+            break
+    else:
+        raise ConfigError("the consumers are written to by others all the time", where=readers.path)
+    for start in range(0, len(found.runs), _AT_ONCE):
+        _delete(keylog, found.runs[start : start + _AT_ONCE])
+    control_tables.change(keylog, STATISTIC, lambda have: [r for r in have if r["run_id"] not in gone])
+    if lake.exists(keylog):
+        lake.vacuum(keylog, _VACUUM_S)
     return found
 
 
@@ -99,16 +96,9 @@ def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: dict[str, int]) ->
     return Pruned(names, sum(r["change_count"] or 0 for r in gone), held)
 
 
-def consumers(keylog: str) -> dict[str, int]:
-    """Registered consumers and what each has acknowledged."""
-    return {r["name"]: r["acknowledged"] for r in consumer_rows(keylog)}
-
-
-def consumer_rows(keylog: str) -> list[dict[str, Any]]:
-    """The rows of the table of consumers."""
-    place = control_tables.path(keylog, CONSUMERS)
-    found: list[dict[str, Any]] = lake.read(place).to_pylist() if lake.exists(place) else []
-    return sorted(found, key=lambda r: r["name"])
+def of_keylog(keylog: str) -> Consumers:
+    """The consumers of a key log."""
+    return Consumers(control_tables.path(keylog, CONSUMERS))
 
 
 def add_consumer(keylog: str, name: str) -> None:
@@ -118,52 +108,7 @@ def add_consumer(keylog: str, name: str) -> None:
         ConfigError: it is registered already, or there is no key log.
     """
     rows.opened(keylog)
-    if name in consumers(keylog):
-        raise ConfigError(
-            f"the consumer {name!r} is registered already", where=keylog, hint="`ack` says how far it is"
-        )
-    now = datetime.now(timezone.utc)
-    new = {"name": name, "acknowledged": NOTHING_YET, "since": now, "at": now}
-    lake.append(control_tables.path(keylog, CONSUMERS), pa.Table.from_pylist([new], schema=SCHEMA))
-
-
-def acknowledge(keylog: str, name: str, sort: int) -> None:
-    """Notes that a consumer needs no rows up to a `keylog_sort`.
-
-    Raises:
-        ConfigError: it is not registered, or has acknowledged more already.
-    """
-    reached = _known(keylog, name)
-    if sort < reached:
-        raise ConfigError(
-            f"{name!r} has acknowledged {reached} already",
-            where=keylog,
-            hint="rows before that may be gone; to read again from the start, remove it and add it",
-        )
-    table = DeltaTable(control_tables.path(keylog, CONSUMERS))
-    now = datetime.now(timezone.utc)
-    table.update(new_values={"acknowledged": sort, "at": now}, predicate=f"name = {_text(name)}")
-
-
-def remove_consumer(keylog: str, name: str) -> None:
-    """Forgets a consumer.
-
-    Raises:
-        ConfigError: it is not registered.
-    """
-    _known(keylog, name)
-    DeltaTable(control_tables.path(keylog, CONSUMERS)).delete(f"name = {_text(name)}")
-
-
-def _known(keylog: str, name: str) -> int:
-    known = consumers(keylog)
-    if name not in known:
-        raise ConfigError(
-            f"no consumer {name!r} is registered",
-            where=keylog,
-            hint=f"registered: {', '.join(known)}" if known else "`consumer add NAME` registers one",
-        )
-    return known[name]
+    of_keylog(keylog).add(name)
 
 
 def _delete(keylog: str, runs: Sequence[str]) -> None:

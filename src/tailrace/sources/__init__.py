@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ..errors import ConfigError
+from . import addresses
 
 if TYPE_CHECKING:
     from ..control.task import Task
@@ -33,7 +33,8 @@ def opener(url: str) -> Callable[[Task], LogSource]:
       where: source.url
       hint: did you mean postgresql://?
     """
-    scheme = urlsplit(url).scheme
+    addresses.check(url)
+    scheme = url.partition("://")[0]
     if scheme in SCHEMES:
         return SCHEMES[scheme]
     near = difflib.get_close_matches(scheme, SCHEMES, n=1)

@@ -139,11 +139,13 @@ class LogSource(Protocol):
     ) -> list[Finding]:
         """Everything that would keep capture of these tables from working, each with its cure.
 
-        `after` is the log's position and `stored` the identity the task was made with (None: a new task).
+        `after` is the log's position and `stored` the identity the task was made with (None: a new task). An
+        empty `begin` in it says that there is no stream of the task's yet: the next one is to be made.
         """
 
     def identity(self) -> dict[str, str]:
-        """Which server, database and slot this is; the task stores it, `check` compares it."""
+        """Which server this is, what the task's stream is called there, and where it begins (`begin`, hex);
+        the task stores it, `check` compares it."""
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
@@ -156,8 +158,14 @@ class LogSource(Protocol):
         """Tables that are known by another name than they have now. From now on known names are understood,
         and given, and settings for them hold; only `tables` and `names` go by the names of now."""
 
-    def prepare(self, tables: Sequence[str]) -> bool:
-        """Makes at the source what capture needs and is not there yet; whether the stream begins anew."""
+    def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
+        """Makes at the source what capture needs and is not there yet; whether the stream begins anew.
+
+        Without `begin` it may not: PositionError when it is gone, because changes are lost then.
+        """
+
+    def renew(self) -> None:
+        """Gives up what the source keeps of the stream: the next `prepare` begins one at the log's end."""
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """Changes of these tables are wanted no longer."""

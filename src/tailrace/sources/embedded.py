@@ -98,6 +98,8 @@ class EmbeddedPostgres:
             self._sockets.chmod(0o777)
         lines = [f"{name} = '{value}'" for name, value in self._effective().items()]
         (self.folder / "tailrace.conf").write_text("\n".join(lines) + "\n")
+        if _is_root():  # whatever our umask is, the server reads it
+            shutil.chown(self.folder / "tailrace.conf", SYSTEM_USER)
         if (self.folder / "postmaster.pid").exists():
             self._command("pg_ctl", "-w", "-m", "fast", "stop", check=False)  # left over by a killed process
         self._command("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "server.log"), "start")

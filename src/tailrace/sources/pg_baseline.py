@@ -14,10 +14,11 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from ..change import Relation
-from ..errors import TableMovedError
+from ..errors import ConnectionLostError, TableMovedError
 from ..wire import pgcopy
 from .base import BadValue, BaselineBatch, BaselinePart, Snapshot
-from .pg_connect import Session, address, connect, literal, quoted, refused
+from .pg_address import address
+from .pg_connect import Session, connect, literal, quoted, refused
 
 BATCH_BYTES = 16 << 20
 _LEAVES = """
@@ -67,6 +68,7 @@ is read in the snapshot, the function is not; the lock before keeps both as they
 
 _GONE = (b"42P01", b"42703")
 """No such table; no such column."""
+_IMPORT = "SET TRANSACTION SNAPSHOT"
 
 
 def read_part(
@@ -83,7 +85,8 @@ def read_part(
 
     Raises:
         TableMovedError: the table was truncated, rewritten or dropped since the snapshot.
-        SourceError: the snapshot has ended, a privilege is missing.
+        ConnectionLostError: the snapshot has ended with the session that held it.
+        SourceError: a privilege is missing.
     """
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
@@ -98,11 +101,17 @@ def read_part(
                     where=where,
                     hint="it is read again; if this goes on, let such statements rest",
                 )
+            if state is not None and statement.startswith(_IMPORT):
+                raise ConnectionLostError(
+                    f"the snapshot {snapshot} of the baseline is gone: the session that held it has ended",
+                    where=where,
+                    hint="it is read again, in a new snapshot",
+                )
             if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK):
                 raise refused(pg.get_error_message(), state.decode() if state else None, where)
         try:
-            for data in _texts(pg):
-                yield _typed(relation, data)
+            for data, count in _texts(pg):
+                yield _typed(relation, data, count)
         except psycopg.Error as error:
             raise refused(str(error), error.sqlstate, where) from error
 
@@ -113,14 +122,14 @@ def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
         return ["BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", lock]
     return [
         "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-        f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
+        f"{_IMPORT} {literal(snapshot)}",
         lock,
         _MOVED.format(leaf=literal(part.leaf)),
     ]
 
 
-def _typed(relation: Relation, data: bytes) -> BaselineBatch:
-    batch, bad = pgcopy.batch(relation.columns, data)
+def _typed(relation: Relation, data: bytes, count: int) -> BaselineBatch:
+    batch, bad = pgcopy.batch(relation.columns, data, rows=count)
     if not bad:
         return BaselineBatch(batch, [])
     texts = dict(zip(batch.schema.names, pgcopy.tables(data, batch.num_columns), strict=True))
@@ -139,8 +148,8 @@ def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
     return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
 
 
-def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[bytes]:
-    """What COPY sends, cut between rows: one CopyData message is one row."""
+def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[tuple[bytes, int]]:
+    """What COPY sends, cut between rows, and how many they are: one CopyData message is one row."""
     get = pg.get_copy_data
     rows: list[bytes] = []
     size = 0
@@ -152,11 +161,11 @@ def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[bytes]:
         append(bytes(data))
         size += length
         if size >= BATCH_BYTES:
-            yield b"".join(rows)
+            yield b"".join(rows), len(rows)
             rows.clear()
             size = 0
     result = pg.get_result()
     if result is not None and result.status == ExecStatus.FATAL_ERROR:
         raise psycopg.OperationalError(pg.get_error_message())
     if rows:
-        yield b"".join(rows)
+        yield b"".join(rows), len(rows)

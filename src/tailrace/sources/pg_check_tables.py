@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Finding
-from .pg_connect import Session, quoted, quoted_table
-from .pg_slot import published
+from .pg_connect import Session, quoted_table
 
 _TABLES = """
 select t.name, c.relkind, c.relpersistence, c.relreplident,
   exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-  has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE'),
-  case when c.relispartition then pg_partition_root(c.oid)::regclass::text end,
-  c.relrowsecurity and not pg_has_role(c.relowner, 'USAGE') or c.relforcerowsecurity,
-  (select r.rolbypassrls or r.rolsuper from pg_roles r where r.rolname = current_user)
-from unnest(%s::text[], %s::text[]) as t(name, quoted) left join pg_class c on c.oid = to_regclass(t.quoted)
+  case when c.relispartition then pg_partition_root(c.oid)::regclass::text end
+from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
+left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
+  on n.nspname = t.schema and c.relname = t.relation
 """
 
 
 @dataclass(frozen=True)
 class Question:
     """What is looked at: a connection, the server's address for messages, names of slot and publication,
-    tables (`schema.table`), the LSN the log has (None: a new task)."""
+    tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether the task has
+    had a slot made."""
 
     session: Session
     server: str
@@ -32,6 +31,7 @@ class Question:
     publication: str
     tables: Sequence[str]
     after: int | None
+    begun: bool
 
     def value(self, sql: str, *args: Any) -> Any:
         """The one value a query gives."""
@@ -51,10 +51,9 @@ def warning(what: str, where: str, cure: str) -> Finding:
 
 def tables(q: Question) -> Iterator[Finding]:
     """What keeps each table from being captured right."""
-    user = q.value("select current_user")
-    there = published(q.session, q.publication) or set()
-    rows = q.session.execute(_TABLES, (list(q.tables), [quoted_table(table) for table in q.tables]))
-    for name, kind, persistence, ident, keyed, readable, owned, root, secured, bypasses in rows.fetchall():
+    parts = [table.partition(".") for table in q.tables]
+    rows = q.session.execute(_TABLES, (list(q.tables), [p[0] for p in parts], [p[2] for p in parts]))
+    for name, kind, persistence, ident, keyed, root in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
             yield error("there is no such table", where, "take it out of the task, or write its name right")
@@ -71,21 +70,6 @@ def tables(q: Question) -> Iterator[Finding]:
                 f"list {root} in the task instead of {name}",
             )
             continue
-        if not readable:
-            yield error(f"role {user} may not read it", where, f"GRANT SELECT ON {sql} TO {quoted(user)}")
-        if not owned and name not in there:
-            yield error(
-                f"only its owner can add it to the publication, and {user} is not",
-                where,
-                f"ALTER TABLE {sql} OWNER TO {quoted(user)}; or as its owner: ALTER PUBLICATION "
-                f"{q.publication} ADD TABLE ONLY {sql}",
-            )
-        if secured and not bypasses:
-            yield error(
-                "row-level security hides rows from the baseline",
-                where,
-                f"ALTER ROLE {quoted(user)} BYPASSRLS",
-            )
         if ident == "n" or (ident == "d" and not keyed):
             yield warning(
                 f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",

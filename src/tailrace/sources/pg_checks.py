@@ -7,7 +7,8 @@ from typing import Any
 
 from .base import Finding
 from .pg_check_tables import Question, error, tables, warning
-from .pg_connect import Session, lsn, lsn_text, quoted, quoted_table
+from .pg_connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
+from .pg_rights import rights
 from .pg_slot import published
 
 OLDEST = 140000
@@ -83,26 +84,6 @@ def _server(q: Question) -> Iterator[Finding]:
         )
 
 
-def _role(q: Question) -> Iterator[Finding]:
-    user = q.value("select current_user")
-    may = q.value(
-        "select rolsuper or rolreplication or exists (select from pg_roles a where a.rolname ="
-        " 'rds_replication' and pg_has_role(a.oid, 'MEMBER')) from pg_roles where rolname = current_user"
-    )
-    if not may:
-        yield error(f"role {user} may not replicate", q.server, f"ALTER ROLE {quoted(user)} WITH REPLICATION")
-    database = q.value("select current_database()")
-    there = published(q.session, q.publication)
-    if there is None and not q.value("select has_database_privilege(current_database(), 'CREATE')"):
-        names = ", ".join(f"ONLY {quoted_table(table)}" for table in q.tables)
-        yield error(
-            f"role {user} may not create the publication {q.publication}",
-            q.server,
-            f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(user)}; or as a superuser: CREATE "
-            f"PUBLICATION {q.publication} FOR TABLE {names} WITH (publish_via_partition_root = true)",
-        )
-
-
 def _publication(q: Question) -> Iterator[Finding]:
     row = q.session.execute(
         "select pubviaroot, pubinsert and pubupdate and pubdelete and pubtruncate, puballtables"
@@ -110,11 +91,11 @@ def _publication(q: Question) -> Iterator[Finding]:
         (q.publication,),
     ).fetchone()
     if row is None:
-        if q.after is not None and q.value("select 1 from pg_replication_slots where slot_name = %s", q.slot):
+        if q.begun and q.value("select 1 from pg_replication_slots where slot_name = %s", q.slot):
             yield error(
                 "the publication is gone: changes made without it cannot be read",
                 f"{q.server}, publication {q.publication}",
-                f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline",
+                ANEW,
             )
         return
     via_root, everything, _ = row
@@ -155,17 +136,19 @@ def _publication(q: Question) -> Iterator[Finding]:
 def _slot(q: Question) -> Iterator[Finding]:
     slot = q.value(_SLOT, q.slot)
     where = f"{q.server}, slot {q.slot}"
-    anew = f"SELECT pg_drop_replication_slot('{q.slot}'); then run a new baseline"
+    yield from _set_back(q)
     if slot is None:
-        if q.after is not None:
-            yield error("the slot is gone: changes since are lost", where, "run a new baseline")
+        if q.begun:
+            yield error("the slot is gone: changes since are lost", where, ANEW)
         yield from _room(q)
         return
-    if slot["plugin"] != "pgoutput" or slot["database"] != q.value("select current_database()"):
+    ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
+    if not (ours and q.begun):
         yield error(
-            f"the slot is not ours: plugin {slot['plugin']}, database {slot['database']}",
+            f"there is a slot of this name that this task has not made: plugin {slot['plugin']}, database "
+            f"{slot['database']}; reading it would take its changes from whoever has made it",
             where,
-            f"SELECT pg_drop_replication_slot('{q.slot}'), or give the task another name",
+            f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, when it is needed",
         )
         return
     reason = slot.get("invalidation_reason")
@@ -173,7 +156,7 @@ def _slot(q: Question) -> Iterator[Finding]:
         yield error(
             f"the server gave the slot up ({reason or 'its log was removed'}): changes since are lost",
             where,
-            f"{anew}; raise max_slot_wal_keep_size",
+            f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
         )
         return
     if slot["active"]:
@@ -185,10 +168,25 @@ def _slot(q: Question) -> Iterator[Finding]:
     confirmed = lsn(slot["confirmed_flush_lsn"] or "0/0")
     if q.after is not None and confirmed > q.after:
         yield error(
-            f"the slot is at {slot['confirmed_flush_lsn']}, the log only at {lsn_text(q.after)}:"
-            " changes between are lost",
+            f"the slot is at {slot['confirmed_flush_lsn']}, this task has read up to {lsn_text(q.after)}:"
+            " changes between are lost (somebody else has read or made the slot)",
             where,
-            anew,
+            ANEW,
+        )
+
+
+def _set_back(q: Question) -> Iterator[Finding]:
+    """A server that was restored reuses positions: the stream would pass over what is new there."""
+    end = q.value(
+        "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
+        " else pg_current_wal_flush_lsn() end::text"
+    )
+    if q.after is not None and end is not None and lsn(end) < q.after:
+        yield error(
+            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: the server "
+            "was set back (restored from a backup, or a standby that had not got everything)",
+            q.server,
+            "start a new task, with a home and targets of its own: positions of this one mean nothing here",
         )
 
 
@@ -213,5 +211,5 @@ def _room(q: Question) -> Iterator[Finding]:
         )
 
 
-LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, _role, _publication, _slot, tables)
+LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, rights, _publication, _slot, tables)
 """The checks, in order; each yields findings."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
-from ..errors import ConnectionLostError, PositionError, SourceError
+from ..errors import ConnectionLostError, PositionError, SourceError, UnreachableError
+from .pg_address import address, parsed, secrets
 
 Session: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -21,6 +22,7 @@ PINNED = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
     "search_path": "pg_catalog",  # names of types and of regclass values then do not depend on the role
+    "standard_conforming_strings": "on",  # else a backslash in a literal of ours is an escape
     "row_security": "off",  # an error instead of a baseline that silently lacks rows
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -28,12 +30,15 @@ PINNED = {
 }
 """Session settings: the same text of the same value in the stream, in baselines and from the catalog."""
 
+ANEW = "`tailrace resync TASK --new-stream` makes a new slot and takes new baselines of all tables"
+"""The way back when changes are lost."""
+
 _HINTS = {
-    "42704": "the slot or publication is gone: a new one starts at now, so run a new baseline",
+    "42704": ANEW,
+    "42710": "another task of this name has just made it: give one of them another name",
     "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) "
     "FROM pg_replication_slots",
-    "55000": "the server gave up the slot's log (max_slot_wal_keep_size, invalidation): drop the slot, "
-    "run a new baseline",
+    "55000": f"the server gave up the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
     "42501": "grant the role what it lacks; the checks at the start name the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
@@ -41,22 +46,30 @@ _HINTS = {
 _GONE = {"42704", "55000"}
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting")
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, not yet up
-
-
-def address(url: str) -> str:
-    """A server's address for messages: without user and password.
-
-    >>> address("postgresql://me:secret@db:5433/shop")
-    'postgresql://db:5433/shop'
-    """
-    given = conninfo_to_dict(url)
-    port = f":{given['port']}" if given.get("port") else ""
-    return f"postgresql://{given.get('host') or 'localhost'}{port}/{given.get('dbname') or ''}"
+_REFUSALS = {
+    "does not support SSL": "turn `ssl` on at the server, or ask for less than `sslmode=require`",
+    r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
+    "that signed the server's certificate), the host's name in it, `sslcert` and `sslkey`",
+    "no pg_hba.conf entry": "add the role, the database and this machine to pg_hba.conf (`host`, `hostssl`); "
+    "for the stream the role needs a line for its database, not for `replication`",
+    "password|fe_sendauth|SCRAM|authentication": "give the right password: `${NAME}` or `?passfile=` in the "
+    "address, PGPASSWORD or ~/.pgpass",
+    'role ".*" does not exist': "make the role, or write its name right in the address",
+    'database ".*" does not exist': "write the database's name right in the address",
+}
+"""Refusals that no other try cures -> what does; the first that fits."""
 
 
 def connect(url: str, **more: str) -> Session:
-    """A connection in autocommit mode with the pinned settings; SourceError when the server is not there."""
-    given = conninfo_to_dict(url)
+    """A connection in autocommit mode with the pinned settings.
+
+    Raises:
+        ConfigError: the address cannot be read.
+        UnreachableError: nobody answers there.
+        ConnectionLostError: the server is just starting or stopping, or has no room.
+        SourceError: it refuses, or we refuse it: trying again would not help.
+    """
+    given = parsed(url)
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
     options = f"{given.get('options') or ''} {pinned}".strip()
     merged = {"application_name": "tailrace", "connect_timeout": "30", **given, **more, "options": options}
@@ -64,12 +77,23 @@ def connect(url: str, **more: str) -> Session:
         return psycopg.connect(**merged, autocommit=True)  # type: ignore[arg-type]
     except psycopg.Error as error:
         said = str(error).strip()
-        refusal = "FATAL" in said and not any(word in said for word in _PASSING)
-        raise (SourceError if refusal else ConnectionLostError)(
-            f"cannot connect: {said}",
-            where=address(url),
-            hint="check the address, pg_hba.conf (replication connections too) and that the server runs",
-        ) from error
+        for secret in secrets(url):
+            said = said.replace(secret, "***")
+    # Not `from error`: its own text may have what was taken out here.
+    kind, hint = _why(said)
+    raise kind(f"cannot connect: {said}", where=address(url), hint=hint)
+
+
+def _why(said: str) -> tuple[type[SourceError], str]:
+    """What a connection's failure means: whether trying again may help, and what does if not."""
+    if "FATAL" in said and any(word in said for word in _PASSING):
+        return ConnectionLostError, "it is tried again; see the server's log"
+    for words, hint in _REFUSALS.items():
+        if re.search(words, said):
+            return SourceError, hint
+    if "FATAL" in said:
+        return SourceError, "see the server's log, and pg_hba.conf"
+    return UnreachableError, "check host and port of the address, and that the server runs"
 
 
 def refused(what: str, sqlstate: str | None, where: str) -> SourceError:

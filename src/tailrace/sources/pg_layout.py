@@ -1,66 +1,68 @@
-"""A Relation message and the catalog of now -> the layout, with each column's lasting identity (attnum).
+"""A Relation message and what the catalog proves of its moment -> the layout, with each column's identity.
 
 The stream lags behind the catalog: a message describes its table as it was when the change was made, the
-catalog may already know later names, types and drops. Column numbers are found by name where that is safe,
-else by order: a message lists its columns by rising attnum, so an unknown name lies between its known
-neighbours. Pure: no connection.
+catalog may already know later names, types and drops. `pg_identity` proves which attribute a column is; one
+that cannot be proved is a column of its own, with a negative number, and the value that older rows have is
+then unknown. Pure: no connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..change import Column, Relation
 from ..wire.pgmessages import RelationColumn, RelationMessage
 from ..wire.pgvalues import lake_type
+from .pg_evidence import Evidence, LiveColumn, LiveTable, Look, Moment
+from .pg_identity import Found, identify
 
-
-@dataclass(frozen=True)
-class LiveColumn:
-    """A row of pg_attribute. `generated`: '' no, s stored, v virtual. `missing`: the text of the value that
-    rows older than the column have. A dropped column keeps its attnum and has no name."""
-
-    attnum: int
-    name: str
-    type_oid: int
-    typmod: int
-    missing: str | None = None
-    generated: str = ""
-    dropped: bool = False
-
-
-@dataclass(frozen=True)
-class LiveTable:
-    """What the catalog says of a table now; no columns when it is gone. `primary_key` and `identity_key`
-    (the columns of the replica identity's index): attnums."""
-
-    relid: int
-    schema: str
-    name: str
-    identity: str
-    columns: tuple[LiveColumn, ...]
-    primary_key: frozenset[int] = frozenset()
-    identity_key: frozenset[int] = frozenset()
+MOST = 1600
+"""No table has more columns; dropped ones count."""
+UNKNOWN_COLUMN = "which column of the source this is cannot be told: taken for a new one, NULL in older rows"
+UNKNOWN_VALUE = "NULL in older rows, which may have had a default's value in the source"
 
 
 @dataclass(frozen=True)
 class TypeInfo:
     """A type with its modifier: in PostgreSQL's words, and as base type (domains resolved): name of its wire
-    conversion and modifier."""
+    conversion and modifier. `physical`: length, by value and alignment."""
 
     source_type: str
     kind: str
     typmod: int
+    physical: str = ""
 
 
 Types = Mapping[tuple[int, int], TypeInfo]
 """(type oid, typmod) -> what it is; a type that is gone is not in it."""
 
 
+@dataclass(frozen=True)
+class Bracket:
+    """The catalog around a change: a look from before it, if there is one, and the table as it was after."""
+
+    before: Look | None
+    after: LiveTable
+
+
+def catalogued(
+    message: RelationMessage, live: LiveTable, types: Types, overrides: Mapping[str, str] | None = None
+) -> Relation:
+    """The layout that a table has in the catalog; `message` names the columns that are sent."""
+    now = {c.name: c for c in live.columns if not c.dropped}
+    numbers = [now[c.name].attnum for c in message.columns]
+    columns = _columns(message, numbers, live, types, None, overrides or {})
+    columns = [replace(c, missing=now[c.name].missing) for c in columns]
+    look = live.look
+    known = Evidence(live.at, b"", look.count, look.count, 0, look.gone, frozenset(numbers), (look,))
+    return _relation(message, columns, known)
+
+
 def layout(
     message: RelationMessage,
-    live: LiveTable,
+    moment: Moment,
+    bracket: Bracket,
     types: Types,
     previous: Relation | None = None,
     overrides: Mapping[str, str] | None = None,
@@ -69,17 +71,81 @@ def layout(
 
     Args:
         message: what the stream says: names, types, identity; it decides on those.
-        live: the catalog now: attnums, primary key, values of rows older than a column.
+        moment: when the change was made that it precedes.
+        bracket: the catalog before and after.
         types: the types of the message's columns.
         previous: the layout of that table before.
         overrides: `schema.table.column` -> Spark SQL type to use in the lake.
     """
-    attnums = column_numbers(message.columns, live.columns, types, previous)
+    earlier = _earlier(previous)
+    if previous and moment.address and earlier.address == moment.address:
+        return previous  # read again after a crash
+    valid = earlier if earlier.lsn <= moment.lsn else Evidence()
+    live = bracket.after
+    if live.columns:
+        forms = {oid: kind.physical for (oid, _), kind in types.items()}
+        found = identify(message.columns, forms, bracket.before, live, valid)
+    else:
+        found = Found(_by_name(message.columns, types, previous), valid.exists, valid.gone)
+    lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
+    columns = _columns(message, numbers, live, types, previous, overrides or {})
+    if live.columns:
+        older = _Older(bracket, valid, previous)
+        columns = [older.rows(c, said) for c, said in zip(columns, message.columns, strict=True)]
+    look = live.look.after(bracket.before)
+    known = Evidence(
+        moment.lsn,
+        moment.address,
+        found.exists,
+        max(look.count, found.exists),
+        lowest,
+        found.gone,
+        frozenset(n for n in numbers if n > 0),
+        (look,) if bracket.before is None else (bracket.before, look),
+    )
+    return _relation(message, columns, known)
+
+
+def _earlier(previous: Relation | None) -> Evidence:
+    """What was known of the layout before; only its numbers, when it was kept without evidence."""
+    if previous is None or previous.evidence:
+        return Evidence.parse(previous.evidence if previous else "")
+    numbers = frozenset(c.attnum for c in previous.columns)
+    return Evidence(exists=max(numbers, default=0), newest=MOST, columns=numbers)
+
+
+def unknown(made: Relation, previous: Relation | None) -> list[Column]:
+    """The columns that a new layout cannot tell everything of, and the one before had not."""
+    had = {c.attnum for c in previous.columns} if previous else set()
+    return [c for c in made.columns if c.attnum not in had and c.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE)]
+
+
+def _relation(message: RelationMessage, columns: Sequence[Column], known: Evidence) -> Relation:
+    of = message.relid, message.schema, message.name, message.identity
+    return Relation(*of, tuple(columns), known.to_text())
+
+
+def _numbered(found: Sequence[int | None], lowest: int) -> tuple[int, list[int]]:
+    """A number for each column: negative ones where none was found, below all that were given."""
+    numbers = []
+    for number in found:
+        lowest -= number is None
+        numbers.append(lowest if number is None else number)
+    return lowest, numbers
+
+
+def _columns(
+    message: RelationMessage,
+    numbers: Sequence[int],
+    live: LiveTable,
+    types: Types,
+    previous: Relation | None,
+    overrides: Mapping[str, str],
+) -> list[Column]:
     known = {c.attnum: c for c in previous.columns} if previous else {}
-    key = _key(message, attnums, live, known)
-    missing = {c.attnum: c.missing for c in live.columns if not c.dropped}
+    key = _key(message, numbers, live, previous)
     columns = []
-    for attnum, column in zip(attnums, message.columns, strict=True):
+    for attnum, column in zip(numbers, message.columns, strict=True):
         before = known.get(attnum)
         kind = types.get((column.type_oid, column.typmod))
         if kind is None:  # the type was dropped since: the earlier layout may remember it
@@ -87,105 +153,78 @@ def layout(
                 TypeInfo(before.source_type, before.kind, -1) if before else TypeInfo("unknown", "text", -1)
             )
         lake, note = lake_type(kind.kind, kind.typmod)
-        same = before is not None and before.source_type == kind.source_type
-        if override := (overrides or {}).get(f"{message.schema}.{message.name}.{column.name}"):
+        if override := overrides.get(f"{message.schema}.{message.name}.{column.name}"):
             lake, note = override, None
         elif (column.type_oid, column.typmod) not in types and before:
             lake, note = before.type, before.note
-        # A rewrite of the table forgets the missing value, but rows captured earlier still lack the column.
-        value = before.missing if before and same else missing.get(attnum)
+        same = before is not None and before.source_type == kind.source_type
+        missing = before.missing if before and same else None
         columns.append(
-            Column(column.name, attnum, kind.source_type, kind.kind, lake, attnum in key, value, note)
+            Column(column.name, attnum, kind.source_type, kind.kind, lake, attnum in key, missing, note)
         )
-    return Relation(message.relid, message.schema, message.name, message.identity, tuple(columns))
+    return columns
 
 
 def _key(
-    message: RelationMessage, attnums: Sequence[int], live: LiveTable, known: Mapping[int, Column]
+    message: RelationMessage, numbers: Sequence[int], live: LiveTable, previous: Relation | None
 ) -> set[int]:
-    """The row key's attnums: what the message flags, except where it flags everything or nothing."""
+    """The row key's numbers: what the message flags, except where it flags everything or nothing."""
     if message.identity in ("d", "i"):
-        return {n for n, column in zip(attnums, message.columns, strict=True) if column.flags & 1}
-    key = set(live.primary_key) if live.columns else {n for n, column in known.items() if column.key}
-    return key if key <= set(attnums) else set()
+        return {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
+    key = set(live.primary_key)
+    if not live.columns or not key <= set(numbers):
+        key = {c.attnum for c in previous.columns if c.key} if previous else set()
+    return key if key <= set(numbers) else set()
 
 
-def column_numbers(
-    columns: Sequence[RelationColumn], live: Sequence[LiveColumn], types: Types, previous: Relation | None
-) -> list[int]:
-    """The attnum of each column of a Relation message.
-
-    >>> live = [LiveColumn(1, "id", 23, -1), LiveColumn(2, "now", 25, -1)]
-    >>> column_numbers([RelationColumn(1, "id", 23, -1), RelationColumn(0, "then", 25, -1)], live, {}, None)
-    [1, 2]
-    """
-    by_name = {c.name: c for c in live if not c.dropped}
-    before = {c.name: c for c in previous.columns} if previous else {}
-    # What the layout before had and the catalog still has is in the message too, under whatever name.
-    lasting = {c.attnum for c in before.values()} & {c.attnum for c in by_name.values()}
-    choices: list[dict[int, int]] = []
-    for column in columns:
-        options: dict[int, int] = {}
-        here = types.get((column.type_oid, column.typmod))
-        if old := before.get(column.name):
-            alike = here is not None and old.source_type == here.source_type
-            options[old.attnum] = 4 * (old.attnum in lasting) + 2 * alike
-        if now := by_name.get(column.name):
-            alike = now.type_oid == column.type_oid
-            worth = 4 * (now.attnum in lasting) + 2 * alike + 1
-            options[now.attnum] = max(worth, options.get(now.attnum, 0))
-        choices.append(options)
-    return _fill(columns, _rising(choices), live, types, previous)
+def _by_name(
+    columns: Sequence[RelationColumn], types: Types, previous: Relation | None
+) -> tuple[int | None, ...]:
+    """The columns of a table that is gone, of which nothing can be proved any more: those with the name and
+    type of the layout before are taken for the same, as long as their numbers rise."""
+    known = {(c.name, c.source_type): c.attnum for c in previous.columns} if previous else {}
+    kinds = [types.get((c.type_oid, c.typmod)) for c in columns]
+    found = [known.get((c.name, k.source_type)) if k else None for c, k in zip(columns, kinds, strict=True)]
+    there = [n for n in found if n is not None and n > 0]
+    return tuple(found) if there == sorted(there) else (None,) * len(columns)
 
 
-def _rising(choices: Sequence[Mapping[int, int]]) -> list[int | None]:
-    """One of its choices (number -> worth), or None, for each column, so that numbers rise: as many as
-    possible, and of those ways the one that is worth most.
+@dataclass(frozen=True)
+class _Older:
+    """What rows older than a column have in it."""
 
-    >>> _rising([{1: 0}, {5: 1, 2: 0}, {3: 1}])
-    [1, 2, 3]
-    """
-    only = [next(iter(options), 0) for options in choices if len(options) == 1]
-    if len(only) == len(choices) and all(a < b for a, b in zip([0, *only], only, strict=False)):
-        return list(only)
-    one = 8 * len(choices) + 8  # a number more outweighs everything else
-    best: dict[int, tuple[int, tuple[int | None, ...]]] = {0: (0, ())}  # last number -> worth, numbers
-    for options in choices:
-        grown = {last: (worth, (*path, None)) for last, (worth, path) in best.items()}
-        for last, (worth, path) in best.items():
-            for number, gain in options.items():
-                gained = worth + one + gain
-                if number > last and gained > grown.get(number, (-1, ()))[0]:
-                    grown[number] = gained, (*path, number)
-        best = grown
-    return list(max(best.values(), key=lambda found: found[0])[1])
+    bracket: Bracket
+    earlier: Evidence
+    previous: Relation | None
 
+    def rows(self, column: Column, said: RelationColumn) -> Column:
+        """The column with `missing`, and a note where it is unknown."""
+        now = {c.attnum: c for c in self.bracket.after.columns}.get(column.attnum)
+        value = now.missing if now and now.type_oid == said.type_oid else None
+        if self.previous is None:
+            return replace(column, missing=value)
+        before = {c.attnum: c for c in self.previous.columns}.get(column.attnum)
+        if before is not None:
+            same = before.source_type == column.source_type
+            note = before.note if before.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE) else column.note
+            return replace(column, missing=before.missing if same else value, note=note)
+        if now is None:
+            return replace(column, note=UNKNOWN_COLUMN)
+        if self._came_since(now) and (value is not None or self._without_value(now)):
+            return replace(column, missing=value)
+        return replace(column, note=UNKNOWN_VALUE)
 
-def _fill(
-    columns: Sequence[RelationColumn],
-    numbers: list[int | None],
-    live: Sequence[LiveColumn],
-    types: Types,
-    previous: Relation | None,
-) -> list[int]:
-    """Numbers for the names nobody knows: by order, a column of that type first, then one dropped since."""
-    old = {c.attnum: c.source_type for c in previous.columns} if previous else {}
-    now = {c.attnum: c for c in live}
-    filled: list[int] = []
-    for at, column in enumerate(columns):
-        number = numbers[at]
-        if number is None:
-            low = filled[-1] if filled else 0
-            high = next((n for n in numbers[at + 1 :] if n is not None), None)
-            gap = [n for n in sorted({*old, *now}) if low < n and (high is None or n < high)]
-            here = types.get((column.type_oid, column.typmod))
-            alike = [
-                n
-                for n in gap
-                if (here and old.get(n) == here.source_type)
-                or (n in now and not now[n].dropped and now[n].type_oid == column.type_oid)
-            ]
-            gone = [n for n in gap if n not in now or now[n].dropped]
-            number = (alike or gone or gap or [low + 1])[0]
-        filled.append(number)
-    return filled
+    def _came_since(self, now: LiveColumn) -> bool:
+        """Whether no row of an earlier layout can have had the attribute."""
+        assert self.previous is not None  # noqa: S101 - asked only then
+        unsure = any(c.attnum < 0 for c in self.previous.columns)
+        if unsure or self.bracket.after.listed or now.generated:
+            return now.attnum > self.earlier.newest
+        return True
+
+    def _without_value(self, now: LiveColumn) -> bool:
+        """Whether the attribute came without a value for older rows: a rewrite forgets it, and writes what
+        only the table's rows say."""
+        before, after = self.bracket.before, self.bracket.after
+        kept = before is not None and before.file == after.file != 0 and now.attnum > before.began
+        return kept and not now.dropped and now.missing is None

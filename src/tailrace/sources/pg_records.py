@@ -90,7 +90,7 @@ class _Batch:
         self.starts: Ints = self.ends - sizes + HEADER
         self.raw = b"".join(parts)
         self.buf = np.frombuffer(self.raw, np.uint8)
-        self.kind, self.relid = pgoutput.heads(self.buf, self.starts)
+        self.kind, self.relid = pgoutput.heads(self.buf, self.starts, self.ends)
         self.recid = _RECIDS[self.kind]
         if (self.recid < 0).any():
             bad = int(np.argmax(self.recid < 0))
@@ -123,7 +123,9 @@ class _Batch:
     def built(self) -> Built:
         state = self.state
         begins, commits = np.flatnonzero(self.kind == ord("B")), np.flatnonzero(self.kind == ord("C"))
-        lsns, times, xids = pgoutput.begins(self.buf, self.starts[begins])
+        _, stops, _ = pgoutput.commits(self.buf, self.starts[commits], self.ends[commits])
+        self._check(begins, commits)
+        lsns, times, xids = pgoutput.begins(self.buf, self.starts[begins], self.ends[begins])
         held = state.open or Transaction(0, 0, state.last_commit_us or 0, 0)
         transaction = np.cumsum(self.kind == ord("B"))  # 0: the one carried over
         xids = np.concatenate(([held.xid], xids))
@@ -142,7 +144,7 @@ class _Batch:
             "COMMIT_TIME": times[of],
         }
         self._place_rare(columns)
-        end, complete = self._end(commits)
+        end, complete = self._end(commits, stops)
         self._carry(
             begins, commits, Transaction(int(xids[-1]), int(lsns[-1]), int(times[-1]), 0), first, source
         )
@@ -155,6 +157,23 @@ class _Batch:
             columns = {name: values[keep] for name, values in columns.items()}
             source = source[keep]
         return Built(self._records(columns, source), relations, complete, end)
+
+    def _check(self, begins: Ints, commits: Ints) -> None:
+        """Begins and commits take turns, and all records but messages of no transaction lie between them."""
+        turns = np.zeros(len(self.kind), np.int64)
+        turns[begins], turns[commits] = 1, -1
+        inside = np.cumsum(turns) + (self.state.open is not None)
+        wrong = (inside < 0) | (inside > 1) | ((inside == 0) & (turns == 0) & (self.recid > 0))
+        wrong[list(self.outside)] &= inside[list(self.outside)] < 0
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            raise FormatError(
+                f"replication message {chr(self.kind[bad])!r} "
+                + ("inside" if inside[bad] > 0 else "outside")
+                + " of a transaction",
+                where=f"message {bad} of {len(self.kind)}",
+                hint="the slot must use pgoutput, protocol 1, without streaming and two-phase commit",
+            )
 
     def _place_rare(self, columns: dict[str, Any]) -> None:
         for index, relids in self.truncates.items():
@@ -169,12 +188,12 @@ class _Batch:
                     int.from_bytes(self.raw[sent : sent + 8], "big") + pgoutput.EPOCH_US
                 )
 
-    def _end(self, commits: Ints) -> tuple[int | None, int]:
+    def _end(self, commits: Ints, ends: Ints) -> tuple[int | None, int]:
         """The LSN after the last whole transaction, and how many records lead up to it."""
         last, end = -1, None
         if len(commits):
             last = int(commits[-1])
-            end = int(pgoutput.commits(self.buf, self.starts[commits[-1:]])[1][0])
+            end = int(ends[-1])
         if self.outside:
             message, lsn = max(self.outside.items())
             last, end = max(last, message), max(end or 0, lsn + 1)

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Sequence
 
-from .pg_connect import Session, quoted, quoted_table
+import psycopg
 
-_MOST = 63  # bytes of a PostgreSQL name
+from .pg_connect import Session, lsn, quoted, quoted_table
+
+MOST = 63
+"""Bytes of a PostgreSQL name."""
+IN_USE, IN_USE_S = "55006", 10.0
+"""A server needs a moment to see that a reader has gone, more when it is busy: so many seconds a slot that is
+in use is asked for again."""
 
 
 def name_of(task: str) -> str:
-    """The name of a task's publication and slot.
+    """The name of a task's publication and slot; no other task's, whatever has to be changed or cut.
 
-    >>> name_of("Shop-EU")
-    'tailrace_shop_eu'
+    >>> name_of("shop_eu"), name_of("shop-eu")
+    ('tailrace_shop_eu', 'tailrace_shop_eu_8c4e0485')
     """
-    return ("tailrace_" + re.sub("[^a-z0-9_]", "_", task.lower()))[:_MOST]
+    name = "tailrace_" + re.sub("[^a-z0-9_]", "_", task.lower())
+    if name == f"tailrace_{task}" and len(name) <= MOST:
+        return name
+    told = "_" + hashlib.sha256(task.encode()).hexdigest()[:8]
+    return name[: MOST - len(told)] + told
+
+
+def begins(session: Session, slot: str) -> int | None:
+    """The LSN from which a slot has changes; None when there is no such slot."""
+    row = session.execute(
+        "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", (slot,)
+    ).fetchone()
+    return None if row is None else lsn(row[0] or "0/0")
 
 
 def published(session: Session, publication: str) -> set[str] | None:
@@ -30,6 +49,23 @@ def published(session: Session, publication: str) -> set[str] | None:
     return {name for (name,) in rows}
 
 
+def options(session: Session) -> str:
+    """What a publication of ours is made with."""
+    said = "publish_via_partition_root = true"
+    if session.info.server_version >= 180000:
+        # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
+        said += ", publish_generated_columns = stored"
+    return f"WITH ({said})"
+
+
+def owned(session: Session, publication: str) -> bool:
+    """Whether the role may alter a publication; False when there is none."""
+    row = session.execute(
+        "select pg_has_role(pubowner, 'USAGE') from pg_publication where pubname = %s", (publication,)
+    ).fetchone()
+    return bool(row and row[0])
+
+
 def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
     """Makes the publication, or adds the tables it lacks; takes none out."""
     there = published(session, publication)
@@ -38,19 +74,17 @@ def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
         return
     names = ", ".join(f"ONLY {quoted_table(table)}" for table in lacking)  # without ONLY: its children too
     if there is None:
-        options = "publish_via_partition_root = true"
-        if session.info.server_version >= 180000:
-            # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
-            options += ", publish_generated_columns = stored"
         of = f"FOR TABLE {names} " if names else ""
-        session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}WITH ({options})")
+        session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}{options(session)}")
     else:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
 
 
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
-    """Takes tables out of the publication, as far as they are in it."""
+    """Takes tables out of the publication, as far as they are in it; one that others made stays as it is."""
     there = published(session, publication) or set()
+    if not owned(session, publication):
+        return
     names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
     if names:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")
@@ -89,9 +123,17 @@ def log_end(session: Session) -> int:
         time.sleep(0.02)
 
 
-def drop(session: Session, slot: str, publication: str) -> None:
-    """Takes away slot and publication, where they are there."""
-    session.execute(
-        "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (slot,)
-    )
-    session.execute(f"DROP PUBLICATION IF EXISTS {quoted(publication)}")
+def drop(session: Session, slot: str) -> None:
+    """Takes a slot away, where it is there; waits a moment for one whose reader has just gone."""
+    end = time.monotonic() + IN_USE_S
+    while True:
+        try:
+            session.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s",
+                (slot,),
+            )
+            return
+        except psycopg.Error as error:
+            if error.sqlstate != IN_USE or time.monotonic() > end:
+                raise
+        time.sleep(0.05)

@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from ..errors import SourceError
 from .base import Snapshot
 from .pg_connect import asking, connect, lsn, position_at, quoted
-
-MOST = 63  # bytes of a PostgreSQL name
+from .pg_slot import MOST
 
 
 class SlotSnapshot:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import psycopg
 from psycopg.pq import ExecStatus
 
@@ -21,24 +20,24 @@ from ..errors import SourceError
 from ..wire.pgmessages import RelationMessage
 from ..wire.pgoutput import EPOCH_US
 from .base import Chunk
+from .pg_address import address
 from .pg_connect import (
     Session,
-    address,
     asking,
     connect,
     literal,
+    lsn_of,
     lsn_text,
     position_at,
     quoted,
     refused,
 )
-from .pg_records import EMPTY, HEADER, Builder
+from .pg_evidence import Moment
+from .pg_records import EMPTY, HEADER, Builder, Built
+from .pg_slot import IN_USE, IN_USE_S
 
 STATUS_S = 10.0
 """A status goes out at least this often (sooner when wal_sender_timeout is short)."""
-IN_USE, IN_USE_S = "55006", 10.0
-"""A server needs a moment to see that a reader has gone, more when it is busy: so many seconds a slot that is
-in use is asked for again."""
 MOST_BYTES = 512 << 20
 """No chunk gathers more: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
 TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
@@ -49,7 +48,7 @@ megabytes."""
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqB")
 
-Layouts = Callable[[RelationMessage, Relation | None], Relation]
+Layouts = Callable[[RelationMessage, Moment, Relation | None], Relation]
 
 
 class Stream:
@@ -59,7 +58,7 @@ class Stream:
         url: the server.
         slot: replication slot (pgoutput).
         publication: what to read.
-        layouts: gives the layout a Relation message announces, given the one before.
+        layouts: gives the layout a Relation message announces, given when, and the layout before.
         idle_advance_s: how often an idle stream reports how far it is, at most.
     """
 
@@ -130,7 +129,7 @@ class Stream:
             return self._idle()
         built = self._builder.build(parts)
         self._waiting += built.relations
-        relations = self._announce(built.records.column("RELID").to_numpy())
+        relations = self._announce(built)
         if built.end is not None:
             self._read_to = max(self._read_to, built.end)
             self.seen = max(self.seen, built.end)
@@ -197,22 +196,32 @@ class Stream:
         self._idle_at, self._read_to = now, self.seen
         return Chunk(EMPTY, [], 0, position_at(self.seen))
 
-    def _announce(self, relids: npt.NDArray[np.int64]) -> list[tuple[int, Relation]]:
+    def _announce(self, built: Built) -> list[tuple[int, Relation]]:
         """Layouts that are new, of tables that have records. Leaf partitions are announced too, but their
         records bear the root's relid."""
+        relids = built.records.column("RELID").to_numpy()
         new: list[tuple[int, Relation]] = []
         waiting: list[tuple[int, RelationMessage]] = []
         for index, message in self._waiting:
-            if not (relids == message.relid).any():
+            mine = np.flatnonzero(relids[index:] == message.relid)
+            if not len(mine):
                 waiting.append((0, message))
                 continue
             before = self._known.get(message.relid)
-            relation = self.layouts(message, before)
+            relation = self.layouts(message, self._moment(built, index + int(mine[0])), before)
             if relation != before:
                 self._known[message.relid] = relation
                 new.append((index, relation))
         self._waiting = waiting
         return new
+
+    def _moment(self, built: Built, record: int) -> Moment:
+        """When a record's change was made."""
+        addresses = built.records.column("LOGADDR")
+        address = addresses[record].as_py()
+        last = addresses[built.complete - 1].as_py() if built.complete > record else b""
+        end = built.end if lsn_of(last) == lsn_of(address) else None
+        return Moment(lsn_of(address), built.records.column("TRXID")[record].as_py(), address, end)
 
     def heartbeat(self) -> None:
         """Tells the server that we live; for when `read` is not called for more than some seconds."""

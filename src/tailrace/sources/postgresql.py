@@ -17,11 +17,14 @@ import psycopg
 
 from ..change import Relation
 from ..errors import PositionError, TableMovedError
+from ..failpoints import reach
 from ..wire.pgmessages import RelationMessage
 from . import pg_baseline, pg_catalog, pg_checks, pg_slot, pg_snapshot
 from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot
+from .pg_address import address
 from .pg_check_tables import Question
-from .pg_connect import Session, address, asking, connect, lsn_of, position_at
+from .pg_connect import ANEW, Session, asking, connect, lsn_of, position_at
+from .pg_evidence import Moment
 from .pg_stream import Stream
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ def from_task(task: Task) -> PostgresSource:
         task.name,
         types=task.types,
         idle_advance_s=task.capture.idle_advance,
+        slot=task.stream_name,
     )
 
 
@@ -43,9 +47,10 @@ class PostgresSource:
 
     Args:
         url: `postgresql://user@host:port/database`.
-        task: the task's name; publication and slot are called `tailrace_<task>`.
+        task: the task's name; publication and slot are called `tailrace_<task>` when they are made.
         types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
         idle_advance_s: how often an idle stream moves the slot forward, at most.
+        slot: what publication and slot are called; None: after the task.
     """
 
     def __init__(
@@ -55,9 +60,10 @@ class PostgresSource:
         *,
         types: Mapping[str, str] | None = None,
         idle_advance_s: float = 10.0,
+        slot: str | None = None,
     ) -> None:
         self.url, self.task, self.types = url, task, dict(types or {})
-        self.slot = self.publication = pg_slot.name_of(task)
+        self.slot = self.publication = slot or pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
         self._renamed: tuple[Renamed, ...] = ()
         self._side: Session | None = None
@@ -66,6 +72,7 @@ class PostgresSource:
         self._stream = Stream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
+        self._timeline = pg_catalog.timeline(self._session, self.publication)
         self._probe: tuple[int, float] | None = None
         self._caught_up = 0.0
 
@@ -74,16 +81,22 @@ class PostgresSource:
     ) -> list[Finding]:
         """Everything that would keep capture of these tables from working, each with its cure."""
         with asking(self.where):
-            log_at = None if after is None else lsn_of(after)
             server = address(self.url)
             names = [self._now(t) for t in tables]
-            question = Question(self._session(), server, self.slot, self.publication, names, log_at)
+            begin = (stored or {}).get("begin")
+            begun = begin != "" and (bool(stored) or after is not None)
+            read_to = max(after or b"", bytes.fromhex(begin or "")) or None
+            log_at = None if read_to is None else lsn_of(read_to)
+            question = Question(self._session(), server, self.slot, self.publication, names, log_at, begun)
             return pg_checks.check(question, stored)
 
     def identity(self) -> dict[str, str]:
-        """`system_identifier`, `database` and `slot`: where the task's positions mean something."""
+        """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
+        position of the slot, when there is one."""
         with asking(self.where):
-            return pg_checks.identity(self._session(), self.slot)
+            found = pg_checks.identity(self._session(), self.slot)
+            begin = pg_slot.begins(self._session(), self.slot)
+        return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
@@ -99,13 +112,21 @@ class PostgresSource:
         """Tables that are known by another name than they have now."""
         self._renamed = tuple(renamed)
 
-    def prepare(self, tables: Sequence[str]) -> bool:
+    def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
         """Publication and slot, made when they are not there; whether the slot is new.
 
         A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
-        got another name, or went, since they were listed; nothing is published then.
+        got another name, or went, since they were listed; nothing is published then. PositionError: the slot
+        is gone, and none may `begin`.
         """
         with asking(self.where):
+            there = pg_slot.begins(self._session(), self.slot) is not None
+            if not there and not begin:
+                raise PositionError(
+                    "the slot is gone: changes since are lost",
+                    where=f"{self.where}, slot {self.slot}",
+                    hint=ANEW,
+                )
             try:
                 pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
             except psycopg.errors.UndefinedTable as error:
@@ -113,14 +134,19 @@ class PostgresSource:
                     f"a table is called otherwise since its name was looked up: {error.diag.message_primary}"
                 )
                 raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
-            there = self._session().execute(
-                "select 1 from pg_replication_slots where slot_name = %s", (self.slot,)
-            )
-            if there.fetchone():
-                return False
+            self._timeline.follow(pg_catalog.oids(self._session(), [self._now(t) for t in tables]))
+        if there:
+            return False
         self._drop_fresh()
         self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, where=self.where)
+        reach("capture.slot")
         return True
+
+    def renew(self) -> None:
+        """Drops the slot; the publication stays."""
+        self.close()
+        with asking(self.where):
+            pg_slot.drop(self._session(), self.slot)
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """Takes tables out of the publication."""
@@ -167,10 +193,13 @@ class PostgresSource:
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position; PositionError when slot or log are gone."""
         self._probe, self._caught_up = None, time.time()
+        self._timeline.begin(known)
         self._stream.start(None if after is None else lsn_of(after), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        with asking(self.where):
+            self._timeline.look()
         chunk = self._stream.read(limit_bytes, wait_s)
         if chunk is not None and not chunk.records.num_rows:
             self._still_published()  # PostgreSQL 18 sends nothing, silently, when the publication was dropped
@@ -239,13 +268,6 @@ class PostgresSource:
         self._stream.ping()
         return position_at(self._stream.seen) if self._stream.seen else None
 
-    def drop(self) -> None:
-        """Takes publication and slot away from the source: the task is over."""
-        self.close()
-        with asking(self.where):
-            pg_slot.drop(self._session(), self.slot, self.publication)
-        self.close()
-
     def close(self) -> None:
         """Gives up all connections; publication and slot stay."""
         self._stream.close()
@@ -260,7 +282,7 @@ class PostgresSource:
                 raise PositionError(
                     "the publication is gone: changes made without it cannot be read",
                     where=f"{self.where}, publication {self.publication}",
-                    hint=f"SELECT pg_drop_replication_slot('{self.slot}'), then run a new baseline",
+                    hint=ANEW,
                 )
 
     def _session(self) -> Session:
@@ -274,12 +296,13 @@ class PostgresSource:
             self._fresh.close()
             self._fresh = None
 
-    def _announced(self, message: RelationMessage, previous: Relation | None) -> Relation:
+    def _announced(self, message: RelationMessage, moment: Moment, previous: Relation | None) -> Relation:
         said = f"{message.schema}.{message.name}"
         known = {one.relid: one.known for one in self._renamed}
         types = self._types(known.get(message.relid, previous.table if previous else said), said)
         with asking(self.where):
-            return pg_catalog.announced(self._session(), message, previous, types)
+            bracket = self._timeline.around(message.relid, moment)
+            return pg_catalog.announced(self._session(), message, moment, bracket, previous, types)
 
     def _now(self, table: str) -> str:
         return next((one.now for one in self._renamed if one.known == table), table)

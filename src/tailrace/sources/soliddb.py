@@ -82,6 +82,7 @@ class SolidSource:
         self._ids: dict[str, int] = {}
         self._renamed: tuple[Renamed, ...] = ()
         self._begin: bytes | None = None
+        self._least = b""  # where the stream begins: later than LOG's end when that is not its first one
         self._length: int = self.options.logaddr_bytes
         self._asked: tuple[float, bytes] | None = None
         self._stream = Stream(
@@ -92,10 +93,8 @@ class SolidSource:
         self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
     ) -> list[Finding]:
         """Everything that would keep capture from working: the log cannot be read, a key is not said."""
-        if after is None and stored and stored.get("begin"):
-            self._begin = bytes.fromhex(
-                str(stored["begin"])
-            )  # the first run ended before anything was in LOG
+        if stored and stored.get("begin"):
+            self._begin = self._least = bytes.fromhex(str(stored["begin"]))
         found = []
         if stored and str(stored.get("logaddr_bytes", "")) not in ("", str(self._log_end_length())):
             found.append(Finding(
@@ -131,13 +130,17 @@ class SolidSource:
         """Tables that are known by another name than they have now."""
         self._renamed, self._ids = tuple(renamed), {}
 
-    def prepare(self, tables: Sequence[str]) -> bool:
+    def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
         """Nothing is made at the source; the stream takes these tables from now on."""
         for table in tables:
             self._id(table)
         self._stream.want({self._ids[t]: t for t in tables})
         self._begin = self._begin or self.end_position()
         return False
+
+    def renew(self) -> None:
+        """From the end of the log on."""
+        self._begin = self._least = self.end_position()
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """The stream passes these tables over from now on."""
@@ -179,8 +182,9 @@ class SolidSource:
             let_go(holder)
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position (None: where the task began); PositionError: the log is gone."""
-        begin = after or self._begin
+        """Begins reading after a position, or where the stream begins when that is later; PositionError: the
+        log is gone."""
+        begin = max(after or b"", self._least) or self._begin
         if begin is None:
             raise PositionError(
                 "nobody knows where this task began",

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
-from ..errors import ConfigError, ConnectionLostError, PositionError, SourceError, TailraceError
+from ..errors import (
+    ConfigError,
+    ConnectionLostError,
+    PositionError,
+    SourceError,
+    TailraceError,
+    UnreachableError,
+)
 
 _LOST = {"OperationalError", "InterfaceError", "OSError", "EOFError"}
 """Names of DB-API's (and Python's) errors after which a new connection may help."""
@@ -77,7 +84,7 @@ class Server:
                 return made
             except Exception as error:  # noqa: BLE001 - drivers have errors of their own
                 said.append(str(error))
-        raise ConnectionLostError(f"no node answers: {'; '.join(said)}", where=self.where)
+        raise UnreachableError(f"no node answers: {'; '.join(said)}", where=self.where)
 
 
 @contextmanager
@@ -97,7 +104,8 @@ def meaning(error: BaseException, where: str) -> SourceError:
     if OVERFLOW.lower() in text.lower():
         return PositionError(
             f"the server no longer has the log at this position: {text}", where=where,
-            hint="take a new baseline into a new task folder; a larger LogReader.MaxLogSize keeps more log",
+            hint="`tailrace resync TASK --new-stream` goes on at the log's end, with new baselines of all "
+            "tables; a larger LogReader.MaxLogSize keeps more log",
         )  # fmt: skip
     if {kind.__name__ for kind in type(error).__mro__} & _LOST:
         return ConnectionLostError(f"the connection was lost: {text}", where=where)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from .. import lake
 from ..change import PREFIX, Relation
+from ..failpoints import reach
 from ..laketypes import arrow_type, header_schema, schema_of
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
@@ -87,6 +88,7 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
         _rewrite(table, have, changed, number)
     missing = [f for f in schema_of(relation.columns) if f.name not in kinds]
     if missing:
+        reach("store.layout")
         lake.add_columns(table, missing)
     return lake.arrow_schema(table) if changed or missing else have
 
@@ -103,11 +105,17 @@ def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], numbe
             fields.append(pa.field(f"{f.name}{_UNTIL}{number}", f.type))
             renamed.append(pa.field(f.name, changed[f.name]))
     wanted = pa.schema([*fields, *renamed])
-    part = lake.Part(table, wanted, name="changes")
-    source: ds.Dataset = DeltaTable(table).to_pyarrow_dataset()
-    for batch in source.to_batches():
-        columns = [pc.cast(batch[f.name], fields[i].type) for i, f in enumerate(have)]
-        columns += [pa.nulls(batch.num_rows, f.type) for f in renamed]
-        part.write(pa.record_batch(columns, schema=wanted))
-    added = part.close()
-    lake.commit(table, [added] if added else [], progress={}, schema=wanted, overwrite=True)
+
+    def once(now: DeltaTable) -> int | None:
+        part = lake.Part(table, wanted, name="changes")
+        source: ds.Dataset = now.to_pyarrow_dataset()
+        for batch in source.to_batches():
+            columns = [pc.cast(batch[f.name], fields[i].type) for i, f in enumerate(have)]
+            columns += [pa.nulls(batch.num_rows, f.type) for f in renamed]
+            part.write(pa.record_batch(columns, schema=wanted))
+        added = part.close()
+        files = [added] if added else []
+        reach("store.retype")
+        return lake.overwrite(table, files, schema=wanted, progress={}, only_after=now.version())
+
+    lake.on_newest(table, once)

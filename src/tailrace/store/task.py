@@ -18,7 +18,8 @@ from .. import lake, log
 from ..change import Relation
 from ..control.policies import EVERYTHING, MEDIUM, Policy
 from ..errors import FormatError, ValueRangeError
-from . import images, tracking
+from ..failpoints import reach
+from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
 
@@ -48,16 +49,19 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """What every task of a store batch needs to know."""
+    """What every task of a store batch needs to know. `stored_after`: changes up to that number are counted
+    in batches that are recorded; after a crash some may come again."""
 
     tables: Mapping[int, TablePlan]
     tracking: str
     tracking_after: int
     quarantine: str
     keep_bad: bool
+    stored_after: int = -1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stores a task's batches; yields one row per part written and one for the last commit seen."""
+        """Stores a task's batches; yields one row per part written, one for the last commit seen and one for
+        the numbers of the records met."""
         yield from _Storing(self).run(batches)
 
 
@@ -69,6 +73,7 @@ class _Storing:
         self.bad: list[dict[str, str]] = []
         self.tracking: lake.Part | None = None
         self.last: dict[str, object] | None = None
+        self.met: list[gaps.Run] = []
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -80,6 +85,7 @@ class _Storing:
         relids = batch["RELID"].to_numpy()
         numbers = tracking.numbers(batch["CHANGE_SEQ"])
         self.note_commit(batch, kinds, numbers)
+        self.met = gaps.joined([*self.met, *gaps.runs(numbers[numbers > self.plan.tracking_after])])
         changes = np.isin(kinds, (log.INSERT, log.UPDATE, log.DELETE, log.DDL))
         tracked: list[tuple[np.ndarray[tuple[int], np.dtype[np.intp]], pa.RecordBatch]] = []
         for relid in np.unique(relids[changes]):
@@ -94,7 +100,10 @@ class _Storing:
             for (start, layout), end in _ranges(table):
                 rows = np.flatnonzero(mine & (numbers >= start) & (numbers < end))
                 again = bool((numbers[rows] <= table.after).any())
-                for part in (rows[kinds[rows] != log.DDL], rows[kinds[rows] == log.DDL]):
+                counted, ddl = numbers[rows] > self.plan.stored_after, kinds[rows] == log.DDL
+                for part in (
+                    rows[k] for k in (counted & ~ddl, counted & ddl, ~counted & ~ddl, ~counted & ddl)
+                ):
                     if len(part):
                         mine_now = batch.take(pa.array(part))
                         tracked.append((part, self.store(mine_now, int(relid), table, layout, again)))
@@ -123,10 +132,12 @@ class _Storing:
     ) -> pa.RecordBatch:
         """Writes change-table rows of the records the table does not have yet; gives their tracking rows.
 
-        What is counted is the whole batch, also rows that an interrupted attempt has written already
-        (`again`: there may be some): apply goes by the counts.
+        What is counted is all that no recorded batch has, also rows that an interrupted attempt has written
+        already (`again`: there may be some): apply goes by the counts.
         """
         counts = self.counts.setdefault(relid, dict.fromkeys((*images.COUNTS, "rows"), 0))
+        if tracking.numbers(records["CHANGE_SEQ"])[0] <= self.plan.stored_after:
+            counts = dict(counts)
         field_maps = None
         if records["RECID"][0].as_py() == log.DDL:
             rows = images.truncates(records, table.schema)
@@ -191,6 +202,7 @@ class _Storing:
 
     def results(self) -> list[dict[str, object]]:
         found: list[dict[str, object]] = []
+        reach("store.part")
         for relid, counts in self.counts.items():
             added = self.parts[relid].close() if relid in self.parts else None
             found.append(_result("changes", added, relid, counts))
@@ -200,6 +212,8 @@ class _Storing:
             part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
             part.write(pa.Table.from_pylist(self.bad, schema=QUARANTINE_SCHEMA))
             found.append(_result("quarantine", part.close()))
+        met = json.dumps({"runs": self.met})
+        found.append({"kind": "met", "relid": None, "file": None, "info": met})
         if self.last is not None:
             found.append({"kind": "commit", "relid": None, "file": None, "info": json.dumps(self.last)})
         return found

@@ -18,18 +18,20 @@ from .. import lake, log
 from ..change import Relation
 from ..control.ledger import STORE_APP, Stored, write_stored
 from ..control.policies import EVERYTHING, Policy
-from . import tracking
+from ..failpoints import reach
+from . import gaps, tracking
+from .kept import KEPT_APP
 from .tables import as_kept, ensure
 from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 @dataclass(frozen=True)
 class StorePaths:
     """Where a store batch reads and writes: Delta table paths, and the change table's path and the policy per
-    table name."""
+    table name; `log`: LOG's; `passed`: the change number up to which no target needs anything of it."""
 
     relations: str
     tracking: str
@@ -37,6 +39,8 @@ class StorePaths:
     quarantine: str
     changes: Callable[[str], str]
     policy: Callable[[str], Policy] = lambda _: EVERYTHING
+    log: str = ""
+    passed: Callable[[], int] = lambda: -1
 
 
 class Store:
@@ -50,6 +54,7 @@ class Store:
         self._plans: dict[int, TablePlan] = {}
         lake.create(paths.tracking, tracking.SCHEMA)
         self._tracking_after = lake.progress(paths.tracking, STORE_APP)
+        self._stored_after = lake.progress(paths.stored, STORE_APP)
 
     @property
     def reached(self) -> int:
@@ -60,11 +65,17 @@ class Store:
         """Stores the records of one batch; gives what was stored, None when there was nothing new."""
         self._refresh()
         plan = StorePlan(
-            self._plans, self._paths.tracking, self._tracking_after, self._paths.quarantine, self._keep_bad
+            self._plans,
+            self._paths.tracking,
+            self._tracking_after,
+            self._paths.quarantine,
+            self._keep_bad,
+            self._stored_after,
         )
-        # One row per part: small by nature, whatever the size of the batch.
-        results = records.select(*LOG_COLUMNS).mapInArrow(plan, RESULT).collect()
+        results = self._results(records, plan)
         found = [(r["kind"], r["relid"], r["file"], json.loads(r["info"])) for r in results]
+        met = [(first, last) for kind, _, _, info in found if kind == "met" for first, last in info["runs"]]
+        gaps.refuse(gaps.missing(self._tracking_after, met), self._paths.log)
         commits = [info for kind, _, _, info in found if kind == "commit"]
         if not commits:
             return None
@@ -72,6 +83,38 @@ class Store:
         if last["number"] <= self._tracking_after:
             return None
         return self._commit(found, last)
+
+    def begin(self) -> int:
+        """Looks whether LOG has all that is not stored yet; gives the change number to go on behind.
+
+        Where something is missing that no target needs, the store goes on behind it, and change tables and
+        TRACKING say that they are complete from there on.
+
+        Raises:
+            PositionError: records are missing, or LOG is another one.
+        """
+        lost = gaps.holes(self._paths.log, self._tracking_after)
+        if lost:
+            self._refresh()
+            last = lost[-1][1]
+            if last > self._paths.passed():
+                gaps.refuse(lost, self._paths.log)
+            changes = sorted({p.path for p in self._plans.values()})
+            for path in (*changes, self._paths.tracking):
+                reach("store.behind")
+                lake.commit(path, [], progress={KEPT_APP: last, STORE_APP: last})
+            self._plans = {relid: replace(p, after=last) for relid, p in self._plans.items()}
+            self._tracking_after = last
+        return self._tracking_after
+
+    def _results(self, records: DataFrame, plan: StorePlan) -> list[Row]:
+        try:
+            # One row per part: small by nature, whatever the size of the batch.
+            return records.select(*LOG_COLUMNS).mapInArrow(plan, RESULT).collect()
+        except Exception:
+            if self._paths.log:  # a file that is gone comes as an error like any other
+                gaps.refuse(gaps.holes(self._paths.log, self._tracking_after), self._paths.log)
+            raise
 
     def _commit(
         self, found: list[tuple[str, int, str | None, dict[str, int]]], last: dict[str, object]
@@ -89,13 +132,16 @@ class Store:
                 _add(counts.setdefault(relid, {}), {**info, **size})
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
+            reach("store.quarantine")
             lake.commit(self._paths.quarantine, bad, progress=progress)
         # By path, not by relation: a table dropped and made again has two relation ids and one change table.
         for path in sorted({p.path for p in self._plans.values()}):
             relids = [relid for relid, p in self._plans.items() if p.path == path]
             files = [f for relid in relids for f in parts.get(("changes", relid), [])]
             if files:
-                lake.commit(path, files, progress=progress)
+                reach("store.change_table")
+                after = {STORE_APP: self._plans[relids[0]].after}  # the rows follow from there
+                lake.commit(path, files, progress=progress, after=after)
                 self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in relids}
         tables: dict[str, dict[str, int]] = {}
         for relid, mine in counts.items():
@@ -107,8 +153,13 @@ class Store:
             dt.datetime.fromtimestamp(int(str(last["commit_us"])) / 1e6, dt.timezone.utc),
             tables,
         )
+        reach("store.stored")
         write_stored(self._paths.stored, done, {p.table: relid for relid, p in self._plans.items()})
-        lake.commit(self._paths.tracking, parts.get(("tracking", 0), []), progress=progress)
+        self._stored_after = max(upto, self._stored_after)
+        reach("store.tracking")
+        tracked, after = parts.get(("tracking", 0), []), {STORE_APP: self._tracking_after}
+        lake.commit(self._paths.tracking, tracked, progress=progress, after=after)
+        reach("store.tracked")
         self._tracking_after = upto
         return done
 

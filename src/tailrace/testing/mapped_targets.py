@@ -6,6 +6,7 @@ Beside `TargetConformance`: subclass it, make a target with `places`, say how to
         @pytest.fixture
         def target(self, spark, tmp_path): return MyTarget(..., places=places)
         def rows(self, spark, target, table): return spark.read....load(...)
+        def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 """
 
 # ruff: noqa: S101 - a test suite
@@ -13,7 +14,9 @@ Beside `TargetConformance`: subclass it, make a target with `places`, say how to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +26,7 @@ from ..apply.targets.base import Target
 from ..change import Column, Relation
 from ..errors import ApplyError, BaselineNeededError
 from .images import ID, RELATION, Image, V, batch_of
+from .meanwhile import Wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +59,10 @@ class MappedTargetConformance:
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         """The target of a source table, whole, read by other means than the target's own."""
+        raise NotImplementedError
+
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        """Somebody else's statement, as in `TargetConformance`; `{}` is the target of a source table."""
         raise NotImplementedError
 
     def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
@@ -118,6 +126,19 @@ class MappedTargetConformance:
         filled.load(_wider(EU), loaded, 3, ["gone"])
         self.same(spark, filled, rows[0], ("eu", 7, "g", None), *rows[2:], more=["gone"])
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [3, 6]
+
+    def test_what_another_source_commits_meanwhile_stays(
+        self, spark: SparkSession, filled: Target, tmp_path: Path
+    ) -> None:
+        """While the rows of one are loaded."""
+        wait = Wait(str(tmp_path / "us"))
+        loaded = spark.createDataFrame([("eu", 7, "g")], "site string, id int, v string")
+        with ThreadPoolExecutor(1) as pool:
+            statement = "INSERT INTO {} (site, id, v) VALUES ('us', 9, 'z')"
+            other = pool.submit(wait.between, lambda: self.sql(spark, filled, "us.item", statement))
+            filled.load(EU, loaded.mapInArrow(wait, loaded.schema), 4)
+            other.result()
+        self.same(spark, filled, ("eu", 7, "g"), ("us", 1, "x"), ("us", 3, "y"), ("us", 9, "z"))
 
     def test_a_load_makes_a_target_of_its_own_anew(self, spark: SparkSession, target: Target) -> None:
         first = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")

@@ -4,6 +4,7 @@
         @pytest.fixture
         def target(self, spark, tmp_path): return MyTarget(...)
         def rows(self, spark, target, table): return spark.read....load(...)
+        def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 
 `spark` is a fixture of yours: a session with Delta in it. `tailrace.testing.images` makes change
 tables of literal images.
@@ -13,59 +14,28 @@ tables of literal images.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .. import sequence
 from ..apply.plan import TableBatch
-from ..apply.targets.base import Outcome, Target
-from ..change import Column, Relation
+from ..apply.targets.base import Target
+from ..change import Column
 from ..errors import ApplyError
-from .images import ID, KEYLESS, RELATION, V, W, batch_of, change_table, count, image, move
+from .images import ID, KEYLESS, Image, V, W, change_table, count, image, move
+from .target_case import TargetCase
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
-class TargetConformance:
-    """What every target must do. Subclasses give the fixture `target` and the method `rows`."""
-
-    relation: Relation = RELATION
-    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
-
-    @pytest.fixture
-    def target(self) -> Target:
-        """A fresh target."""
-        raise NotImplementedError("give a fixture `target`")
-
-    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
-        """The target table, read by other means than the target's own."""
-        raise NotImplementedError
-
-    def run(self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None) -> Outcome:
-        """Applies one batch of images."""
-        return target.apply(batch_of(spark, of or self.relation, rows))
-
-    def same(
-        self, spark: SparkSession, target: Target, *want: Sequence[Any], of: Relation | None = None
-    ) -> None:
-        """Asserts that the target holds exactly these rows, columns in the relation's order."""
-        relation = of or self.relation
-        df = self.rows(spark, target, relation.table)
-        names = [c.name for c in relation.columns]
-        assert sorted(df.columns) == sorted(names)
-        have = [tuple(_plain(r[n]) for n in names) for r in df.collect()]
-        assert sorted(have, key=repr) == sorted((tuple(r) for r in want), key=repr)
-
-    @pytest.fixture
-    def filled(self, spark: SparkSession, target: Target) -> Target:
-        """A target with the rows 1 a, 2 b, 3 c (change number 3)."""
-        self.run(spark, target, *[(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))])
-        return target
+class TargetConformance(TargetCase):
+    """What every target must do. Subclasses give the fixture `target` and the methods `rows` and `sql`."""
 
     def test_insert_update_delete(self, spark: SparkSession, filled: Target) -> None:
         done = self.run(
@@ -194,6 +164,48 @@ class TargetConformance:
         self.run(spark, filled, *rows)
         self.same(spark, filled, (11, "a", 3.0), (1, "b", 4.0), (33, "C", 6.0))
 
+    def test_what_an_image_lacks_is_the_rows_that_it_meets(self, spark: SparkSession, filled: Target) -> None:
+        """Whatever the image before says: that counts where there is no row to be met."""
+
+        def known(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
+            return [(number, "B", {"id": old, "v": "before", "Wide_Word": 9}), (number, "U", new)]
+
+        rows = [
+            *known(4, 1, {"id": 10, "Wide_Word": 2}),  # v of 1
+            *known(5, 10, {"id": 11}),
+            *known(6, 2, {"id": 1}),
+            *known(7, 1, {"id": 2}),  # and back again
+            *known(8, 7, {"id": 70, "Wide_Word": 3}),  # there is no 7
+            *known(9, 8, {"id": 8, "Wide_Word": 4}),  # nor an 8
+            (10, "U", {"id": 70, "Wide_Word": 5}),
+            (11, "D", {"id": 3}),
+            *known(12, 3, {"id": 30, "Wide_Word": 6}),  # there is no 3 any more
+            *known(13, 70, {"id": 8}),  # over a row
+        ]
+        self.run(spark, filled, *rows)
+        self.same(spark, filled, (11, "a", 2.0), (2, "b", 1.5), (8, "before", 5.0), (30, "before", 6.0))
+
+    def test_what_somebody_else_commits_meanwhile_is_seen(
+        self, spark: SparkSession, filled: Target, tmp_path: Path
+    ) -> None:
+        """Between the look at the target and the batch's own commit."""
+        of = self.relation
+        beside = partial(self.run_beside, spark, filled, tmp_path, of=of)
+        beside("INSERT INTO {} VALUES (70, 'theirs', 1.5)", (4, "U", image(1, "A")))
+        beside("UPDATE {} SET v = 'theirs' WHERE id = 3", *move(5, 3, {"id": 33, "Wide_Word": 5}))
+        beside("INSERT INTO {} VALUES (71, 'theirs', 1.5)", (6, "D", {"id": 2}))
+        self.same(spark, filled, (1, "A", 1.5), (33, "theirs", 5.0), (70, "theirs", 1.5), (71, "theirs", 1.5))
+        assert filled.progress(of.table) == 6
+
+    def test_what_somebody_else_adds_to_a_bag_meanwhile_stays(
+        self, spark: SparkSession, target: Target, tmp_path: Path
+    ) -> None:
+        one = {"id": 1, "v": "a"}
+        self.run(spark, target, (1, "I", one), (2, "I", one), of=KEYLESS)
+        theirs = "INSERT INTO {} VALUES (1, 'a'), (7, 'theirs')"
+        self.run_beside(spark, target, tmp_path, theirs, (3, "D", one), of=KEYLESS)
+        self.same(spark, target, (1, "a"), (1, "a"), (7, "theirs"), of=KEYLESS)
+
     def test_column_added_renamed_widened_dropped(self, spark: SparkSession, filled: Target) -> None:
         n = Column("n", 4, "integer", "int4", "int", missing="7")
         added = self.relation.with_columns([*self.relation.columns, replace(V, name="w", attnum=5), n])
@@ -257,7 +269,3 @@ class TargetConformance:
         assert filled.progress(self.relation.table) == 5
         self.run(spark, filled, (6, "I", image(6, "f")))
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5), (6, "f", 1.5))
-
-
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else value

@@ -115,12 +115,15 @@ def read(data: bytes, *, where: str = ".cd file") -> Dump:
     if trailer.pop("") not in ("", f"{start:010d}"):
         raise FormatError("the trailer is not where its last line says", where=where, hint="dump again")
     codepage = trailer.pop("cpstream", "UTF-8")
-    rows = _rows(data[: found.start()].decode(_codec(codepage)), where)
+    try:
+        text = data[: found.start()].decode(_codec(codepage))
+    except (UnicodeError, LookupError) as error:
+        hint = "dump again, in a code page that fits its texts"
+        raise FormatError(f"it is not in its code page {codepage}: {error}", where=where, hint=hint) from None
+    rows = _rows(text, where)
     records = trailer.pop("records", None)
-    if records is not None and int(records) != len(rows):
-        raise FormatError(
-            f"{len(rows)} rows, the trailer says {int(records)}", where=where, hint="dump again"
-        )
+    if records is not None and (said := records.lstrip("0") or "0") != str(len(rows)):
+        raise FormatError(f"{len(rows)} rows, the trailer says {said}", where=where, hint="dump again")
     named = {n: n for n in ("filename", "timestamp", "numformat", "dateformat", "map")} | {
         "ldbname": "database"
     }

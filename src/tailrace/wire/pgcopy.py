@@ -19,17 +19,21 @@ from .pgvalues import convert
 _BOM = b"\xef\xbb\xbf"
 
 
-def tables(data: bytes | bytearray | memoryview | pa.Buffer, ncolumns: int) -> list[pa.StringArray]:
+def tables(
+    data: bytes | bytearray | memoryview | pa.Buffer, ncolumns: int, *, rows: int | None = None
+) -> list[pa.StringArray]:
     """The columns of whole CSV rows (no header) as text, null where the value is NULL.
 
-    FormatError when a row has not that many columns or the text is not UTF-8.
+    FormatError when a row has not that many columns, the text is not UTF-8, or there are not `rows` rows.
 
     >>> [column.to_pylist() for column in tables(b'1,""\\n2,\\n', 2)]
     [['1', '2'], ['', None]]
     """
     buffer = pa.py_buffer(data)
-    if not buffer.size or not ncolumns:
+    if not ncolumns or not (buffer.size or rows):
         return [pa.array([], pa.string()) for _ in range(ncolumns)]
+    if not buffer.size:
+        raise FormatError(f"{rows} rows were sent, none read", where="0 bytes")
     if bytes(memoryview(buffer)[:3]) == _BOM:
         buffer = pa.py_buffer(_BOM + bytes(buffer))  # the reader drops one, and this one is the first value's
     names = [str(n) for n in range(ncolumns)]
@@ -52,15 +56,21 @@ def tables(data: bytes | bytearray | memoryview | pa.Buffer, ncolumns: int) -> l
             where=f"{buffer.size} bytes",
             hint="give whole rows, under 2 GiB at a time, of `COPY ... TO STDOUT (FORMAT csv)` in UTF8",
         ) from error
+    if rows is not None and table.num_rows != rows:
+        raise FormatError(f"{rows} rows were sent, {table.num_rows} read", where=f"{buffer.size} bytes")
     return [column.combine_chunks() for column in table.itercolumns()]
 
 
 def batch(
-    columns: Sequence[Column], data: bytes | bytearray | memoryview | pa.Buffer
+    columns: Sequence[Column],
+    data: bytes | bytearray | memoryview | pa.Buffer,
+    *,
+    rows: int | None = None,
 ) -> tuple[pa.RecordBatch, dict[str, pa.BooleanArray]]:
     """The rows as one typed batch, schema `laketypes.schema_of(columns)`, and masks of bad values.
 
     The second part has an entry for each column with values its lake type cannot hold (null in the batch).
+    FormatError as `tables` raises it.
 
     >>> rows, bad = batch([Column("id", 1, "integer", "int4", "int")], b"7\\n")
     >>> rows.to_pylist(), bad
@@ -68,7 +78,7 @@ def batch(
     """
     arrays: list[pa.Array] = []
     bad: dict[str, pa.BooleanArray] = {}
-    for column, text in zip(columns, tables(data, len(columns)), strict=True):
+    for column, text in zip(columns, tables(data, len(columns), rows=rows), strict=True):
         values, wrong = convert(column.type, column.kind, text)
         arrays.append(values)
         if wrong is not None:

@@ -76,32 +76,33 @@ def flat(data: pa.BinaryArray) -> tuple[Bytes, Ints, Ints]:
     return buf, places[:-1], places[1:]
 
 
-def heads(buf: Bytes, starts: Ints) -> tuple[Bytes, Ints]:
+def heads(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     """The kind (first byte) of each message, and its relation id; 0 for other messages than I, U, D.
 
-    >>> buf, starts, _ = flat(pa.array([b"C", b"I\\x00\\x00\\x01\\x02N"]))
-    >>> [x.tolist() for x in heads(buf, starts)]
+    >>> buf, starts, ends = flat(pa.array([b"C", b"I\\x00\\x00\\x01\\x02N"]))
+    >>> [x.tolist() for x in heads(buf, starts, ends)]
     [[67, 73], [0, 258]]
     """
-    _fits(buf, starts, 1)
+    _refuse(ends - starts < 1, "a message is empty")
     kind = buf[starts]
-    rows = np.flatnonzero((kind == _I) | (kind == _U) | (kind == _D))
-    _fits(buf, starts[rows], 5)
+    row = (kind == _I) | (kind == _U) | (kind == _D)
+    _refuse(row & (ends - starts < 6), "a message ends before its first tuple")
+    rows = np.flatnonzero(row)
     relid = np.zeros(len(starts), np.int64)
     relid[rows] = _at(buf, ">u4")[starts[rows] + 1]
     return kind, relid
 
 
-def begins(buf: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints]:
+def begins(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
     """Of B messages: final LSN, commit time (Unix microseconds, UTC), transaction id."""
-    _are(buf, starts, "B", 21)
+    _are(buf, starts, ends, "B", 21)
     long = _at(buf, ">i8")
     return _int64(long[starts + 1]), long[starts + 9] + EPOCH_US, _int64(_at(buf, ">u4")[starts + 17])
 
 
-def commits(buf: Bytes, starts: Ints) -> tuple[Ints, Ints, Ints]:
+def commits(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
     """Of C messages: commit LSN, end LSN (the stream goes on there), commit time (Unix microseconds, UTC)."""
-    _are(buf, starts, "C", 26)
+    _are(buf, starts, ends, "C", 26)
     long = _at(buf, ">i8")
     return _int64(long[starts + 2]), _int64(long[starts + 10]), long[starts + 18] + EPOCH_US
 
@@ -265,14 +266,15 @@ def _int64(values: npt.NDArray[Any]) -> Ints:
     return values.astype(np.int64)
 
 
-def _fits(buf: Bytes, starts: Ints, size: int) -> None:
-    wrong = (starts < 0) | (starts + size > len(buf))
+def _refuse(wrong: Bools, what: str) -> None:
     if wrong.any():
-        raise FormatError("a message is cut off", where=f"message {int(np.argmax(wrong))}")
+        raise FormatError(
+            what,
+            where=f"message {int(np.argmax(wrong))} of {len(wrong)}",
+            hint="check that the slot uses pgoutput, protocol 1, without streaming",
+        )
 
 
-def _are(buf: Bytes, starts: Ints, letter: str, size: int) -> None:
-    _fits(buf, starts, size)
-    wrong = buf[starts] != ord(letter)
-    if wrong.any():
-        raise FormatError(f"not a message {letter!r}", where=f"message {int(np.argmax(wrong))}")
+def _are(buf: Bytes, starts: Ints, ends: Ints, letter: str, size: int) -> None:
+    _refuse(ends - starts != size, f"not a message {letter!r} of {size} bytes")
+    _refuse(buf[starts] != ord(letter), f"not a message {letter!r}")

@@ -61,10 +61,16 @@ class Target(Protocol):
     def progress(self, table: str) -> int:
         """The change number reached; -1 when the table was never applied to or does not exist."""
 
+    def look(self, relation: Relation, keys: DataFrame) -> int | None:
+        """Begins a look at what changes meet, at the rows under their `keys` (as of `keys_there`); gives
+        `TableBatch.looked` for the batch that is made of it. None: nothing can be said."""
+
     def apply(self, batch: TableBatch) -> Outcome:
-        """Applies one batch; makes the table when it does not exist.
+        """Applies one batch; makes the table when it does not exist. What others commit before the batch's
+        own commit is seen by it: it is made of the rows that the commit follows.
 
         Raises:
+            ConcurrentCommitError: others committed since `batch.looked`; nothing was written.
             ApplyError: the changes cannot be applied; nothing of them was written.
         """
 

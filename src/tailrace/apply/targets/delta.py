@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from ... import lake
 from ...change import Relation
-from ...errors import TailraceError, from_spark
+from ...errors import ConcurrentCommitError, TailraceError, from_spark
 from ...laketypes import arrow_type, schema_of, spark_type
 from ..data_errors import Demands
 from ..fold import images, refused
@@ -95,6 +95,10 @@ class DeltaTarget:
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
         return {f.name: spark_type(f.type) for f in lake.arrow_schema(self.path(table))}
+
+    def look(self, relation: Relation, keys: DataFrame) -> int:
+        """The newest version; -1 when there is no table."""
+        return lake.version(self.path(relation.table))
 
     def size(self, table: str) -> Size:
         """Bytes and files in force, and whether there are deletion vectors."""
@@ -208,14 +212,28 @@ class DeltaTarget:
             return merge_many(self._spark, batches, make)
 
     def _apply(self, batch: TableBatch) -> Outcome:
+        """Begins anew when somebody else commits first; what others looked at, they have to look at anew."""
         path = self.path(batch.table)
         if not lake.exists(path):
             delta_layout.create(path, batch.relation)
-        table = DeltaTable(path)
-        app = self.app(batch.table)
+        if batch.looked is not None:
+            return self._once(batch, DeltaTable(path))
+
+        def once(now: DeltaTable) -> Outcome | None:
+            try:
+                return self._once(batch, now)
+            except ConcurrentCommitError:
+                return None
+
+        return lake.on_newest(path, once)
+
+    def _once(self, batch: TableBatch, table: DeltaTable) -> Outcome:
+        path, app = self.path(batch.table), self.app(batch.table)
         reached = table.transaction_version(app)
         if reached is not None and reached >= batch.upto:
             return Outcome(version=table.version())
+        if batch.looked is not None and batch.looked != table.version():
+            raise ConcurrentCommitError.at(path, batch.looked, table.version())
         if not batch.rows:
             version = lake.commit(path, [], progress={app: batch.upto})
             return Outcome(version=table.version() if version is None else version)
@@ -228,7 +246,12 @@ class DeltaTarget:
         size = size_of(table)
         plan = choose(batch, size, self._limits, truncated=made.replaces)
         job = Job(self._spark, self._session, batch, path, app, table, made, self._memory)
-        refusing = plan == "append" and made.key and delta_layout.demands(table)
+        return self._by(plan, job, size)
+
+    def _by(self, plan: str, job: Job, size: Size) -> Outcome:
+        """Does a batch by a plan, or by one that its table needs instead."""
+        batch, table = job.batch, job.table
+        refusing = plan == "append" and job.made.key and delta_layout.demands(table)
         if plan == "task_local" or refusing:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return job.task_local() if is_plain(table) else job.distributed("merge")
@@ -236,9 +259,20 @@ class DeltaTarget:
             return job.parts(plan)
         if plan == "rewrite" and is_plain(table, whole=True):
             return job.whole()
-        if not size.vectors and not awkward(batch.relation):
-            delta_spark.enable_vectors(self._spark, path)
-        return job.distributed("merge" if plan == "rewrite" else plan)
+        if size.vectors or awkward(batch.relation):
+            return job.distributed("merge" if plan == "rewrite" else plan)
+        return self._once(*self._with_vectors(batch, table))
+
+    def _with_vectors(self, batch: TableBatch, table: DeltaTable) -> tuple[TableBatch, DeltaTable]:
+        """The batch, and its table with deletion vectors: a version more, with the same rows."""
+        path, before = self.path(batch.table), table.version()
+        delta_spark.enable_vectors(self._spark, path, before)
+        now = DeltaTable(path)
+        if batch.looked is None:
+            return batch, now
+        if now.version() != before + 1:
+            raise ConcurrentCommitError.at(path, before, now.version())
+        return replace(batch, looked=now.version()), now
 
     def _session(self, table: str) -> SparkSession:
         """The session of a table's MERGEs."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import lake
+from ...failpoints import reach
 from .audit import Audit, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
@@ -64,6 +65,7 @@ class AuditTask:
             part.write(rows)
             added = part.close()
             auditor.finish()
+        reach("delta.local")
         version = lake.commit(
             self.path, [added] if added else [], progress={self.app_id: self.upto}, info=info(plan="append")
         )

@@ -1,4 +1,7 @@
-"""A batch on its way into a Delta table: the plans, each one commit."""
+"""A batch on its way into a Delta table: the plans, each one commit on the version that it was made from.
+
+When somebody else commits before that, ConcurrentCommitError: whoever began it begins anew.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ... import lake
-from ...errors import ApplyError
+from ... import guards, lake
+from ...errors import ConcurrentCommitError
+from ...failpoints import reach
 from ...laketypes import schema_of
 from .. import bag
 from ..fold import Folded, Images, fold, relevant, weights
@@ -24,7 +28,6 @@ from .delta_whole import WholeTask, joined, write_whole
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ATTEMPTS = 3
 PRUNED_FILES = 16
 """From so many files on, a MERGE is told the batch's range of keys: finding it costs a job of its own."""
 
@@ -75,8 +78,11 @@ class Job:
             partial,
             folds,
             self.memory,
+            # Values of rows that moved are those of this version.
+            None if folds and self.batch.looked is None else self.table.version(),
         )
-        done = merge_local(df, task)
+        with delta_spark.naming_conflicts(self.path, self.table.version()):
+            done = merge_local(df, task)
         # Spark's MERGE sorts and spills; the table itself stays small, so it gets no deletion vectors.
         return done or self.distributed("merge", folded)
 
@@ -92,51 +98,53 @@ class Job:
         else:
             df = weights(self.made).drop(NET)
         files, done = write_parts(df, task)
-        overwrite = plan != "append"
         deleted = done.deleted + (rows_in(self.table) if plan == "replace_all" else 0)
-        version = lake.commit(
-            self.path, files, progress={self.app: self.batch.upto}, overwrite=overwrite,
-            schema=self.schema if overwrite else None, info=info(plan=plan),
-        )  # fmt: skip
-        if version is None:
-            return Outcome(version=self.table.version())
-        return replace(done, deleted=deleted, version=version, plan=plan)
+        reach("delta.parts")
+        # Copies are added to whatever is there; rows with a key to none, or they would be there twice.
+        adds = plan == "append" and not key and self.batch.looked is None
+        return self._committed(replace(done, deleted=deleted, plan=plan), files, adds=adds)
 
     def whole(self) -> Outcome:
-        """The plan `rewrite`. Somebody else's commit in between would be written over: then it starts
-        again."""
-        for _ in range(_ATTEMPTS):
-            table = DeltaTable(self.path)
-            folded = self._fold()
-            size = sum(actions(table)["size_bytes"].to_pylist())
-            there = delta_spark.rows_of(self.spark, self.path, table)
-            df = joined(there, folded, self.made.key, self.made.columns, size)
-            files, counts = write_whole(df, WholeTask(self.path, self.schema))
-            progress = {self.app: self.batch.upto}
-            version = lake.commit(
-                self.path, files, progress=progress, overwrite=True, schema=self.schema,
-                info=info(plan="rewrite"), only_after=table.version(),
-            )  # fmt: skip
-            if version is not None:
-                return Outcome(**counts, version=version, plan="rewrite")
-            if lake.progress(self.path, self.app) >= self.batch.upto:
-                return Outcome(version=table.version())
-        raise ApplyError(
-            "other writers commit to the target faster than it is written anew",
-            where=self.path,
-            hint="let nobody else write to it, or raise `apply.local_limit`",
-        )
+        """The plan `rewrite`."""
+        folded = self._fold()
+        size = sum(actions(self.table)["size_bytes"].to_pylist())
+        there = delta_spark.rows_of(self.spark, self.path, self.table)
+        df = joined(there, folded, self.made.key, self.made.columns, size)
+        files, counts = write_whole(df, WholeTask(self.path, self.schema))
+        reach("delta.whole")
+        return self._committed(Outcome(**counts, plan="rewrite"), files)
+
+    def _committed(self, done: Outcome, files: list[lake.AddedFile], *, adds: bool = False) -> Outcome:
+        """Commits parts, which are to be all of the table or, by the plan `append`, more of it; `adds`:
+        whatever it has by now."""
+        progress, words = {self.app: self.batch.upto}, info(plan=done.plan)
+        now = self.table.version()
+        if done.plan == "append":
+            after = None if adds else now
+            version = lake.commit(self.path, files, progress=progress, info=words, only_after=after)
+        else:
+            version = lake.overwrite(
+                self.path, files, schema=self.schema, progress=progress, only_after=now, info=words
+            )
+        if version is not None:
+            return replace(done, version=version)
+        if lake.progress(self.path, self.app) >= self.batch.upto:
+            return Outcome(version=now)
+        raise ConcurrentCommitError.at(self.path, now)
 
     def distributed(self, plan: str, folded: Folded | None = None) -> Outcome:
         """The plans `replace_keys` and `merge`."""
         folded = folded or self._fold()
-        relation, upto = self.batch.relation, self.batch.upto
+        guards.check()  # Spark commits by itself; Delta tells its transactions apart by progress
+        relation, upto, now = self.batch.relation, self.batch.upto, self.table.version()
+        reach("delta.distributed")
         if plan == "replace_keys":
-            done = delta_spark.replace_keys(folded, self.path, relation, self.app, upto)
+            done = delta_spark.replace_keys(folded, self.path, now, relation, self.app, upto)
         else:
             beside = self.beside(self.batch.table)
             pruned = self.made if len(self.table.file_uris()) >= PRUNED_FILES else None
-            done = delta_spark.merge(beside, folded, pruned, self.path, relation, self.app, upto)
+            done = delta_spark.merge(beside, folded, pruned, self.path, now, relation, self.app, upto)
+        reach("delta.distributed.done")
         if lake.progress(self.path, self.app) < upto:  # a MERGE that changes no row may leave no commit
             version = lake.commit(self.path, [], progress={self.app: upto})
             done = replace(done, version=version or done.version)

@@ -81,7 +81,7 @@ class Auditor(Protocol):
 
 def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     """One row a key, its absent values filled from the images before, and from rows that the table had under
-    another key; those that its own row there has are left to it (`KEPT`)."""
+    another key; those that its own row there has are left to it (`KEPT`), if there is one."""
     own = carried.origin == carried.key[:, None]
     foreign = (carried.origin >= 0) & ~own
     keys, there = rows_of(np.unique(carried.origin[foreign]))
@@ -92,7 +92,7 @@ def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
         value = _taken(one(source.rows[field.name]), carried.source[:, i])
         if foreign[:, i].any():
             at = np.where(foreign[:, i], place[carried.origin[:, i]], -1)
-            value = pc.if_else(pa.array(foreign[:, i]), _taken(one(there[field.name]), at), value)
+            value = pc.if_else(pa.array(at >= 0), _taken(one(there[field.name]), at), value)
         columns.append(value)
     flags = np.ascontiguousarray(np.where(own, b"1", b"0")).view(f"S{own.shape[1]}").ravel()
     schema = source.schema.append(pa.field(KEPT, pa.string()))

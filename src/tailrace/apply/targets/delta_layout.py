@@ -18,14 +18,15 @@ from deltalake import DeltaTable
 from ... import lake
 from ...change import Column, Relation
 from ...errors import ApplyError
-from ...laketypes import arrow_type, schema_of
+from ...failpoints import reach
+from ...laketypes import arrow_type, plain_schema, schema_of
 from ...wire.pgvalues import convert
 from ..data_errors import Demands
 from ..fold import col, quote
 from . import delta_spark
 from .delta_local import PartTask, write_parts
 from .delta_size import INVARIANT
-from .retype import refuse_retype
+from .retype import refuse_new_key, refuse_retype
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -57,18 +58,26 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> 
             was = old[c.attnum]
             plain = was.type in _TO_TEXT or was.type.startswith("decimal")
             refuse_retype(before.table, was, c, as_text=plain)
-    table = DeltaTable(path)
-    have = {f.name: f.type for f in lake.arrow_schema(path)}
+    refuse_new_key(before, after)
+    lake.on_newest(path, lambda now: _altered(spark, path, now, before, after))
+
+
+def _altered(
+    spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
+) -> int | None:
+    """Gives the version with the new layout; None when somebody else committed before it."""
+    old = {c.attnum: c for c in before.columns}
+    have = {f.name: f.type for f in plain_schema(pa.schema(table.schema().to_arrow()))}
     if _fits(table, have, before, after):
-        return
+        return int(table.version())
     new = [c for c in after.columns if c.attnum not in old]
     stays = [c for c in after.columns if c.attnum in old]
     same = {c.name: arrow_type(c.type) for c in stays} == have
     renamed = any(old[c.attnum].name != c.name for c in stays)
     if same and not renamed and all(c.missing is None and c.name not in have for c in new):
         lake.add_columns(path, list(schema_of(new)))
-        return
-    _rewrite(spark, path, table, before, after)
+        return lake.version(path)
+    return _rewrite(spark, path, table, before, after)
 
 
 def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, after: Relation) -> bool:
@@ -89,12 +98,16 @@ def _digest(relation: Relation) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
-def _rewrite(spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation) -> None:
+def _rewrite(
+    spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
+) -> int | None:
     rows = delta_spark.rows_of(spark, path, table)
     schema = schema_of(after.columns)
     df = reshaped(rows, before, after)
     files, _ = write_parts(df, PartTask(path, schema))
-    lake.commit(path, files, progress={}, schema=schema, overwrite=True, info={_MARK: _digest(after)})
+    reach("delta.rewrite")
+    mark = {_MARK: _digest(after)}
+    return lake.overwrite(path, files, schema=schema, progress={}, only_after=table.version(), info=mark)
 
 
 def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:

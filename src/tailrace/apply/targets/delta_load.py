@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
 from ... import lake
 from ...change import Relation
+from ...errors import ConcurrentCommitError
+from ...failpoints import reach
 from ...laketypes import schema_of, spark_type
 from ..fold import col, quote
 from ..shared import refuse_columns
+from . import delta_spark
 from .delta_layout import create
 from .delta_local import PartTask, write_parts
 
@@ -23,8 +28,8 @@ def load(path: str, app: str, relation: Relation, rows: DataFrame, after: int) -
     schema = schema_of(relation.columns)
     files, _ = write_parts(rows, PartTask(path, schema))
     progress = {app: max(after, 0)}
-    done = lake.commit(path, files, progress=progress, overwrite=True, schema=schema, begin=True)
-    return lake.version(path) if done is None else done
+    reach("delta.load")
+    return lake.replace_all(path, files, schema=schema, progress=progress)
 
 
 def load_part(
@@ -47,7 +52,16 @@ def load_part(
     more = [F.lit(None).cast(kind).alias(n) for n, kind in there.items() if n not in want]
     where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
     whole = rows.select(*map(col, want), *more)
-    whole.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+
+    def once(now: DeltaTable) -> bool | None:
+        try:
+            delta_spark.overwrite(whole, path, now.version(), replaceWhere=where)
+        except ConcurrentCommitError:
+            return None
+        return True
+
+    lake.on_newest(path, once)
+    reach("delta.load")
     done = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
     return lake.version(path) if done is None else done
 

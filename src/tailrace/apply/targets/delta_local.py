@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import lake
+from ... import guards, lake
 from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
 from .delta_changes import Source
@@ -46,7 +46,8 @@ class MergeTask:
 
     They are held in memory: when they take more than half of `memory_bytes`, and folding does not help,
     nothing is written, and the result says so (`TOO_LARGE`). The commit carries the progress; a task that
-    runs again sees it and does nothing.
+    runs again sees it and does nothing. `only_after`: the version that they were made from; another one is
+    refused with ConcurrentCommitError. None: they hang on none.
     """
 
     path: str
@@ -57,6 +58,7 @@ class MergeTask:
     partial: bool
     folds: bool
     memory_bytes: int | None
+    only_after: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         extra = [SEQ, OPER] if self.folds else [OP, KEPT] if self.partial else [OP]
@@ -72,8 +74,9 @@ class MergeTask:
                     yield result(file=TOO_LARGE)
                     return
         done = merge(
-            self.path, self._source(held), self.app_id, self.upto, self.memory_bytes, info(plan="task_local")
-        )
+            self.path, self._source(held), self.app_id, self.upto, self.memory_bytes, info(plan="task_local"),
+            only_after=self.only_after,
+        )  # fmt: skip
         yield result(inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version)
 
     def _source(self, rows: pa.Table) -> Source:
@@ -130,7 +133,7 @@ class _Named:
 def run(df: DataFrame, task: Task) -> list[Row]:
     """Runs a task on every partition; collects one row of results each."""
     plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
-    return plain.mapInArrow(_Named(task, tuple(df.columns)), RESULT).collect()
+    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), RESULT).collect()
 
 
 def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:

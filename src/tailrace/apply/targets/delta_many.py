@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ... import lake
+from ... import guards, lake
 from ...change import PREFIX, Relation
 from ...errors import TailraceError, from_spark
 from ...laketypes import arrow_type, schema_of
 from ...machine import cores
-from ...sequence import NUMBER_DIGITS, TIME_DIGITS, number_of
+from ...sequence import NUMBER_DIGITS, TIME_DIGITS
+from ...store.kept import files_between
 from ...store.tables import kept_as
 from ...wire.keylog_values import Field
 from ..exceptions import Exceptions
@@ -69,15 +70,9 @@ class Small:
 
     def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The changes, in the columns and types that a merge wants."""
-
-        def may_hold(low: str | None, high: str | None) -> bool:
-            return (
-                low is None or high is None or (number_of(high) > self.after and number_of(low) <= self.upto)
-            )
-
         kinds = pa.schema([*wanted, pa.field(POSITION, pa.string())])
         fs, _ = lake.filesystem(self.changes)
-        for path in lake.files(self.changes, PREFIX + _HEADERS[SEQ], may_hold):
+        for path in files_between(self.changes, PREFIX + _HEADERS[SEQ], self.after, self.upto):
             with pq.ParquetFile(lake.filesystem(path)[1], filesystem=fs, buffer_size=1 << 20) as file:
                 have = set(file.schema_arrow.names)
                 names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in kinds}
@@ -184,7 +179,7 @@ def merge_many(
     None: it needs a job of its own (nothing was done, or what was found is not known).
     """
     lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
-    rows = spark.range(0, len(todo), 1, lanes).mapInArrow(make, RESULT).collect()
+    rows = spark.range(0, len(todo), 1, lanes).mapInArrow(guards.handed_on(make), RESULT).collect()
     found: dict[int, Audited | TailraceError | None] = {}
     for row in rows:
         small = todo[place := int(row["table"])]

@@ -22,7 +22,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from ... import lake
+from ... import guards, lake
+from ...errors import ConcurrentCommitError
+from ...failpoints import reach
 from ...filestats import width
 from ...machine import cores
 from .base import Outcome
@@ -84,6 +86,8 @@ class Rewrite:
             return Outcome(version=self._table.version(), plan="task_local")
         gone = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
         now = int(time.time() * 1000)
+        reach("delta.local")
+        guards.check()
         self._table.create_write_transaction(
             [
                 *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in gone],
@@ -95,6 +99,7 @@ class Rewrite:
                 custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
             ),
         )
+        reach("delta.merged")
         changes = np.concatenate([np.empty(0, np.int64), *[c for _, c in found]])
         deleted = int(self._source.deletes[changes].sum())
         return Outcome(added, len(changes) - deleted, deleted, self._table.version() + 1, "task_local")
@@ -271,13 +276,20 @@ def merge(
     memory_bytes: int | None,
     info: dict[str, str],
     auditor: Auditor | None = None,
+    *,
+    only_after: int | None = None,
 ) -> Outcome:
-    """Merges changes into a table, once: an outcome without counts when the table already has them."""
+    """Merges changes into a table, once: an outcome without counts when the table already has them.
+
+    `only_after`: the version that the changes were made from; with another one, ConcurrentCommitError.
+    """
     for attempt in range(_ATTEMPTS):
         table = DeltaTable(path)
         reached = table.transaction_version(app_id)
         if reached is not None and reached >= upto:
             break
+        if only_after is not None and table.version() != only_after:
+            raise ConcurrentCommitError.at(path, only_after, table.version())
         try:
             return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
         except CommitFailedError:

@@ -1,18 +1,25 @@
 """Distributed plans for targets above the size of one task: replace by key, and MERGE.
 
 Both have deletion vectors, write one commit and carry the progress (`txnAppId`, `txnVersion`). MERGE knows no
-options, only settings of its session; so it runs in a session of its own, beside the caller's.
+options, only settings of its session; so it runs in a session of its own, beside the caller's. Both go by
+`unmoved`: they commit on the version that the batch was made from, or not at all.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
+from ... import lake
 from ...change import Relation
-from ...errors import ApplyError
+from ...errors import ApplyError, ConcurrentCommitError, from_spark
 from ..fold import KEPT, OP, Folded, Images, col, quote
 from .base import Outcome
 
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TXN = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+_SAME = "header__same"
+_CONFLICT = re.compile(r"DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|Concurrent\w+Exception")
 _SHARED = (
     "spark.sql.session.timeZone",
     "spark.sql.shuffle.partitions",
@@ -50,22 +59,70 @@ def beside(spark: SparkSession) -> SparkSession:
     return mine
 
 
-def enable_vectors(spark: SparkSession, path: str) -> None:
+def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
     """Upgrades a table to deletion vectors, for good: delta-rs appends to it and overwrites it, no more."""
-    spark.sql(f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    with naming_conflicts(path, version):
+        spark.sql(
+            f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
 
 
-def replace_keys(folded: Folded, path: str, relation: Relation, app_id: str, upto: int) -> Outcome:
+@dataclass(frozen=True)
+class _LookTask:
+    """Looks in a Spark task whether a table still has a version; ConcurrentCommitError when it has not."""
+
+    path: str
+    version: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows and (now := lake.version(self.path)) != self.version:
+                raise ConcurrentCommitError.at(self.path, self.version, now)
+            yield pa.record_batch([pa.array([1] * batch.num_rows, pa.int32())], [_SAME])
+
+
+def unmoved(rows: DataFrame, path: str, version: int) -> DataFrame:
+    """The rows, read by a job that fails with ConcurrentCommitError when the table has another version.
+
+    A Delta write opens its transaction before its job runs, and refuses by itself what others commit from
+    then on in its way. The job's look tells that nobody did between `version` and that moment.
+    """
+    from pyspark.sql import functions as F
+
+    one = rows.sparkSession.range(0, 1, 1, 1).mapInArrow(_LookTask(path, version), f"{_SAME} int")
+    return rows.crossJoin(F.broadcast(one)).drop(_SAME)
+
+
+@contextmanager
+def naming_conflicts(path: str, version: int) -> Iterator[None]:
+    """Turns what Spark says of others' commits into ConcurrentCommitError."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(found := from_spark(error, where=path), ConcurrentCommitError):
+            raise found from error
+        if not _CONFLICT.search(str(error)):
+            raise
+        raise ConcurrentCommitError.at(path, version) from error
+
+
+def overwrite(rows: DataFrame, path: str, version: int, **options: str) -> None:
+    """Spark's overwrite, of what `options` say (`replaceUsing`, `replaceWhere`), on that version alone.
+
+    Raises:
+        ConcurrentCommitError: somebody else committed since.
+    """
+    with naming_conflicts(path, version):
+        unmoved(rows, path, version).write.format("delta").mode("overwrite").options(**options).save(path)
+
+
+def replace_keys(
+    folded: Folded, path: str, version: int, relation: Relation, app_id: str, upto: int
+) -> Outcome:
     """Rows of full images replace those of their keys. The caller knows that there are no deletes."""
-    (
-        folded.df.select(*[col(c.name) for c in relation.columns])
-        .write.format("delta")
-        .mode("overwrite")
-        .option("replaceUsing", ",".join(relation.key))
-        .option("txnAppId", app_id)
-        .option("txnVersion", str(upto))
-        .save(path)
-    )
+    rows = folded.df.select(*[col(c.name) for c in relation.columns])
+    progress = {"txnAppId": app_id, "txnVersion": str(upto)}
+    overwrite(rows, path, version, replaceUsing=",".join(relation.key), **progress)
     table = DeltaTable(path)
     metrics = table.history(1)[0].get("operationMetrics", {})
     replaced = int(metrics.get("numDeletedRows", 0))
@@ -78,11 +135,16 @@ def merge(
     folded: Folded,
     pruned: Images | None,
     path: str,
+    version: int,
     relation: Relation,
     app_id: str,
     upto: int,
 ) -> Outcome:
-    """Spark's MERGE, pruned to the range of keys in `pruned` when given; `spark` is from `beside`."""
+    """Spark's MERGE, pruned to the range of keys in `pruned` when given; `spark` is from `beside`.
+
+    Raises:
+        ConcurrentCommitError: the table has not that version any more.
+    """
     from delta.tables import DeltaTable as SparkTable
 
     names = [c.name for c in relation.columns]
@@ -96,12 +158,14 @@ def merge(
     for name, value in zip(_TXN, (app_id, str(upto)), strict=True):
         spark.conf.set(name, value)
     try:
-        merging = SparkTable.forPath(spark, path).alias("t").merge(folded.df.alias("s"), same)
+        source = unmoved(folded.df, path, version).alias("s")
+        merging = SparkTable.forPath(spark, path).alias("t").merge(source, same)
         merging = merging.whenMatchedDelete(f"s.{OP} = 'D'")
         merging = merging.whenMatchedUpdate(
             set=changed or {quote(relation.key[0]): f"s.{quote(relation.key[0])}"}
         )
-        rows = merging.whenNotMatchedInsert(condition=f"s.{OP} <> 'D'", values=new).execute().collect()
+        with naming_conflicts(path, version):
+            rows = merging.whenNotMatchedInsert(condition=f"s.{OP} <> 'D'", values=new).execute().collect()
     finally:
         for name in _TXN:
             spark.conf.unset(name)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ...change import Relation
-from ...errors import ApplyError, TailraceError, UnsupportedError, from_spark
-from ...laketypes import arrow_type
+from ...errors import ApplyError, ConcurrentCommitError, TailraceError, UnsupportedError, from_spark
 from ...sources.pg_connect import Session, quoted
 from .. import shared
 from ..data_errors import Demands
@@ -26,19 +23,20 @@ from ..rules import Rules
 from . import postgresql_asked as asked
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
-from .audit import Audit, Audited, merge_audited
+from .audit import Audit, Audited
 from .base import Outcome
 from .delta_local import TOO_LARGE
-from .postgresql_audit import DatabaseAudit
+from .postgresql_audit import merged
 from .postgresql_batch import Job
 from .postgresql_load import Load
+from .postgresql_looked import Looked
 from .postgresql_notes import Notes
 from .postgresql_place import CONTROL, Place, locked, locked_or_none, session
 from .postgresql_progress import Progress, Reached
 from .postgresql_refused import refuses
 from .postgresql_repairs import Repairs
 from .postgresql_shared import columns
-from .postgresql_values import VALUES
+from .postgresql_values import VALUES, cells
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,6 +89,24 @@ class PostgresTarget:
         with session(self._place, self._where(table)) as mine:
             found = self._progress.read(mine, table)
         return found.upto if found else -1
+
+    def look(self, relation: Relation, keys: DataFrame) -> int | None:
+        """Keeps what the rows under keys are for the batch's transaction; None: there is no key or table."""
+        if not relation.key:
+            return None
+        name = f"{staging.prefix(self._task, relation.table)}look"
+        with locked(self._place, self._task, relation.table) as mine:
+            if self._progress.read(mine, relation.table) is None:
+                return None
+            try:
+                self._look(relation).take(mine, staging.keys(mine, self._place, name, keys, relation))
+            finally:
+                staging.drop(mine, self._place.own(name))
+        return 0
+
+    def _look(self, relation: Relation) -> Looked:
+        name = f"{staging.prefix(self._task, relation.table)}looked"
+        return Looked(self._place.own(name), self.path(relation.table), relation)
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
@@ -148,8 +164,7 @@ class PostgresTarget:
         if reached is not None:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         if not relation.key:
-            names = ", ".join(quoted(c.name) for c in relation.columns)
-            query = f"SELECT {names} FROM {self.path(relation.table)}"
+            query = f"SELECT {cells(relation.columns)} FROM {self.path(relation.table)} t"
             return staging.rows_of_query(self._spark, self._place, query, relation)
         return self._there(relation, keys, None)
 
@@ -187,27 +202,9 @@ class PostgresTarget:
             if refuses(mine, self.path(table), reached.layout):
                 return None
             self._notes.prepare(mine)
-            made = images(
-                batch.changes, batch.relation, {}, after=reached.upto, beside=beside, null_keys=True
+            done = merged(
+                self._place, self._task, self._progress, mine, reached, batch, audit, beside, self._memory
             )
-            kinds = {n: made.df.schema[n].dataType.simpleString() for n in beside}
-            task = DatabaseAudit(
-                self._place,
-                self._task,
-                isinstance(self._progress, Repairs),
-                self._progress.at(table),
-                reached,
-                batch.upto,
-                batch.relation,
-                pa.schema([(n, arrow_type(kind)) for n, kind in kinds.items()]),
-                self._memory,
-                audit,
-            )
-
-            def nothing() -> Outcome:
-                return Outcome(version=self._progress.advance(mine, table, batch.upto))
-
-            done = merge_audited(made.df, task, batch.upto, nothing)
         if isinstance(done, Audited):
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
@@ -246,6 +243,17 @@ class PostgresTarget:
             raise known or from_spark(error, where=self._where(table)) from error
 
     def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
+        """Begins anew when somebody else changes the batch's rows; who looked at them has to look anew."""
+        for _ in range(9 if batch.looked is None else 0):
+            with suppress(ConcurrentCommitError):
+                return self._once(mine, batch, note)
+        try:
+            return self._once(mine, batch, note)
+        finally:
+            if batch.looked is not None:
+                staging.drop(mine, self._look(batch.relation).table)
+
+    def _once(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> Outcome:
         reached = self._progress.read(mine, batch.table)
         if reached is None:
             layout.create(mine, self._place, self._progress, batch.relation)
@@ -269,7 +277,8 @@ class PostgresTarget:
     def _job(self, mine: Session, batch: TableBatch, reached: Reached, name: str) -> Job:
         made = images(batch.changes, batch.relation, batch.counts, after=reached.upto)
         name = f"{staging.prefix(self._task, batch.table)}{name}"
-        return Job(self._spark, mine, self._place, self._progress, batch, reached, made, name)
+        looks = [] if batch.looked is None else [self._look(batch.relation)]
+        return Job(self._spark, mine, self._place, self._progress, batch, reached, made, name, looks)
 
     def _comes(self, mine: Session, table: str) -> bool:
         """Whether it is yet to come to a target that others feed."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...change import Relation
-from ...sources.pg_connect import Session
+from ...sources.pg_connect import Session, quoted
 from ..plan import TableBatch
 from ..rules import Rules
 from . import postgresql_stage as staging
 from .postgresql_place import Place
 from .postgresql_progress import Progress
 from .postgresql_refused import ANSWER, Trial, tried
+from .postgresql_values import cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +32,10 @@ def rows_under(
 ) -> DataFrame:
     """The columns of `wanted` of a target's rows under `keys`, of those that `only` (SQL) lets be."""
     try:
-        found = staging.rows_of_keys(spark, on, place, name, keys, wanted, target, only)
-        return found.localCheckpoint(eager=True)
+        staged = staging.keys(on, place, name, keys, wanted)
+        same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(wanted.key))
+        query = f"SELECT {cells(wanted.columns)} FROM {target} t JOIN {staged.source} ON {same} WHERE {only}"
+        return staging.rows_of_query(spark, place, query, wanted).localCheckpoint(eager=True)
     finally:
         staging.drop(on, place.own(name))
 

@@ -7,10 +7,11 @@ row meanwhile, the database says so, and it is done again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,15 @@ import pyarrow.compute as pc
 
 from ...change import Column, Relation
 from ...errors import ApplyError
-from ...laketypes import schema_of
+from ...failpoints import reach
+from ...laketypes import arrow_type, schema_of
 from ...machine import cores
 from ...sources.pg_connect import Session, quoted
-from ...wire import pgbinary, pgcopy
+from ...wire import pgbinary
 from .. import shared
-from ..fold import KEPT, OP
-from .audit import Audit, row_of
+from ..fold import KEPT, OP, images
+from ..plan import TableBatch
+from .audit import Audit, Audited, merge_audited, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
 from .delta_changes import Source
@@ -37,9 +40,12 @@ from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
 from .postgresql_repairs import Repairs
 from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
-from .postgresql_values import beyond
+from .postgresql_values import batch, beyond, cells
 from .postgresql_write import Writer
 from .row_keys import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
 
 _KEYS, _ROWS = "pg_temp.tailrace_keys", "pg_temp.tailrace_rows"
 _NUMBER = Column("header__number", 0, "bigint", "int8", "bigint")
@@ -156,7 +162,9 @@ class _Merge:
             return Outcome(version=order.reached.version)
         if (note := self.auditor.note()) is not None:
             Notes(order.place, order.task).leave(on, table, upto, *note)
-        return Outcome(inserted, updated, deleted, progress.advance(on, table, upto), "upsert")
+        version = progress.advance(on, table, upto)
+        reach("postgresql.audited")
+        return Outcome(inserted, updated, deleted, version, "upsert")
 
     def _exists(self) -> npt.NDArray[np.bool_]:
         """Of each key's number whether the table has a row that is not marked."""
@@ -177,18 +185,14 @@ class _Merge:
     def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
         """See `delta_changes.RowsOf`."""
         relation = self.order.relation
-        names = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
         which = ",".join(map(str, wanted.tolist()))
-        query = f"SELECT s.n, {names} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
+        query = (
+            f"SELECT s.n, {cells(relation.columns)} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
+        )
         query += f" WHERE s.n = ANY ('{{{which}}}'::bigint[])"
         data = self._answer(query, "csv")
-        rows, bad = pgcopy.batch([_NUMBER, *relation.columns], data)
-        if bad:
-            raise ApplyError(
-                f"the target has values of {', '.join(bad)} that the lake's types cannot hold",
-                where=f"{self.order.place.label}, {self.order.audit.table}",
-                hint="correct them, or `tailrace resync` the table",
-            )
+        where = f"{self.order.place.label}, {self.order.audit.table}"
+        rows = batch([_NUMBER, *relation.columns], data, where)
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
 
@@ -223,8 +227,7 @@ class _Merge:
         self, table: str, extra: str, values: Iterable[pa.Array | pa.ChunkedArray], columns: Iterable[Column]
     ) -> None:
         """Sends rows to a table of the transaction: extra columns, then c0, c1, ..."""
-        cells = [f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns)]
-        columns_sql = ", ".join([extra, *cells])
+        columns_sql = ", ".join([extra, *(f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns))])
         self.on.execute(
             f"CREATE TEMP TABLE {table.partition('.')[2]} ({columns_sql}) ON COMMIT DROP".encode()
         )
@@ -264,6 +267,30 @@ class _Merge:
     @property
     def _same(self) -> str:
         return " AND ".join(f"t.{quoted(c.name)} = s.c{i}" for i, c in enumerate(self._key))
+
+
+def merged(
+    place: Place,
+    task: str,
+    progress: Progress,
+    on: Session,
+    reached: Reached,
+    batch: TableBatch,
+    audit: Audit,
+    beside: Mapping[str, SparkColumn],
+    memory: int | None,
+) -> Audited | str:
+    """Runs a batch as one such task, see `audit.merge_audited`; `on` has the table for itself."""
+    table, columns = batch.table, batch.relation
+    made = images(batch.changes, columns, {}, after=reached.upto, beside=beside, null_keys=True)
+    kinds = {n: arrow_type(made.df.schema[n].dataType.simpleString()) for n in beside}
+    repairs, at, extra = isinstance(progress, Repairs), progress.at(table), pa.schema(list(kinds.items()))
+    order = DatabaseAudit(place, task, repairs, at, reached, batch.upto, columns, extra, memory, audit)
+
+    def nothing() -> Outcome:
+        return Outcome(version=progress.advance(on, table, batch.upto))
+
+    return merge_audited(made.df, order, batch.upto, nothing)
 
 
 def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:

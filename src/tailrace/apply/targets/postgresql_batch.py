@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from ...change import BEFORE
 from ...errors import ApplyError
+from ...failpoints import reach
 from ...sources.pg_connect import Session
 from .. import bag
 from ..fold import KEPT, OP, OPER, Images, col, fold
@@ -16,10 +17,12 @@ from ..plan import TableBatch
 from . import postgresql_stage as staging
 from .base import Outcome
 from .delta_local import NET
+from .postgresql_looked import Looked, naming_conflicts, unchanged
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place
 from .postgresql_progress import Progress, Reached
 from .postgresql_stage import Staged
+from .postgresql_values import cells
 from .postgresql_write import Writer
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Job:
     """A batch: the connection that has its table, what was reached before, the changes made ready, what the
-    names of its staging tables begin with."""
+    names of its staging tables begin with; `looks`: at rows that it was made from."""
 
     spark: SparkSession
     session: Session
@@ -39,6 +42,7 @@ class Job:
     reached: Reached
     made: Images
     name: str
+    looks: list[Looked] = field(default_factory=list)
 
     @property
     def plan(self) -> str:
@@ -75,27 +79,38 @@ class Job:
         if self.made.replaces or not (batch.may("key_changes") and batch.may("absent")):
             return None
         keys = self.made.df.where(col(OPER) == BEFORE).select(*map(col, self.made.key))
-        return staging.rows_of_keys(
-            self.spark, self.session, self.place, f"{self.name}_keys", keys, batch.relation, self.target
-        )
+        staged = staging.keys(self.session, self.place, f"{self.name}_keys", keys, batch.relation)
+        look = Looked(self.place.own(f"{self.name}_moved"), self.target, batch.relation)
+        look.take(self.session, staged)
+        self.looks.append(look)
+        query = f"SELECT {cells(batch.relation.columns)} FROM {look.rows}"
+        return staging.rows_of_query(self.spark, self.place, query, batch.relation)
 
     def commit(self, staged: Staged, notes: Notes, note: tuple[str, int] | None) -> Outcome:
         """The one transaction. It looks at the progress again: behind some connection poolers the lock on
-        the table does not hold from one transaction to the next."""
+        the table does not hold from one transaction to the next.
+
+        Raises:
+            ConcurrentCommitError: others changed rows that the batch was made from.
+        """
         mine, batch = self.session, self.batch
-        with mine.transaction():
+        where = f"{self.place.label}, {batch.table}"
+        with naming_conflicts(where), mine.transaction(), unchanged(mine, self.looks, where):
             now = self.progress.read(mine, batch.table, lock=True)
             if now != self.reached:
                 raise ApplyError(
                     "another process applied to this table meanwhile; nothing of this batch was written",
-                    where=f"{self.place.label}, {batch.table}",
+                    where=where,
                     hint="run a task once only; a pooler before the target must keep session locks",
                 )
             mine.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
             done = self.write(staged)
             if note is not None:
                 notes.leave(mine, batch.table, batch.upto, *note)
-            return replace(done, version=self.progress.advance(mine, batch.table, batch.upto))
+            done = replace(done, version=self.progress.advance(mine, batch.table, batch.upto))
+            reach("postgresql.commit")
+        reach("postgresql.committed")
+        return done
 
     def write(self, staged: Staged) -> Outcome:
         """Brings the staged rows into the table; within a transaction."""

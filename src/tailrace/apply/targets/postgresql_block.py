@@ -11,7 +11,7 @@ BLOCK = """
 #variable_conflict use_column
 DECLARE
     r {stage}%ROWTYPE; was {stage}%ROWTYPE; o {target}%ROWTYPE;
-    old_met boolean; new_met boolean; moved boolean; goes boolean;
+    old_met boolean; new_met boolean; moved boolean; goes boolean; there boolean;
     seqs text[] := '{{}}'; opers text[] := '{{}}'; whys text[] := '{{}}';
 BEGIN
     BEGIN
@@ -44,14 +44,13 @@ IF r.{oper} = 'T' THEN
 END IF;
 moved := coalesce(r.{oper} = 'U' AND was.{seq} = r.{seq} AND {other}, false);
 SELECT t.* INTO o FROM {target} t WHERE {here};
-old_met := FOUND AND {lives};
+there := FOUND;
+old_met := there AND {lives};
 new_met := old_met;
 IF moved THEN
     SELECT t.* INTO o FROM {target} t WHERE {before};
     old_met := FOUND AND {lives};
-    IF NOT old_met THEN
-        o := NULL;
-    END IF;
+    there := old_met;
 END IF;
 IF r.{oper} = 'D' THEN
     IF old_met THEN
@@ -65,6 +64,7 @@ goes := CASE
     ELSE old_met OR {inserts} END;
 IF r.{oper} = 'I' THEN
     o := NULL;
+    there := true;
 END IF;
 IF goes THEN
     IF moved AND old_met THEN

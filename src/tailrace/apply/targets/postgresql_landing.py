@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ...change import Relation
+from ...failpoints import reach
 from ...lake import AddedFile
 from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary
@@ -76,7 +77,8 @@ class PostgresLanding:
                 if relation.key:
                     on.execute(f"ALTER TABLE {target} ADD {primary_key(relation)}".encode())
                 progress.forget_others(on, table)
-                version = progress.begin(on, table, relation)
+                version = progress.begin(on, table, relation, after)
+                reach("postgresql.land")
             on.execute(f"ANALYZE {target}".encode())
         return version
 

@@ -18,7 +18,7 @@ from ..shared import refuse_less
 from .postgresql_place import Place, check_names
 from .postgresql_progress import Progress, make_schema, one_at_a_time
 from .postgresql_shared import as_there, refuse
-from .retype import refuse_retype
+from .retype import refuse_new_key, refuse_retype
 
 TYPES: dict[str, tuple[str, str]] = {
     "boolean": ("boolean", ""),
@@ -154,6 +154,7 @@ def steps(have: Relation, want: Relation) -> list[str]:
     """
     old = {c.attnum: c for c in have.columns}
     stays = [c for c in want.columns if c.attnum in old]
+    refuse_new_key(have, want)
     for c in stays:
         # Its own casts are the words the source wrote.
         refuse_retype(have.table, old[c.attnum], c, as_text=True)

@@ -12,6 +12,7 @@ import psycopg
 
 from ...change import Relation
 from ...errors import BaselineNeededError
+from ...failpoints import reach
 from ...sources.pg_connect import Session
 from ..fold import col
 from . import postgresql_layout as layout
@@ -61,6 +62,7 @@ class Load:
                 if anew and relation.key:
                     on.execute(f"ALTER TABLE {to.target} ADD {layout.primary_key(relation)}".encode())
                 version = self.progress.begin(on, table, relation, after)
+                reach("postgresql.load")
         except psycopg.Error as error:
             if (error.sqlstate or "")[:2] not in _DATA:
                 raise

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 import psycopg
 
+from ... import guards
 from ...errors import ApplyError, ConfigError, SourceError
-from ...sources.pg_connect import Session, address, connect, quoted
+from ...sources.pg_address import address
+from ...sources.pg_connect import Session, connect, quoted
 
 SCHEMES = ("postgresql", "postgres")
 """URL schemes of PostgreSQL targets."""
@@ -160,6 +162,7 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
                 where=where,
                 hint="stop it, or SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
             ) from error
+        guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
         made.execute("SET lock_timeout = 0")
         made.execute("SET idle_session_timeout = 0")  # it waits while Spark works
         yield made

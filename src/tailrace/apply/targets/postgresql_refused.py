@@ -225,8 +225,14 @@ class Trial:
 
 
 def _merged(place: int, name: str, *, partial: bool) -> str:
-    """A column of the row to be written: the change's value, or that of the row it meets."""
+    """A column of the row to be written, by the rule of `keychange`: the change's value, that of the row it
+    meets, or where there is none, that of the image before."""
     if not partial:
         return f"r.c{place}"
-    lacks = f"substr(r.{quoted(CARRIED)}, {place + 1}, 1) = '0'"
-    return f"CASE WHEN {lacks} THEN (o).{quoted(name)} ELSE r.c{place} END"
+
+    def lacks(of: str) -> str:
+        return f"coalesce(substr({of}.{quoted(CARRIED)}, {place + 1}, 1) = '0', false)"
+
+    before = f"was.{quoted(SEQ)} = r.{quoted(SEQ)} AND NOT {lacks('was')}"
+    other = f"CASE WHEN there THEN (o).{quoted(name)} WHEN {before} THEN was.c{place} END"
+    return f"CASE WHEN {lacks('r')} THEN {other} ELSE r.c{place} END"

@@ -22,11 +22,12 @@ from ...change import Relation
 from ...errors import ApplyError, ValueRangeError
 from ...laketypes import schema_of
 from ...sources.pg_connect import Session, quoted
-from ...wire import pgbinary, pgcopy
+from ...wire import pgbinary
 from ..fold import CARRIED, KEPT, OP, OPER, SEQ, col
 from .delta_local import NET
 from .postgresql_layout import sql_type
 from .postgresql_place import Place, asking, number_of, session
+from .postgresql_values import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,7 +169,7 @@ def drop(on: Session, table: str) -> None:
 
 def drop_all(on: Session, place: Place, name: str) -> None:
     """Drops a batch's staging table and those beside it."""
-    for one in (name, *(f"{name}_{n}" for n in ("keys", "bad", "probe"))):
+    for one in (name, *(f"{name}_{n}" for n in ("keys", "bad", "probe", "moved"))):
         drop(on, place.own(one))
 
 
@@ -193,47 +194,25 @@ class _ReadTask:
         if next(_nonempty(batches), None) is None:
             return
         where = f"{self.place.label}, {self.relation.table}"
-        with session(self.place, where) as mine, mine.cursor() as cursor:
-            with asking(where), cursor.copy(f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()) as out:
+        statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
+        with session(self.place, where) as mine, mine.cursor() as cursor:  # noqa: SIM117
+            with asking(where), cursor.copy(statement) as out:
                 data = b"".join(out)
-            rows, bad = pgcopy.batch(self.relation.columns, data)
-        if bad:
-            raise ApplyError(
-                f"the target has values of {', '.join(bad)} that the lake's types cannot hold",
-                where=where,
-                hint="correct them, or `tailrace resync` the table",
-            )
+        rows = batch(self.relation.columns, data, where)
         yield rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
 
 def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relation) -> DataFrame:
-    """What a query gives, in a layout's columns, read by a task when somebody asks."""
+    """What a query gives, in a layout's columns, which it has as `cells` asks for them; read by a task when
+    somebody asks."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
     one = spark.range(0, 1, 1, 1)
     return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
 
 
-def rows_of_keys(
-    spark: SparkSession,
-    on: Session,
-    place: Place,
-    name: str,
-    keys: DataFrame,
-    relation: Relation,
-    target: str,
-    only: str = "true",
-) -> DataFrame:
-    """The rows of a target (quoted SQL) under some keys (a DataFrame of the key's columns), read when
-    somebody asks; `only`: SQL of a condition on them, alias t.
-
-    The keys are staged under `name`; that table must stay until the rows were read.
-    """
+def keys(on: Session, place: Place, name: str, keys: DataFrame, relation: Relation) -> Staged:
+    """Stages keys (a DataFrame of the key's columns), each once; what is no value of the key's type finds
+    nothing, and is left out."""
     layout = relation.with_columns([c for c in relation.columns if c.key])
-    # What is no value of the key's type finds nothing.
     typed = keys.select(*[col(k).try_cast(layout.column(k).type).alias(k) for k in layout.key])
-    staged = stage(on, place, name, typed.distinct(), layout, ())
-    same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(layout.key))
-    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
-    query = f"SELECT {columns} FROM {target} t JOIN {staged.source}"
-    query += f" ON {same} WHERE {only}"
-    return rows_of_query(spark, place, query, relation)
+    return stage(on, place, name, typed.distinct(), layout, ())

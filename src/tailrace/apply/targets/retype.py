@@ -1,8 +1,8 @@
-"""Which columns of a target can become another type with the values they have."""
+"""Which columns of a target can become another type, or its key, with the values they have."""
 
 from __future__ import annotations
 
-from ...change import Column
+from ...change import Column, Relation
 from ...errors import BaselineNeededError
 from ...laketypes import arrow_type
 from ...store.tables import widens
@@ -33,3 +33,19 @@ def refuse_retype(table: str, old: Column, new: Column, *, as_text: bool) -> Non
         where=table,
         hint="`tailrace resync` takes a new baseline of the table",
     )
+
+
+def refuse_new_key(before: Relation, after: Relation) -> None:
+    """Refuses a row key with a column that older rows have no value of: they would not be found again.
+
+    Raises:
+        BaselineNeededError: the source gave them values that are not in its log.
+    """
+    had = {c.attnum for c in before.columns}
+    for c in after.columns:
+        if c.key and c.attnum not in had and c.missing is None:
+            raise BaselineNeededError(
+                f"column {c.name!r} is new and part of the row key: older rows have no value of it here",
+                where=before.table,
+                hint="`tailrace resync` takes a new baseline of the table",
+            )

@@ -40,6 +40,16 @@ def table_number(name: str) -> int:
     return zlib.crc32(name.encode()) >> 2 << 1
 
 
+def change_table(name: str) -> str:
+    """The name of a source table's change table.
+
+    >>> change_table("shop.item"), change_table("item")
+    ('shop.CDC_item', 'CDC_item')
+    """
+    owner, dot, table = name.partition(".")
+    return f"{owner}.CDC_{table}" if dot else f"CDC_{name}"
+
+
 def made_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
     """The metadata rows of a change table captured at a level; level 0, and tables without columns, have
     none.
@@ -73,9 +83,8 @@ def made_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
         ],
     }
     given = {plain: f"PUB.{KNOWN[plain].name}" for plain in METADATA}
-    change_table = (f"{owner}.{changes}" if owner else changes) if valued else None
     positions = {c: n for n, c in enumerate(ct.columns, 1)}
-    return Kept(given, change_table, positions, rows, added=True)
+    return Kept(given, change_table(name) if valued else None, positions, rows, added=True)
 
 
 def _file(number: int, name: str, owner: str) -> dict[str, Any]:

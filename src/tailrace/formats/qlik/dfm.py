@@ -163,25 +163,25 @@ def parse(text: str, *, where: str) -> Dfm:
         shape, task = raw.get("formatInfo") or {}, raw.get("taskInfo") or {}
         columns = tuple(_column(c, i) for i, c in enumerate(data["columns"], 1))
         return Dfm(
-            name=file.get("name") or "",
+            name=_words(file, "name") or "",
             columns=tuple(sorted(columns, key=lambda c: c.ordinal)),
-            extension=file.get("extension") or "",
-            content=file.get("content") or "",
-            start=file.get("startWriteTimestamp"),
-            end=file.get("endWriteTimestamp"),
-            first=file.get("firstTransactionTimestamp"),
-            last=file.get("lastTransactionTimestamp"),
+            extension=_words(file, "extension") or "",
+            content=_words(file, "content") or "",
+            start=_words(file, "startWriteTimestamp"),
+            end=_words(file, "endWriteTimestamp"),
+            first=_words(file, "firstTransactionTimestamp"),
+            last=_words(file, "lastTransactionTimestamp"),
             records=None if file.get("recordCount") is None else int(file["recordCount"]),
             errors=int(file.get("errorCount") or 0),
-            format=shape.get("format") or "",
-            options=shape.get("options") or {},
-            schema=data.get("targetSchema") or data.get("sourceSchema") or "",
-            table=data.get("targetTable") or data.get("sourceTable") or "",
+            format=_words(shape, "format") or "",
+            options=dict(shape.get("options") or {}),
+            schema=_words(data, "targetSchema") or _words(data, "sourceSchema") or "",
+            table=_words(data, "targetTable") or _words(data, "sourceTable") or "",
             version=int(data.get("tableVersion") or 0),
-            task=task.get("name") or "",
-            server=task.get("replicationServer") or "",
+            task=_words(task, "name") or "",
+            server=_words(task, "replicationServer") or "",
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         hint = "restore the file, or take it away: the data file is read without it then"
         raise FormatError(f"no DFM: {type(error).__name__} {error}", where=where, hint=hint) from error
 
@@ -194,8 +194,15 @@ def _column(raw: Mapping[str, Any], place: int) -> DfmColumn:
         str(raw.get("type") or "STRING"),
         **digits,
         key=int(raw.get("primaryKeyPos") or 0),
-        lake=raw.get(LAKE),
+        lake=_words(raw, LAKE),
     )
+
+
+def _words(of: Mapping[str, Any], key: str) -> str | None:
+    value = of.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{key} is no text: {str(value)[:40]}")
 
 
 _LENGTHS = {

@@ -1,0 +1,109 @@
+"""What a task's targets and its key log still need of the change tables; no JVM, running or not.
+
+A table needs its changes behind the number that its target has reached, whatever keeps it there: an order, a
+suspension, an error that is tried again, an interval. A baseline that is on its way needs more than anybody
+can tell before it has landed: it puts the target back to where LOG was when it began. So nothing of such a
+table goes until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import lake
+from ..control import ledger, tables
+from ..control.ledger import Baseline
+from ..control.policies import MEDIUM
+from ..control.tables import TableControl
+from ..control.task import Task
+from .keylog import KeyLog
+from .loading import loaded
+from .shared import Place
+from .table_map import place_of, task_map
+
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class Need:
+    """Somebody needs all changes behind a change number (-1: every one there is)."""
+
+    who: str
+    after: int
+
+
+class Needs:
+    """The needs of a task's tables as of now; `of` tells those of one."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        record = task.control_path("baselines")
+        self._taken, self._open = ledger.read_baselines(record), ledger.read_open(record)
+        self._states = tables.of_task(task.orders_path, self._taken)
+        self._loaded = loaded(task.control_path("mapped"))
+        self._names = tables.target_names(self._states)
+        logged = task.keylog.mode != "off" and lake.exists(task.keylog_path)
+        self._keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="") if logged else None
+
+    @property
+    def removed(self) -> set[str]:
+        """Tables that were removed: nobody waits for their changes."""
+        return {t for t, one in self._states.items() if one.member == "removed"}
+
+    def of(self, table: str) -> list[Need]:
+        """What a table's target and key log need."""
+        if table in self.removed or self._task.policy(table).level < MEDIUM:
+            return []
+        state = self._states.get(table, TableControl(table))
+        found = [Need(who, NOTHING) for who in self._on_its_way(table, state)]
+        taken = self._taken.get(table)
+        if taken is not None and self._waits_in_staging(taken):
+            found.append(Need("its baseline, which waits to be mapped", taken.after))
+        why = state.held or ("missing changes" if state.gap else "")
+        found.append(Need(f"its target ({why})" if why else "its target", self._reached(table)))
+        if self._keylog is not None and (reached := self._keylog.standing(table).reached) is not None:
+            found.append(Need("the key log", reached))
+        return found
+
+    def passed(self, known: Mapping[str, object]) -> int:
+        """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
+        some table has none, or gets another now. Targets need nothing of LOG up to there."""
+        mine = [t for t in known if t not in self.removed and self._task.policy(t).level >= MEDIUM]
+        for table in mine:
+            if table not in self._taken or list(
+                self._on_its_way(table, self._states.get(table, TableControl(table)))
+            ):
+                return NOTHING
+        return min((self._taken[t].after for t in mine), default=NOTHING)
+
+    def _on_its_way(self, table: str, state: TableControl) -> list[str]:
+        """The baselines that are asked for, being read, or not closed."""
+        found = []
+        if self._task.baseline.enabled and table not in self._taken and table not in self._open:
+            found.append("its first baseline")
+        if table in self._open:
+            found.append("its baseline, whose window is open")
+        elif state.wanted or state.landing:
+            found.append("its new baseline")
+        return found
+
+    def _waits_in_staging(self, taken: Baseline) -> bool:
+        return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
+
+    def _reached(self, table: str) -> int:
+        task, place = self._task, place_of(task_map(self._task, table), self._names)
+        if task.target.database:
+            return _in_database(task, table, place)
+        app = f"{task.apply_app}/{table}" if place.partition else task.apply_app
+        return lake.progress(task.target_path(place.target), app)
+
+
+def _in_database(task: Task, table: str, at: Place) -> int:
+    from .targets import postgresql_place
+    from .targets.postgresql_progress import Progress
+
+    place = postgresql_place.Place.of(task.target.database)
+    with postgresql_place.session(place, f"{place.label}, {table}") as on:
+        found = Progress(place, task.name, lambda _: at).read(on, table)
+    return found.upto if found else NOTHING

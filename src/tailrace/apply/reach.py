@@ -1,0 +1,50 @@
+"""How far each table has come, and from where on the store's counts are those of its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..control.ledger import Baseline, Stored
+from .targets.base import Target
+from .task_rules import TaskRules
+
+
+class Reach:
+    """The change numbers that tables have reached; looked up in the target once, until `forget`. Any thread
+    may call it, about a table one at a time."""
+
+    def __init__(self, target: Target, rules: TaskRules | None) -> None:
+        self._target, self._rules = target, rules
+        self._at: dict[str, int] = {}
+        self._counted: dict[str, tuple[int, Baseline | None]] = {}
+
+    def of(self, table: str) -> int:
+        """The change number that a table has reached, in its target and its key log."""
+        if table not in self._at:
+            reached = self._target.progress(table)
+            # What a crash kept from the key log comes again, for it alone.
+            logged = self._rules.logged(table) if self._rules else None
+            self._at[table] = reached if logged is None else min(reached, logged)
+        return self._at[table]
+
+    def forget(self, tables: Iterable[str] | None = None) -> None:
+        """Has tables (None: all) looked up again."""
+        for table in list(self._at) if tables is None else tables:
+            self._at.pop(table, None)
+
+    def came(self, table: str, last: Stored, baseline: Baseline | None) -> None:
+        """Notes that a table has all changes up to the end of a store batch."""
+        self._at[table] = last.upto
+        if baseline is None or last.position >= baseline.position:
+            self._counted[table] = last.upto, baseline
+        else:
+            self._counted.pop(table, None)
+
+    def has(self, table: str, upto: int) -> bool:
+        """Whether it is known that a table has come to a change number."""
+        return self._at.get(table, -1) >= upto
+
+    def counted(self, table: str, baseline: Baseline | None) -> bool:
+        """Whether the store's counts of all later batches are those of the changes the table is to get, and
+        no bounds: it stands where a batch ends, and its baseline has none of the later changes."""
+        return self._counted.get(table) == (self.of(table), baseline)

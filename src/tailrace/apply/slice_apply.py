@@ -1,0 +1,147 @@
+"""One slice: its tables side by side, small ones in one job, then what became of each, and the record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from ..control.ledger import AppliedTable, Stored
+from ..errors import TailraceError
+from .plan import SPECIAL
+from .record import Record
+from .small_batches import SmallBatches
+from .table_apply import TableApply
+from .targets.delta_many import Small
+from .way import applied
+
+Failed = dict[str, TailraceError]
+
+
+@dataclass
+class SliceApply:
+    """Applies slices, `parallel` tables at a time.
+
+    `done`, `failed`: what was committed, and which tables did not get all of a
+    slice, since the caller emptied them.
+    """
+
+    tables: TableApply
+    small: SmallBatches
+    record: Record
+    parallel: int
+    done: list[AppliedTable] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+
+    def apply(self, batches: Sequence[Stored], tables: Collection[str], *, ends: bool) -> set[str]:
+        """Applies a slice to tables that lack nothing from before it, and whose progress is known; gives
+        those that have all of it then.
+
+        What the store has counted in the slice bounds what these tables get, and only these. `ends`: as
+        `Record.write`.
+
+        Raises:
+            TailraceError: that of a table, and it ends the task. What was committed is recorded.
+            OvertakenError: targets have changes that the key log lacks; nothing is recorded.
+        """
+        last = batches[-1]
+        counts = self._counts(batches, tables)
+        failed: Failed = {}
+        try:
+            if rules := self.tables.rules:
+                rules.begin({t: self.tables.reach.of(t) for t in counts})
+            failed = self._apply(last, counts)
+            self._ask_gate(counts.keys() - failed.keys(), failed)
+        except Exception:
+            with suppress(Exception):  # what is raised is why the slice has ended
+                self.record.write(last, ends=False)
+            raise
+        self.record.write(last, ends=ends)
+        short = failed.keys() | {t for t in counts if not self.tables.reach.has(t, last.upto)}
+        self.failed |= short
+        return set(tables) - short
+
+    def _counts(self, batches: Sequence[Stored], tables: Collection[str]) -> dict[str, dict[str, int]]:
+        """What the store has counted in a slice, by table that lacks some of it."""
+        counts: dict[str, dict[str, int]] = {}
+        for batch in batches:
+            for table in batch.tables.keys() & set(tables):
+                if batch.upto > self.tables.reach.of(table):
+                    total = counts.setdefault(table, dict.fromkeys(SPECIAL, 0))
+                    for k in SPECIAL:
+                        total[k] += batch.tables[table].get(k, 0)
+        return counts
+
+    def _apply(self, last: Stored, counts: Mapping[str, Mapping[str, int]]) -> Failed:
+        """Applies the tables. Whatever one of them meets, the others end, and what was done is logged; gives
+        what failed."""
+        done, failed = self._together(last, counts)
+        rest = sorted(counts.keys() - done.keys() - failed.keys())
+        done |= {t: [] for t in rest}
+
+        def one(table: str) -> TailraceError | None:
+            return self.tables.apply(table, last, counts[table], done[table])
+
+        with ThreadPoolExecutor(max_workers=self.parallel, thread_name_prefix="apply") as pool:
+            found = dict(zip(rest, pool.map(one, rest), strict=True))
+        if rules := self.tables.rules:
+            try:
+                rules.flush()
+            except BaseException:
+                self.tables.reach.forget()  # the key log is behind its targets
+                rules.again()
+                raise
+        failed |= {t: error for t, error in found.items() if error is not None}
+        flat = [one for many in done.values() for one in many]
+        self.done += flat
+        self.record.note(flat)
+        for table in failed:
+            self.record.doubt(table)
+        return failed
+
+    def _together(
+        self, last: Stored, counts: Mapping[str, Mapping[str, int]]
+    ) -> tuple[dict[str, list[AppliedTable]], Failed]:
+        """Applies small batches of tables in one job, when there are several; what was done, what failed."""
+        todo: list[Small] = []
+        failed: Failed = {}
+        for table in sorted(counts):
+            try:
+                if (one := self._small(table, last.upto, counts[table])) is not None:
+                    todo.append(one)
+            except Exception as error:  # noqa: BLE001 - the gate is asked
+                failed[table] = self.tables.explained(table, error)
+        done: dict[str, list[AppliedTable]] = {}
+        for table, made in self.small.run(todo).items():
+            if made is None:
+                continue
+            self.tables.reach.forget([table])
+            if isinstance(made, TailraceError):
+                failed[table] = made
+                continue
+            done[table] = [replace(applied(table, made), upto=made.upto if made.upto >= 0 else last.upto)]
+            if made.suspended is None:
+                self.tables.reach.came(table, last, self.tables.known.baselines.get(table))
+        return done, failed
+
+    def _small(self, table: str, upto: int, counts: Mapping[str, int]) -> Small | None:
+        if not self.small.may(table, counts):
+            return None
+        routes, halt = self.tables.routed(table, upto)
+        if halt is not None:
+            return None
+        return self.small.of(table, routes, self.tables.known.baselines.get(table))
+
+    def _ask_gate(self, went: Collection[str], failed: Failed) -> None:
+        """Tells the gate what became of each table; raises the first error that ends the task."""
+        for table in sorted(went):
+            self.tables.gate.went(table)
+        ends: TailraceError | None = None
+        for table, error in sorted(failed.items()):
+            try:
+                self.tables.gate.failed(table, error)
+            except TailraceError as raised:
+                ends = ends or raised
+        if ends is not None:
+            raise ends

@@ -1,0 +1,127 @@
+"""One table's changes from where it stands up to the end of a slice: cut by layouts, routed, applied."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+from ..change import ChangeTable
+from ..control.ledger import AppliedTable, Stored
+from ..errors import TailraceError, from_spark
+from .gate import Gate
+from .known import Known
+from .plan import TableBatch
+from .reach import Reach
+from .reading import ApplyPaths
+from .route import Halt, Route, Routes
+from .segment import Segment, segments
+from .targets.base import Outcome, Target
+from .task_rules import TaskRules
+from .told import Done
+from .way import Way, applied
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[["SparkSession", str, Segment], ChangeTable | None]
+
+
+@dataclass(frozen=True)
+class TableApply:
+    """Applies single tables; different ones from different threads at once.
+
+    `read` gives a segment of the change table at a path.
+    """
+
+    spark: SparkSession
+    paths: ApplyPaths
+    target: Target
+    rules: TaskRules | None
+    routes: Routes | None
+    gate: Gate
+    known: Known
+    reach: Reach
+    read: Read
+    _telling: threading.Lock = field(default_factory=threading.Lock)
+
+    def apply(
+        self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]
+    ) -> TailraceError | None:
+        """Applies what a table lacks up to the end of the batch `last`; gives what it died of, if it did.
+
+        Args:
+            counts: upper bounds of what occurs in (the number the table has reached, `last.upto`].
+            done: gets what was committed, also when the rest could not be applied.
+        """
+        try:
+            self._apply(table, last, counts, done)
+        except Exception as error:  # noqa: BLE001 - the caller asks the gate what becomes of it
+            self.reach.forget([table])
+            return self.explained(table, error)
+        return None
+
+    def explained(self, table: str, error: Exception) -> TailraceError:
+        """What a table died of, as an error of ours."""
+        where = f"apply {table}"
+        told = self.routes.value_error(table, error, where=where) if self.routes else None
+        return told or from_spark(error, where=where)
+
+    def routed(self, table: str, upto: int) -> tuple[list[tuple[Segment, Route]], Halt | None]:
+        """The stretches of a table's changes up to a change number, each with its route to the target."""
+        history, baseline = self.known.history[table], self.known.baselines.get(table)
+        reached = self.reach.of(table)
+        spans = segments(history, baseline, reached, upto)
+        if self.routes is None:
+            return [(one, Route(one.before, one.relation)) for one in spans], None
+        return self.routes.follow(table, spans, history, baseline, reached)
+
+    def there(self, table: str, reached: int) -> AppliedTable | None:
+        """What is to be recorded of changes that a target has; None: it has not all of them."""
+        baseline = self.known.baselines.get(table)
+        if (baseline and reached <= baseline.after) or self.target.progress(table) != reached:
+            return None
+        return self._nothing(table, reached)
+
+    def _nothing(self, table: str, upto: int) -> AppliedTable:
+        """What is to be recorded where nothing is left to do up to a change number."""
+        reached = self.target.progress(table)
+        relation = self.known.history[table][-1].relation
+        # A batch that is there changes nothing, and is not looked at.
+        batch = TableBatch(
+            table, relation, ChangeTable(cast("DataFrame", None), relation.key, []), reached, {}
+        )
+        return applied(table, Done(upto, outcome=self.target.apply(batch) if reached >= 0 else Outcome()))
+
+    def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
+        baseline = self.known.baselines.get(table)
+        routes, halt = self.routed(table, last.upto)
+        whole = len(routes) == 1 and halt is None and not routes[0][1].steps
+        exact = whole and self.reach.counted(table, baseline)
+        self.reach.forget([table])
+        for one, route in routes:
+            to = replace(one, before=route.before, relation=route.relation)
+            way = Way(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
+            way.alter()
+            changes = self.read(self.spark, self.paths.changes(table), one)
+            if changes is None:
+                continue
+            changes, mine = route.through(changes, counts)
+            if (why := to.unclear(mine)) and self._unclear(table, why):
+                return
+            for made in way.apply(changes, mine):
+                done.append(made if made.upto >= 0 else replace(made, upto=last.upto))
+            if way.suspended is not None:
+                return
+        if halt is not None and self.routes is not None:
+            self.routes.carry_out(halt)
+            return
+        # The rest may have no changes: the baseline had all of them, or they ended with its window.
+        if not done or done[-1].upto < last.upto:
+            done.append(self._nothing(table, last.upto))
+        self.reach.came(table, last, baseline)
+
+    def _unclear(self, table: str, why: str) -> bool:
+        with self._telling:
+            return self.gate.unclear(table, why)

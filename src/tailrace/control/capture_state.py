@@ -1,0 +1,62 @@
+"""What `<home>/run/capture.json` says of the process that captures."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from . import live
+
+STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
+
+
+@dataclass
+class CaptureState:
+    """Positions are hex, lag is bytes and seconds, rate is records a second.
+
+    Attributes:
+        state: `starting`, `running`, `reconnecting` or `stopped`.
+        message: what is the matter; `reconnecting`: the last error.
+        since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
+        attempts: `reconnecting` only: how often it was tried since.
+    """
+
+    state: str = STARTING
+    pid: int = field(default_factory=os.getpid)
+    position: str | None = None
+    records: int = 0
+    transactions: int = 0
+    commits: int = 0
+    rate: float = 0.0
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
+    message: str | None = None
+    since: str | None = None
+    attempts: int = 0
+
+    def runs(self) -> None:
+        """The stream is being read.
+
+        >>> one = CaptureState()
+        >>> one.lost("no route"), one.lost("refused"), one.attempts, one.message
+        (None, None, 2, 'refused')
+        >>> one.runs()
+        >>> one.state, one.attempts, one.since, one.message
+        ('running', 0, None, None)
+        """
+        self.state, self.message, self.since, self.attempts = RUNNING, None, None, 0
+
+    def lost(self, message: str) -> None:
+        """The source cannot be reached, and is tried again. How far behind it is nobody knows."""
+        now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+        self.state, self.message, self.since = RECONNECTING, message, self.since or now
+        self.attempts += 1
+        self.rate, self.lag_bytes, self.lag_seconds = 0.0, None, None
+
+    def tell(self, folder: str) -> None:
+        """Replaces the file."""
+        live.write(folder, "capture", asdict(self))

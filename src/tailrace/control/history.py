@@ -1,0 +1,55 @@
+"""What apply did, in slots of time: rows, and how late they were."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .ledger import APPLIED, STORED
+from .rolling import Ledger
+
+_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot of time in which something was applied: its end, rows inserted, updated and deleted in it, and
+    the longest time from a commit of the source to the target (whole seconds; None: not known)."""
+
+    end: dt.datetime
+    rows: int
+    latency: int | None
+
+
+def slots(stored: str, applied: str, width: dt.timedelta) -> list[Slot]:
+    """The slots of which all records are kept, in order."""
+    ledger = Ledger(applied, APPLIED)
+    wanted = ["upto", "applied_at", "committed_at", "inserted", "updated", "deleted"]
+    rows = ledger.batches(wanted).select(wanted)
+    at, wide = rows["applied_at"].cast(pa.int64()), int(width / dt.timedelta(seconds=1)) * _SECOND
+    late = pc.subtract(at, _committed(stored, rows).cast(pa.int64()))
+    counts = [pc.fill_null(rows[n], 0) for n in ("inserted", "updated", "deleted")]
+    many = pc.add(pc.add(counts[0], counts[1]), counts[2])
+    found = pa.table({"slot": pc.divide(at, wide), "rows": many, "late": pc.divide(late, _SECOND)})
+    gone = pc.max(ledger.totals(["upto"])["gone"]).as_py()
+    if gone is not None:  # of the slot that it is in, too
+        found = found.filter(pc.greater(found["slot"], gone // wide))
+    made = found.group_by("slot").aggregate([("rows", "sum"), ("late", "max")]).sort_by("slot")
+    return [Slot(_START + (r["slot"] + 1) * width, r["rows_sum"], r["late_max"]) for r in made.to_pylist()]
+
+
+def _committed(stored: str, rows: pa.Table) -> pa.ChunkedArray:
+    """When the source committed what each record is of; an earlier release did not write it there."""
+    known = rows["committed_at"]
+    if not known.null_count:
+        return known
+    batches = Ledger(stored, STORED).batches(["upto", "commit_time", "table"])
+    batches = batches.filter(pc.is_null(batches["table"])).combine_chunks()
+    times = batches["commit_time"].combine_chunks()
+    return pc.coalesce(
+        known, times.take(pc.index_in(rows["upto"], batches["upto"].combine_chunks()).combine_chunks())
+    )

@@ -1,0 +1,138 @@
+"""The files of leases: one a term, made exclusively, replaced whole; `leases` says what they are for."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import threading
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+PERIOD_S = 30.0
+"""For how long a lease is good."""
+_KEPT = 32
+"""How many terms stay."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease, or had it when it was `released`; see the module."""
+
+    term: int
+    host: str = "a host that has not said its name yet"
+    kernel: str = ""
+    pid: int = 0
+    id: str = ""
+    since: str = ""
+    period: float = PERIOD_S
+    beat: int = -1
+    released: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether it is, or was, under this kernel: the operating system's lock tells whether it lives."""
+        return self.kernel == kernel()
+
+    def words(self) -> str:
+        """Who it is, for a message."""
+        return f"process {self.pid} on {self.host}, since {self.since}" if self.pid else self.host
+
+
+@cache
+def kernel() -> str:
+    """What tells this running kernel from all others; a restart of the machine makes it another one."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{platform.node()} {uuid.getnode():x}"
+
+
+def newest_term(folder: Path, name: str) -> int:
+    """The greatest term of a lease; 0: nobody ever had it."""
+    start, terms = f"{name}.lease.", [0]
+    with suppress(FileNotFoundError):
+        names = (file.name for file in folder.iterdir())
+        terms += [int(n.removeprefix(start)) for n in names if n.startswith(start)]
+    return max(terms)
+
+
+def newest(folder: Path, name: str) -> Holder | None:
+    """Who had a lease last; None: nobody ever had it."""
+    while term := newest_term(folder, name):
+        try:
+            text = file_of(folder, name, term).read_text()
+        except FileNotFoundError:  # so old that it went, just now
+            continue
+        try:
+            said = json.loads(text)
+            return Holder(term, **{k: said[k] for k in Holder.__dataclass_fields__ if k != "term"})
+        except (ValueError, KeyError, TypeError):  # it is being made
+            return Holder(term)
+    return None
+
+
+def make(folder: Path, name: str, mine: Holder) -> bool:
+    """Makes the file of a new term; False when somebody else has that one, or a later one."""
+    file = file_of(folder, name, mine.term)
+    try:
+        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(handle, "w") as made:
+            made.write(_text(mine))
+            made.flush()
+            os.fsync(made.fileno())
+    except OSError:  # a file without a name in it would be waited for
+        file.unlink(missing_ok=True)
+        raise
+    # An old term, whose file was gone already, can be made once more: it does not hold.
+    if newest_term(folder, name) != mine.term:
+        file.unlink(missing_ok=True)
+        return False
+    file_of(folder, name, mine.term - _KEPT).unlink(missing_ok=True)
+    _draft(file_of(folder, name, mine.term - 1)).unlink(missing_ok=True)  # of one that was killed just then
+    return True
+
+
+def file_of(folder: Path, name: str, term: int) -> Path:
+    return folder / f"{name}.lease.{term}"
+
+
+def _draft(file: Path) -> Path:
+    return file.with_name(f".{file.name}")
+
+
+def _text(mine: Holder) -> str:
+    return json.dumps({k: v for k, v in asdict(mine).items() if k != "term"})
+
+
+def write(folder: Path, name: str, mine: Holder) -> None:
+    """Replaces the file whole; where there is no room for that, its time alone is changed."""
+    file = file_of(folder, name, mine.term)
+    draft = _draft(file)
+    try:
+        draft.write_text(_text(mine))
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.utime(file)
+
+
+def age(folder: Path, file: Path) -> float:
+    """Seconds since a file was written, by the clock of the storage itself; 0 when that cannot be told."""
+    probe = folder / f".probe.{os.getpid()}.{threading.get_ident()}"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime - file.stat().st_mtime
+    except OSError:
+        return 0.0
+    finally:
+        with suppress(OSError):
+            probe.unlink()

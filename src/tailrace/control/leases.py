@@ -1,0 +1,192 @@
+"""Leases: which process has a half of a task, on any storage that the hosts of its processes share.
+
+A lease is a file of its own term, `<home>/run/<half>.lease.<term>`, which is made exclusively: of two that
+want the same term one gets it. The greatest term holds. Its holder renews it by replacing the file, every few
+seconds; a lease that has not changed for a whole period, measured by the clock of whoever waits, is dead.
+Nobody trusts the clock of another host, nor one that can be set. Files of earlier terms stay for a while, so
+that a process which slept finds its own overtaken.
+
+JSON in the file: `host`, `kernel` (its boot id), `pid`, `id`, `since` (for people), `period` (seconds),
+`beat` (counts up), `released`.
+
+docs/decisions/2026-11-22-leases.md says why this is enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+from ..errors import LeaseLostError
+from .lease_files import PERIOD_S, Holder, age, file_of, kernel, make, newest, newest_term, write
+
+logger = logging.getLogger("tailrace.lease")
+_RENEWALS = 6
+"""How often a lease is renewed in a period."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # goes on while the machine is suspended
+
+
+def clock() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
+def refuse_others(folder: Path, name: str, mine: str) -> None:
+    """Raises LeaseLostError when another than the one of that `id` has a lease. It can be sent to other
+    processes, which work for that one."""
+    there = newest(folder, name)
+    if there is not None and there.id != mine:
+        raise LeaseLostError(
+            f"{name} of this task has been taken over by {there.words()}",
+            where=str(folder),
+            hint="this process was not heard of for too long and does no more; nothing of it counts twice",
+        )
+
+
+class Lease:
+    """A lease that this process has; it is renewed by a thread of its own until `release`.
+
+    Args:
+        folder, name: which.
+        mine: what was made for it.
+    """
+
+    def __init__(self, folder: Path, name: str, mine: Holder) -> None:
+        self._folder, self._name, self._mine = folder, name, mine
+        self._until = clock() + mine.period
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._renewing, daemon=True, name=f"lease {name}")
+        self._thread.start()
+
+    @property
+    def term(self) -> int:
+        """Its term."""
+        return self._mine.term
+
+    def check(self) -> None:
+        """Raises LeaseLostError when somebody else has taken the lease, or may have by now: it could not be
+        renewed. One that is late, and that nobody took, is taken again."""
+        refuse_others(self._folder, self._name, self._mine.id)
+        with self._lock:
+            if clock() < self._until:
+                return
+            began, again = clock(), replace(self._mine, term=self._mine.term + 1, beat=0)
+            try:
+                made = make(self._folder, self._name, again)
+            except OSError as error:
+                raise LeaseLostError(
+                    f"the lease of {self._name} could not be renewed for {self._mine.period:.0f} s: {error}",
+                    where=str(self._folder),
+                    hint="see to it that the folder can be written to, then start again; nothing is lost",
+                ) from error
+            if made:
+                self._mine, self._until = again, began + again.period
+                return
+        refuse_others(self._folder, self._name, self._mine.id)
+        raise LeaseLostError(f"the lease of {self._name} was lost", where=str(self._folder))
+
+    __call__ = check
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # In other processes, which work for this one: they ask whether it has the lease, and renew nothing.
+        return partial, (refuse_others, self._folder, self._name, self._mine.id)
+
+    def release(self) -> None:
+        """Gives the lease back: the next one need not wait."""
+        self._over.set()
+        self._thread.join()
+        with self._lock, suppress(OSError):
+            if newest_term(self._folder, self._name) == self.term:
+                write(self._folder, self._name, replace(self._mine, released=True))
+
+    def _renewing(self) -> None:
+        while not self._over.wait(self._mine.period / _RENEWALS):
+            # What cannot be renewed now, or is lost, `check` tells whoever works under it.
+            with suppress(OSError):
+                self._renew()
+
+    def _renew(self) -> None:
+        with self._lock:
+            began = clock()
+            if began >= self._until or newest_term(self._folder, self._name) != self.term:
+                return
+            self._mine = replace(self._mine, beat=self._mine.beat + 1)
+            write(self._folder, self._name, self._mine)
+            self._until = began + self._mine.period
+
+
+def take(
+    folder: Path,
+    name: str,
+    refused: Callable[[Holder], Exception],
+    *,
+    patient: bool = True,
+    locked: bool = True,
+) -> Lease:
+    """Takes a lease that nobody has.
+
+    Args:
+        folder, name: which.
+        refused: gives the error to raise when somebody else has it.
+        patient: wait for a period when whoever had it may be dead; False: it is refused then, too.
+        locked: the caller has the operating system's lock on it, so nobody under this kernel can have it.
+    """
+    while True:
+        there = newest(folder, name)
+        dead = there is None or there.released or (there.here and locked)
+        if there is not None and not dead and (not patient or alive(folder, name, wait=True)):
+            raise refused(newest(folder, name) or there)
+        mine = Holder(
+            1 if there is None else there.term + 1, platform.node(), kernel(), os.getpid(), uuid.uuid4().hex,
+            datetime.now(timezone.utc).isoformat(timespec="seconds"), PERIOD_S, 0,
+        )  # fmt: skip
+        if make(folder, name, mine):
+            return Lease(folder, name, mine)
+        if (there := newest(folder, name)) is not None and there.term >= mine.term and not there.released:
+            raise refused(there)
+
+
+_watched: dict[Path, tuple[object, float, bool]] = {}  # what a lease was, since when by our clock, fresh then
+
+
+def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -> bool:
+    """Whether the holder of a lease, on another host, lives: True as long as it was not watched for a whole
+    period without a change.
+
+    Args:
+        folder, name: which.
+        wait: watch it until that is known.
+        guess: at first sight go by the age of the file, as the storage's clock has it.
+    """
+    first = True
+    while True:
+        there = newest(folder, name)
+        if there is None or there.released:
+            return False
+        if wait and first:
+            logger.warning("%s was last done by %s; waiting whether it lives", name, there.words())
+        file = file_of(folder, name, there.term)
+        with suppress(FileNotFoundError):
+            now = (there, file.stat().st_mtime_ns)
+            before = _watched.get(folder / name)
+            if before is None or before[0] != now:
+                if before is not None and not first:
+                    return True  # it changed while we looked
+                fresh = not guess or before is not None or age(folder, file) < 3 * there.period
+                _watched[folder / name] = before = now, clock(), fresh
+            if clock() - before[1] >= there.period * 1.1:
+                return False
+            if not wait:
+                return before[2] or not guess
+        first = False
+        time.sleep(min(1.0, there.period / 10))

@@ -1,0 +1,163 @@
+"""What a task's store and apply batches come to, table by table, and how far each table is.
+
+All of it is read from totals and from the few rows that came since: how long a task has run does not matter,
+only how much waits for tables that are behind.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import PositionError
+from .ledger import APPLIED, STORE_APP, STORED, Baseline, Stored, read_stored
+from .rolling import Ledger
+
+
+@dataclass(frozen=True)
+class StoredTotal:
+    """Of one table: the last change number stored, change-table rows since the task began, and up to where
+    single batches are not kept any more (-1: all are)."""
+
+    upto: int
+    rows: int
+    gone: int
+
+
+@dataclass(frozen=True)
+class AppliedTotal:
+    """Of one target: the last record (change number, position, time, version), and rows inserted, updated and
+    deleted since the task began."""
+
+    upto: int
+    position: str
+    applied_at: dt.datetime
+    version: int
+    inserted: int
+    updated: int
+    deleted: int
+
+
+class Totals:
+    """The totals of a task, as of one version of each of its ledgers.
+
+    Attributes:
+        stored, applied: by table.
+        stored_upto, applied_upto: the change number of the last batch recorded; -1: there is none.
+    """
+
+    def __init__(self, stored: str, applied: str, app: str = "tailrace/applied") -> None:
+        record = Ledger(applied, APPLIED)
+        self.applied = {
+            r["table"]: AppliedTotal(**{n: r[n] for n in AppliedTotal.__dataclass_fields__})
+            for r in record.totals(list(AppliedTotal.__dataclass_fields__)).to_pylist()
+            if r["table"] is not None
+        }
+        self.applied_upto = record.progress(app)
+        # After the record: what is applied is stored.
+        self._stored = Ledger(stored, STORED)
+        self.stored_upto = self._stored.progress(STORE_APP)
+        self.stored = {
+            r["table"]: StoredTotal(r["upto"], r["rows"], -1 if r["gone"] is None else r["gone"])
+            for r in self._stored.totals(["upto", "rows"]).to_pylist()
+            if r["table"] is not None
+        }
+
+    def reached(
+        self, baselines: Mapping[str, Baseline], loads: Mapping[str, tuple[int, str, int]]
+    ) -> dict[str, int]:
+        """How far each target is by what is recorded; no further than it is in truth.
+
+        A record of before the newest baseline does not count: the baseline has replaced what was done then.
+        `loads`: of each mapped table the newest load (`apply.loading.loaded`).
+        """
+        found = {table: one.upto for table, one in self.applied.items()}
+        for table, taken in baselines.items():
+            number, _, version = loads.get(table, (0, "", 0))
+            at = taken.version if taken.version >= 0 else version
+            one = self.applied.get(table)
+            since = one is not None and one.upto > taken.after and one.version >= at
+            landed = taken.version >= 0 or number == taken.number
+            found[table] = one.upto if one is not None and since and landed else taken.after
+        return found
+
+    def late(self, reached: Mapping[str, int]) -> list[str]:
+        """Tables with changes that are stored and not reached."""
+        return [t for t, one in self.stored.items() if one.upto > reached.get(t, -1)]
+
+    def behind(self, reached: Mapping[str, int]) -> dict[str, int]:
+        """Change-table rows that are stored and that targets do not have, of tables that are behind."""
+        late = {t: reached.get(t, -1) for t in self.late(reached)}
+        found = {t: self.stored[t].rows for t, upto in late.items() if upto <= 0}
+        late = {t: upto for t, upto in late.items() if upto > 0}
+        if not late:
+            return found
+        rows = self._stored.batches(["upto", "table", "rows"], after=min(late.values()))
+        names = pa.array(list(late), pa.string())
+        rows = rows.filter(pc.is_in(rows["table"], names))
+        place = pc.index_in(rows["table"], names).to_numpy()
+        new = rows["upto"].to_numpy() > np.fromiter(late.values(), np.int64, len(late))[place]
+        sums = np.bincount(place[new], rows["rows"].to_numpy()[new], minlength=len(late))
+        return found | {t: int(many) for t, many in zip(late, sums, strict=True)}
+
+
+def last_stored(path: str, upto: int | None = None) -> Stored | None:
+    """The newest store batch, without its tables; None when there is none. `upto`: the newest not after that
+    change number, of those that are kept."""
+    ledger, names = Ledger(path, STORED), ["upto", "change_seq", "position", "commit_time"]
+    rows = ledger.totals(names) if upto is None else ledger.batches([*names, "table"], upto=upto)
+    rows = rows.filter(pc.is_null(rows["table"])).select(names).sort_by("upto")
+    found = rows.slice(max(rows.num_rows - 1, 0)).to_pylist()
+    return Stored(**found[0]) if found else None
+
+
+def stored_since(path: str, after: int) -> tuple[int, list[str]]:
+    """The change number of the newest store batch (at least `after`), and the tables with changes later than
+    `after`."""
+    newest = {r["table"]: r["upto"] for r in Ledger(path, STORED).totals(["upto"]).to_pylist()}
+    upto = max(newest.pop(None, after), after)
+    return upto, sorted(t for t, last in newest.items() if last > after)
+
+
+def batches_of(path: str, table: str) -> tuple[list[Stored], int]:
+    """A table's part of the store batches that are kept, oldest first, and the change number up to which its
+    parts may be missing; -1: none is."""
+    return read_stored(path, tables=[table]), parts_gone(path).get(table, -1)
+
+
+def parts_gone(path: str) -> dict[str, int]:
+    """Of each table the change number up to which its parts of store batches may be missing, if some are."""
+    rows = Ledger(path, STORED).totals(["upto"]).to_pylist()
+    return {r["table"]: r["gone"] for r in rows if r["table"] is not None and r["gone"] is not None}
+
+
+def batches_after(path: str, table: str, after: int) -> list[Stored]:
+    """A table's part of the store batches later than a change number.
+
+    Raises:
+        PositionError: some of them are not kept any more.
+    """
+    kept, gone = batches_of(path, table)
+    if gone > after:
+        raise PositionError(
+            f"the batches of {table} between the change numbers {after} and {gone} are not kept any more",
+            where=path,
+            hint="`maintenance.keep_ledger` says how long they are",
+        )
+    return [b for b in kept if b.upto > after]
+
+
+def records_of(path: str, table: str) -> list[dict[str, Any]]:
+    """Records of one table's batches (`upto`, `position`, `version`): those that are kept, and the last one
+    whatever its age."""
+    ledger, names = Ledger(path, APPLIED), ["upto", "position", "table", "version", "number"]
+    parts = [ledger.batches(names, tables=[table]).select(names), ledger.totals(names).select(names)]
+    found = pa.concat_tables(parts)
+    rows: list[dict[str, Any]] = found.filter(pc.equal(found["table"], table)).to_pylist()
+    return rows

@@ -1,0 +1,236 @@
+"""Who reads what retention may take away, and how far each has come: a small Delta table.
+
+| column | type | meaning |
+| --- | --- | --- |
+| `name` | string | the consumer |
+| `acknowledged` | bigint | the greatest number that it needs no longer; -1: it needs all there is |
+| `since` | timestamp | when it was registered |
+| `at` | timestamp | when it last said how far it is |
+| `tables` | string | the tables it reads, `schema.table` with `*` and `?`, separated by commas; NULL: all |
+| `log` | boolean | whether it reads LOG, too |
+| `until` | timestamp | when it is forgotten by itself: what a process that dies leaves; NULL: never |
+
+Numbers are a key log's `keylog_sort`, or a task's change numbers.
+
+Before retention takes anything it notes here, on the version that it has looked at, how far it may go. So it
+sees a consumer that registers meanwhile, or the consumer sees how far it goes: none is passed over.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from .. import lake
+from ..control.ledger import STORE_APP
+from ..control.task import Task
+from ..errors import ConfigError
+from ..failpoints import reach
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()), ("acknowledged", pa.int64()), ("since", pa.timestamp("us", "UTC")),
+        ("at", pa.timestamp("us", "UTC")), ("tables", pa.string()), ("log", pa.bool_()),
+        ("until", pa.timestamp("us", "UTC")),
+    ]
+)  # fmt: skip
+NOTHING_YET = -1
+HELD_S = 86_400.0
+PROMISED = "tailrace/kept"
+"""As in the tables that changes are taken from."""
+_TRIES, _VACUUM_EVERY, _VACUUM_S = 20, 50, 86_400.0
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """One consumer; see the module."""
+
+    name: str
+    acknowledged: int
+    since: dt.datetime
+    at: dt.datetime
+    tables: str | None = None
+    log: bool = False
+    until: dt.datetime | None = None
+
+    def reads(self, table: str) -> bool:
+        """Whether it reads a table.
+
+        >>> at = dt.datetime(2026, 1, 1)
+        >>> one = Consumer("lake", 7, at, at, "shop.item, log.*")
+        >>> one.reads("shop.item"), one.reads("log.a"), one.reads("shop.items")
+        (True, True, False)
+        """
+        return self.tables is None or any(fnmatchcase(table, p.strip()) for p in self.tables.split(","))
+
+
+def laggards(found: Iterable[Consumer], stored: int, kept: int, now: dt.datetime) -> dict[str, str]:
+    """What is to be said of consumers, by name: of those that have not moved for a day, though there is
+    something to read, and of those that miss changes. `kept`: the number behind which there is all.
+
+    >>> at = dt.datetime(2026, 1, 1)
+    >>> one = Consumer("lake", 7, at, at)
+    >>> laggards([one], 7, -1, at + dt.timedelta(days=9)), laggards([one], 8, -1, at + dt.timedelta(hours=9))
+    ({}, {})
+    >>> laggards([one], 8, -1, at + dt.timedelta(days=9))
+    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes wait for it'}
+    >>> laggards([one], 12, 9, at)
+    {'lake': 'it has acknowledged 7, but changes up to 9 are gone: it may miss some'}
+    """
+    said = {}
+    for one in found:
+        days = (now - one.at).days
+        if 0 <= one.acknowledged < kept:
+            said[one.name] = (
+                f"it has acknowledged {one.acknowledged}, but changes up to {kept} are gone: it may miss some"
+            )
+        elif days >= 1 and one.acknowledged < stored and one.until is None:
+            moved = f"it has acknowledged {max(one.acknowledged, 0)} of {stored}, and nothing for {days} days"
+            said[one.name] = f"{moved}: old changes wait for it"
+    return said
+
+
+@dataclass(frozen=True)
+class Consumers:
+    """The consumers in a table; `hint` says how one is registered."""
+
+    path: str
+    hint: str = "`consumer add NAME` registers one"
+
+    def look(self) -> tuple[int, list[Consumer]]:
+        """The table's version (-1: there is none) and its consumers, by name."""
+        if not lake.exists(self.path):
+            return -1, []
+        table, now = DeltaTable(self.path), dt.datetime.now(dt.timezone.utc)
+        rows = table.to_pyarrow_table().to_pylist()
+        found = [Consumer(**{k: r[k] for k in SCHEMA.names if r.get(k) is not None}) for r in rows]
+        live = [c for c in found if c.until is None or c.until > now]
+        return int(table.version()), sorted(live, key=lambda c: c.name)
+
+    def all(self) -> list[Consumer]:
+        """The consumers."""
+        return self.look()[1]
+
+    @property
+    def promised(self) -> int:
+        """The number up to which retention has taken what it may, or is about to; -1: nothing."""
+        return lake.progress(self.path, PROMISED)
+
+    def promise(self, upto: int, version: int) -> bool:
+        """Notes that retention is about to take what it may up to a number; False when the consumers are no
+        longer those of that version: look again."""
+        if version < 0:
+            lake.create(self.path, SCHEMA)
+            return False
+        progress = {PROMISED: max(upto, self.promised, 0)}
+        return lake.commit(self.path, [], progress=progress, begin=True, only_after=version) is not None
+
+    def add(
+        self, name: str, *, tables: str | None = None, log: bool = False, until: dt.datetime | None = None
+    ) -> None:
+        """Registers a consumer: it needs everything that is there.
+
+        Raises:
+            ConfigError: it is registered already.
+        """
+
+        def added(have: list[Consumer]) -> list[Consumer]:
+            if any(c.name == name for c in have):
+                raise ConfigError(
+                    f"the consumer {name!r} is registered already",
+                    where=self.path,
+                    hint="`ack` says how far it is",
+                )
+            now = dt.datetime.now(dt.timezone.utc)
+            return [*have, Consumer(name, NOTHING_YET, now, now, tables, log, until)]
+
+        self._change(added)
+
+    def acknowledge(self, name: str, number: int) -> None:
+        """Notes that a consumer needs nothing up to a number.
+
+        Raises:
+            ConfigError: it is not registered, or has acknowledged more already.
+        """
+
+        def moved(have: list[Consumer]) -> list[Consumer]:
+            mine = self._known(have, name)
+            if number < mine.acknowledged:
+                raise ConfigError(
+                    f"{name!r} has acknowledged {mine.acknowledged} already",
+                    where=self.path,
+                    hint="what is before may be gone; to read again from the start, remove it and add it",
+                )
+            now = dt.datetime.now(dt.timezone.utc)
+            new = Consumer(**asdict(mine) | {"acknowledged": number, "at": now})
+            return [new if c is mine else c for c in have]
+
+        self._change(moved)
+
+    def remove(self, name: str) -> None:
+        """Forgets a consumer.
+
+        Raises:
+            ConfigError: it is not registered.
+        """
+        self._change(lambda have: [c for c in have if c is not self._known(have, name)])
+
+    @contextmanager
+    def held(self, who: str, *, most_s: float = HELD_S) -> Iterator[None]:
+        """Keeps all there is until the block ends; so many seconds at most, if the process dies in it."""
+        now = dt.datetime.now(dt.timezone.utc)
+        name = f"{who} ({platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:6]})"
+        self.add(name, until=now + dt.timedelta(seconds=most_s))
+        try:
+            yield
+        finally:
+            self._change(lambda have: [c for c in have if c.name != name])
+
+    def _known(self, have: list[Consumer], name: str) -> Consumer:
+        for one in have:
+            if one.name == name:
+                return one
+        names = ", ".join(c.name for c in have)
+        hint = f"registered: {names}" if names else self.hint
+        raise ConfigError(f"no consumer {name!r} is registered", where=self.path, hint=hint)
+
+    def _change(self, work: Callable[[list[Consumer]], list[Consumer]]) -> None:
+        """Replaces the consumers by what `work` makes of them; begins anew when somebody else was faster."""
+        for _ in range(_TRIES):
+            version, have = self.look()
+            made = [asdict(c) for c in work(have)]
+            lake.create(self.path, SCHEMA)
+            part = lake.Part(self.path, SCHEMA)
+            part.write(pa.Table.from_pylist(made, schema=SCHEMA))
+            added = part.close()
+            reach("control.consumers")
+            files, now = [added] if added else [], max(version, 0)
+            done = lake.overwrite(self.path, files, schema=SCHEMA, progress={}, only_after=now)
+            if done is not None:
+                if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
+                    lake.vacuum(self.path, _VACUUM_S)
+                return
+        raise ConfigError("the consumers are written to by others all the time", where=self.path)
+
+
+def consumers_of(task: Task) -> Consumers:
+    """Who reads a task's change tables, TRACKING and LOG."""
+    return Consumers(task.control_path("consumers"), "`tailrace consumer TASK add NAME` registers one")
+
+
+def consumers_said(task: Task) -> dict[str, str]:
+    """What is to be said of a task's consumers, by name: see `laggards`."""
+    found = consumers_of(task).all()
+    if not found:
+        return {}
+    stored, kept = (lake.progress(task.tracking_path, app) for app in (STORE_APP, PROMISED))
+    return laggards(found, stored, kept, dt.datetime.now(dt.timezone.utc))

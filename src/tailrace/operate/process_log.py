@@ -1,0 +1,47 @@
+"""The log of a process that another one started: its lines in a file that gives way to a new one when full.
+
+`capture.log` is the one that is written to; `capture.log.1` came before it, and so on; the oldest is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO
+
+FILE_BYTES, FILES = 5 << 20, 5
+_LINE_BYTES = 64 << 10
+
+
+class ProcessLog:
+    """Takes what processes print, one after the other."""
+
+    def __init__(self, path: Path, *, file_bytes: int = FILE_BYTES, files: int = FILES) -> None:
+        self.path = path
+        self._size, self._files = file_bytes, files
+        self._taking: threading.Thread | None = None
+
+    def take(self, stream: IO[bytes]) -> None:
+        """Writes a process's lines until it ends."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._taking = threading.Thread(target=self._copy, args=(stream,), daemon=True, name="process log")
+        self._taking.start()
+
+    def last_words(self, lines: int) -> str:
+        """The last lines of a process that has ended."""
+        if self._taking is not None:
+            self._taking.join(5)
+        text = self.path.read_text(errors="replace") if self.path.exists() else ""
+        return "\n".join(text.strip().splitlines()[-lines:])
+
+    def _copy(self, stream: IO[bytes]) -> None:
+        handler = RotatingFileHandler(
+            self.path, maxBytes=self._size, backupCount=self._files - 1, encoding="utf-8", errors="replace"
+        )
+        with stream:
+            while line := stream.readline(_LINE_BYTES):  # one without an end comes in pieces
+                words = line.decode(errors="replace").rstrip("\n")
+                handler.emit(logging.makeLogRecord({"msg": words}))
+        handler.close()

@@ -1,0 +1,51 @@
+"""Addresses of databases as a user types them, looked at before anything connects.
+
+No message has any of the address in it that may be its password: where one is malformed, nobody knows which
+part of it that is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import ConfigError
+
+_ODD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*)(:(\d*))?")
+
+
+def check(url: str) -> None:
+    """Raises ConfigError for an address that cannot be one.
+
+    >>> check("postgresql://me:secret@db:5432/shop?sslmode=require")
+    >>> check("postgresql://me:secret@db:54321234/shop")
+    Traceback (most recent call last):
+    tailrace.errors.ConfigError: the port in the address is no port: it is 1 to 65535
+      hint: write postgresql://user:password@host:port/database; %40 is @, %2F is /, %3A is :, %25 is %
+    """
+    scheme, sign, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    hosts = authority.rpartition("@")[2]
+    found = [_HOST.fullmatch(one) for one in hosts.split(",")]
+    if not sign:
+        raise _bad("there is no :// in the address", scheme="postgresql")
+    if not re.fullmatch(r"[\w+.-]*", scheme):
+        raise _bad("what stands before :// in the address is no scheme", scheme="postgresql")
+    if re.search(r"[\s\x00-\x1f]", url):
+        raise _bad("there is a space or a line's end in the address", scheme)
+    if authority.count("@") > 1 or "@" in rest.partition("?")[0][len(authority) :]:
+        raise _bad("there is an @ too many in the address: what is the host is not clear", scheme)
+    if _ODD_PERCENT.search(rest):
+        raise _bad("there is a % in the address that is not followed by two hex digits", scheme)
+    if not all(found):
+        raise _bad("the host in the address is no name and no IP address, or the port is no number", scheme)
+    if any(one and one[3] and not 0 < int(one[3][:6]) < 65536 for one in found):
+        raise _bad("the port in the address is no port: it is 1 to 65535", scheme)
+
+
+def _bad(what: str, scheme: str) -> ConfigError:
+    known = scheme if re.fullmatch(r"[a-z]{1,12}", scheme) else "postgresql"
+    return ConfigError(
+        what,
+        hint=f"write {known}://user:password@host:port/database; %40 is @, %2F is /, %3A is :, %25 is %",
+    )

@@ -1,0 +1,175 @@
+"""What was seen of a table in PostgreSQL's catalog, and when: the facts that identify columns later.
+
+A `Look` is small and is kept with each layout (`change.Relation.evidence`), so that a capture that was
+stopped still knows how the catalog was before. Positions are LSNs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class LiveColumn:
+    """A row of pg_attribute. `generated`: '' no, s stored, v virtual. `missing`: the text of the value that
+    rows older than the column have. A dropped column keeps its attnum and has no name. `stamp`: the row's
+    xmin, another one after each change. `physical`: length, by value and alignment of its type."""
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    missing: str | None = None
+    generated: str = ""
+    dropped: bool = False
+    stamp: int = 0
+    physical: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A table's attributes as they were at some moment before the LSN `at`.
+
+    `file`: what changes when the table is rewritten (0: cannot be told); `stamps`: by attnum, from 1 on;
+    `began`: how many attributes there were when this file was first seen.
+    """
+
+    at: int
+    file: int
+    stamps: tuple[int, ...]
+    began: int
+    gone: frozenset[int] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """How many attributes there were, dropped ones included: the highest attnum."""
+        return len(self.stamps)
+
+    def after(self, other: Look | None) -> Look:
+        """The same, after another look."""
+        same = other is not None and self.file == other.file != 0
+        return replace(self, began=min(self.began, other.began)) if other and same else self
+
+    def like(self, other: Look) -> bool:
+        """Whether nothing has changed between the two."""
+        return (self.file, self.stamps) == (other.file, other.stamps)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`pg_current_snapshot()`: which transactions a look sees.
+
+    >>> seen = Snapshot.parse("0:104:102")
+    >>> [seen.sees(xid) for xid in (101, 102, 103, 104)]
+    [True, False, True, False]
+    """
+
+    end: int
+    running: frozenset[int]
+
+    @staticmethod
+    def parse(text: str) -> Snapshot:
+        """From its text, `xmin:xmax:xip,...`."""
+        _, end, running = text.split(":")
+        return Snapshot(int(end), frozenset(int(x) for x in running.split(",") if x))
+
+    def sees(self, xid: int) -> bool:
+        """Whether a committed transaction, by the 32 bits of its id that the stream has, is seen."""
+        behind = (self.end - xid) & 0xFFFFFFFF  # how many ids before the first one not given yet
+        return 0 < behind < 1 << 31 and self.end - behind not in self.running
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """What the catalog says of a table at one moment; no columns when it is gone. `primary_key` and
+    `identity_key` (the columns of the replica identity's index): attnums. `listed`: the publication has a
+    list of columns. `file`, `at`: as in `Look`."""
+
+    relid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[LiveColumn, ...]
+    primary_key: frozenset[int] = frozenset()
+    identity_key: frozenset[int] = frozenset()
+    listed: bool = False
+    file: int = 0
+    at: int = 0
+    snapshot: Snapshot | None = None
+
+    def sees(self, xid: int) -> bool:
+        """Whether it is from after a transaction."""
+        return self.snapshot is None or self.snapshot.sees(xid)
+
+    @property
+    def look(self) -> Look:
+        """The part of it that is kept."""
+        gone = frozenset(c.attnum for c in self.columns if c.dropped)
+        return Look(self.at, self.file, tuple(c.stamp for c in self.columns), len(self.columns), gone)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a change was made: its transaction's commit LSN and id, the change's own address, and the LSN
+    after the transaction when it is the last one that was read."""
+
+    lsn: int
+    xid: int
+    address: bytes = b""
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is kept with a layout: where it was announced (`address`; empty: it was read in the catalog), what
+    is known of that moment, and looks at the catalog.
+
+    `exists`: attributes up to this number existed; `newest`: none above it did; `lowest`: the lowest number
+    that was given to a column whose attribute is unknown; `columns`: the attributes that are known.
+    """
+
+    lsn: int = 0
+    address: bytes = b""
+    exists: int = 0
+    newest: int = 0
+    lowest: int = 0
+    gone: frozenset[int] = frozenset()
+    columns: frozenset[int] = frozenset()
+    looks: tuple[Look, ...] = field(default=())
+
+    def to_text(self) -> str:
+        """As JSON text.
+
+        >>> one = Evidence(7, b"a", 3, 3, -1, frozenset({2}), frozenset({1, 3}), (Look(6, 1, (5, 5, 9), 2),))
+        >>> Evidence.parse(one.to_text()) == one
+        True
+        """
+        return json.dumps(
+            {
+                "at": [self.lsn, self.address.hex(), self.exists, self.newest, self.lowest],
+                "gone": sorted(self.gone),
+                "columns": sorted(self.columns),
+                "looks": [[x.at, x.file, x.stamps, x.began, sorted(x.gone)] for x in self.looks],
+            }
+        )
+
+    @staticmethod
+    def parse(text: str) -> Evidence:
+        """From `to_text`; empty text is no evidence."""
+        if not text:
+            return Evidence()
+        raw = json.loads(text)
+        lsn, address, exists, newest, lowest = raw["at"]
+        looks = tuple(
+            Look(at, file, tuple(stamps), began, frozenset(gone))
+            for at, file, stamps, began, gone in raw["looks"]
+        )
+        gone, columns = frozenset(raw["gone"]), frozenset(raw["columns"])
+        return Evidence(lsn, bytes.fromhex(address), exists, newest, lowest, gone, columns, looks)
+
+
+def newest_before(looks: Sequence[Look], lsn: int) -> Look | None:
+    """The newest look that is certainly from before a commit at that LSN."""
+    return max((one for one in looks if one.at <= lsn), key=lambda one: one.at, default=None)

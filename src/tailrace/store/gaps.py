@@ -1,0 +1,118 @@
+"""Whether LOG is whole: it numbers its records 1, 2, 3, ..., so what is lost can be told exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from deltalake import DeltaTable
+
+from .. import lake
+from .. import log as landed
+from ..errors import PositionError
+from .kept import spans
+
+Run = tuple[int, int]
+"""Numbers from the first to the last, none left out."""
+
+
+def runs(numbers: npt.NDArray[np.int64]) -> list[Run]:
+    """The runs that numbers make, in order.
+
+    >>> runs(np.array([7, 5, 6, 9, 9]))
+    [(5, 7), (9, 9)]
+    """
+    if not len(numbers):
+        return []
+    found = np.unique(numbers)
+    ends = np.flatnonzero(np.diff(found) > 1)
+    starts = found[np.r_[0, ends + 1]]
+    return list(zip(starts.tolist(), found[np.r_[ends, len(found) - 1]].tolist(), strict=True))
+
+
+def joined(found: Iterable[Run]) -> list[Run]:
+    """Runs that meet or overlap as one.
+
+    >>> joined([(7, 9), (1, 4), (5, 6), (8, 8), (12, 12)])
+    [(1, 9), (12, 12)]
+    """
+    made: list[Run] = []
+    for first, last in sorted(found):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(made[-1][1], last))
+        else:
+            made.append((first, last))
+    return made
+
+
+def missing(after: int, met: Iterable[Run]) -> list[Run]:
+    """What is not among the numbers that were met, from the one behind `after` (-1 and 0: from 1) to the
+    greatest of them.
+
+    >>> missing(-1, [(3, 5), (9, 9)]), missing(2, [(3, 5)]), missing(7, [])
+    ([(1, 2), (6, 8)], [], [])
+    """
+    found: list[Run] = []
+    for first, last in joined(met):
+        expected = max(after, 0) + 1
+        if first > expected:
+            found.append((expected, first - 1))
+        after = max(after, last)
+    return found
+
+
+def holes(log: str, after: int) -> list[Run]:
+    """The change numbers behind `after` that LOG has given, and whose records are in none of its files.
+
+    Raises:
+        PositionError: LOG has not come to `after`: it is another one.
+    """
+    newest = landed.state(log).number
+    if after > newest:
+        raise PositionError(
+            f"LOG ends at change number {newest}, but it was stored up to {after}",
+            where=log,
+            hint="LOG was removed or replaced: put it back, or give the task a new home",
+        )
+    fs, folder = lake.filesystem(log)
+    found = spans(DeltaTable(log), "CHANGE_SEQ")
+    if not all(s.known for s in found):  # somebody else wrote files: each batch is looked at in any case
+        return []
+    mine = [s for s in found if s.high > after]
+    facts = fs.get_file_info([f"{folder}/{s.path}" for s in mine])
+    there = [(s.low, s.high) for s, fact in zip(mine, facts, strict=True) if fact.is_file]
+    return missing(after, [*there, (newest + 1, newest + 1)])
+
+
+def unreadable(error: BaseException, where: str) -> PositionError | None:
+    """What a stream died of, if commits that it had still to read are gone."""
+    if "DELTA_MISSING_FILES_UNEXPECTED_VERSION" not in str(error):
+        return None
+    return PositionError(
+        "commits that a query has still to read were removed from its table",
+        where=where,
+        hint="put them back into the folder _delta_log; or delete the task's folder `checkpoints`: the store "
+        "names what is missing then",
+    )
+
+
+def refuse(lost: Sequence[Run], where: str) -> None:
+    """Raises PositionError when something is missing.
+
+    >>> refuse([], "LOG")
+    >>> refuse([(1, 2), (6, 6)], "LOG")
+    Traceback (most recent call last):
+    tailrace.errors.PositionError: LOG lacks records that were not stored yet: 1 to 2, 6
+      where: LOG
+      hint: ...
+    """
+    if not lost:
+        return
+    words = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in lost[:5])
+    raise PositionError(
+        f"LOG lacks records that were not stored yet: {words}{', ...' if len(lost) > 5 else ''}",
+        where=where,
+        hint="files or versions of LOG were removed: put them back; or `tailrace resync` every table and run "
+        "`tailrace capture TASK --once`: with newer baselines of all tables the store goes on behind the gap",
+    )

@@ -1,0 +1,96 @@
+"""From where on a change table is complete: retention takes old changes away, and says so in its commits.
+
+A commit that removes changes carries the greatest change number among them, under the app id `KEPT_APP`. Up
+to it changes may be missing, behind it none is. A reader that asks for older ones gets an error, told from
+the same snapshot of the table that its files come from, so no commit in between can fool it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..errors import PositionError
+from ..sequence import WIDTH, number_of
+
+KEPT_APP = "tailrace/kept"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A file of a table, as its commit tells: path inside the table, bytes, rows, when it was written (ms),
+    its smallest and largest change number and sequence (numbers -1: not known)."""
+
+    path: str
+    size: int
+    rows: int
+    modified: float
+    low: int = -1
+    high: int = -1
+    low_seq: str = ""
+    high_seq: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether its numbers are known."""
+        return self.low >= 0 and self.high >= 0
+
+
+def kept(table: DeltaTable | str) -> int:
+    """The change number behind which a table is complete; -1: nothing was ever taken away."""
+    delta = DeltaTable(table) if isinstance(table, str) else table
+    found = delta.transaction_version(KEPT_APP)
+    return -1 if found is None else int(found)
+
+
+def spans(delta: DeltaTable, column: str) -> list[Span]:
+    """The files of a table; `column` holds change sequences, or change numbers."""
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    have = set(actions.column_names)
+    nothing = [None] * actions.num_rows
+    low = actions[f"min.{column}"].to_pylist() if f"min.{column}" in have else nothing
+    high = actions[f"max.{column}"].to_pylist() if f"max.{column}" in have else nothing
+    found = []
+    for k, (a, b) in enumerate(zip(low, high, strict=True)):
+        one = (actions[n][k].as_py() for n in ("path", "size_bytes", "num_records", "modification_time"))
+        path, size, rows, modified = one
+        at = modified.timestamp() * 1000 if hasattr(modified, "timestamp") else float(modified)
+        texts = (str(v) if isinstance(v, str) else "" for v in (a, b))
+        found.append(Span(path, size, rows or 0, at, _number(a), _number(b), *texts))
+    return found
+
+
+def _number(value: object) -> int:
+    """The number that a statistic tells; -1 when it tells none, as a sequence that was cut short."""
+    if isinstance(value, str):
+        return number_of(value) if len(value) == WIDTH and value.isdecimal() else -1
+    return value if isinstance(value, int) else -1
+
+
+def files_between(table: str, column: str, after: int, upto: int) -> list[str]:
+    """Paths of the files of a change table that may hold changes with numbers in (after, upto].
+
+    Raises:
+        PositionError: some of these changes may be gone.
+    """
+    if upto <= after:
+        return []
+    delta = DeltaTable(table)
+    refuse_older(delta, after, where=table)
+    root = table.rstrip("/")
+    found = (s for s in spans(delta, column) if not s.known or (s.high > after and s.low <= upto))
+    return sorted(f"{root}/{s.path}" for s in found)
+
+
+def refuse_older(delta: DeltaTable, after: int, *, where: str) -> None:
+    """Raises PositionError when changes behind `after` may be gone from a table."""
+    there = kept(delta)
+    if after < there:
+        raise PositionError(
+            f"changes after number {max(after, 0)} are asked for; only those after {there} are kept",
+            where=where,
+            hint="retention took them (docs/retention.md): ask for later ones, or take a new baseline "
+            "(`tailrace resync`)",
+        )

@@ -1,0 +1,184 @@
+"""Takes old changes off a table: files with nothing else go whole, the one on the boundary is rewritten.
+
+One commit does it. Files are removed as a change of the data; what is left of a boundary file comes back as
+one that is none, for its rows were in the table before. So a stream over the table that passes over deletes
+(`ignoreDeletes`) goes on, and gets no row twice. Files that streams have still to read stay on disk until
+`maintenance.vacuum_after`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from .. import lake
+from ..failpoints import reach
+from ..laketypes import plain_schema
+from . import tracking
+from .kept import KEPT_APP, Span, kept, spans
+
+LAST = "9" * 35
+"""Greater than every change sequence."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Which changes are old: those up to a change number and, as well, up to a change sequence."""
+
+    number: int
+    seq: str = LAST
+
+    def covers(self, number: int, seq: str = "") -> bool:
+        """Whether a change is old.
+
+        >>> Bound(7, "2026" + "9" * 31).covers(7, "2026" + "0" * 30 + "7"), Bound(7).covers(8)
+        (True, False)
+        """
+        return 0 <= number <= self.number and seq <= self.seq
+
+    def rows(self, column: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which values, change sequences or change numbers, are those of old changes."""
+        old = _numbers(column) <= self.number
+        if pa.types.is_integer(column.type):
+            return old
+        return np.asarray(old & pc.less_equal(column, self.seq).to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What went, or would go: whole files, files that were rewritten, rows, bytes; the change number behind
+    which the table is complete then. Rows of files to be rewritten are counted when that is done; until then
+    `most` is the greatest change number that may go."""
+
+    files: int = 0
+    rewritten: int = 0
+    rows: int = 0
+    size: int = 0
+    kept: int = -1
+    most: int = -1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The files of a table that a trim is about."""
+
+    whole: list[Span]
+    partly: list[Span]
+
+    @property
+    def all(self) -> list[Span]:
+        """All of them."""
+        return [*self.whole, *self.partly]
+
+
+Which = Callable[[Span], bool]
+
+
+def choose(found: list[Span], bound: Bound, partly: Which, old: Which) -> Choice:
+    """The files that hold old changes only, and those on the boundary that `partly` wants rewritten."""
+    mine = [s for s in found if s.known and old(s)]
+    whole = [s for s in mine if bound.covers(s.high, s.high_seq)]
+    edge = (s for s in mine if bound.covers(s.low, s.low_seq) and not bound.covers(s.high, s.high_seq))
+    return Choice(whole, [s for s in edge if partly(s)])
+
+
+def nothing(_: Span) -> bool:
+    """No file."""
+    return False
+
+
+def everything(_: Span) -> bool:
+    """Each file."""
+    return True
+
+
+def planned(
+    delta: DeltaTable, column: str, bound: Bound, partly: Which = nothing, old: Which = everything
+) -> Trimmed:
+    """What `trim` would do, from what commits tell; no file is read, so of files to be rewritten neither rows
+    nor numbers are told, but for the greatest that may go (`most`)."""
+    found, before = choose(spans(delta, column), bound, partly, old), kept(delta)
+    rows, size = sum(s.rows for s in found.whole), sum(s.size for s in found.whole)
+    upto = max([before, *(s.high for s in found.whole)])
+    most = max((min(s.high, bound.number) for s in found.all), default=-1)
+    return Trimmed(len(found.whole), len(found.partly), rows, size, upto, most)
+
+
+def trim(table: str, column: str, bound: Bound, partly: Which = nothing, old: Which = everything) -> Trimmed:
+    """Removes old changes; `column` holds change sequences (text), or change numbers (bigint).
+
+    Args:
+        table: the Delta table. It has no partitions and no deletion vectors.
+        column: what tells a change's number.
+        bound: which changes are old.
+        partly: whether a file that holds some old changes is rewritten; it stays whole otherwise.
+        old: whether a file may be touched at all.
+    """
+    return lake.retried(lambda: _once(table, column, bound, partly, old))
+
+
+def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> Trimmed:
+    delta = DeltaTable(table)
+    before = kept(delta)
+    found = choose(spans(delta, column), bound, partly, old)
+    if not found.all:
+        return Trimmed(kept=before)
+    gone, highest = sum(s.rows for s in found.whole), max((s.high for s in found.whole), default=-1)
+    actions: list[AddAction | RemoveAction] = []
+    now = int(time.time() * 1000)
+    for one in found.partly:
+        rest, rows, last = _rest(table, one, column, bound)
+        gone, highest = gone + rows, max(highest, last)
+        actions += [AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats)] if rest else []
+    upto = max(before, highest)
+    actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
+    reach("maintain.trim")
+    delta.create_write_transaction(
+        actions,
+        mode="append",
+        schema=delta.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(KEPT_APP, max(upto, 0))],
+            custom_metadata={"tailrace": json.dumps({"kept_after": upto, "rows": gone})},
+            max_commit_retries=0,  # what to remove was told from this version
+        ),
+    )
+    size = sum(s.size for s in found.whole)
+    return Trimmed(len(found.whole), len(found.partly), gone, size, upto)
+
+
+def _rest(table: str, one: Span, column: str, bound: Bound) -> tuple[lake.AddedFile | None, int, int]:
+    """A part with the rows of a file that stay; how many do not, and the greatest change number of those."""
+    fs, folder = lake.filesystem(table)
+    rows, last = 0, -1
+    with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
+        schema = plain_schema(file.schema_arrow)
+        part = lake.Part(table, schema, name="rest")
+        try:
+            for batch in file.iter_batches(use_threads=False):
+                old = bound.rows(batch[column])
+                if old.any():
+                    rows += int(old.sum())
+                    gone = batch[column].filter(pa.array(old))
+                    last = max(last, int(_numbers(gone).max()))
+                part.write(pa.Table.from_batches([batch.filter(pa.array(~old))]).cast(schema))
+        except BaseException:
+            part.discard()
+            raise
+    return part.close(), rows, last
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return tracking.numbers(column.cast(pa.string()))

@@ -1,0 +1,81 @@
+"""A target under test: how the conformance suite makes it, writes to it and reads it."""
+
+# ruff: noqa: S101 - a test suite
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..apply.targets.base import Outcome, Target
+from ..change import Relation
+from .images import RELATION, batch_of, image
+from .meanwhile import Wait
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class TargetCase:
+    """A target under test, and what tests do with it."""
+
+    relation: Relation = RELATION
+    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
+
+    @pytest.fixture
+    def target(self) -> Target:
+        """A fresh target."""
+        raise NotImplementedError("give a fixture `target`")
+
+    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
+        """The target table, read by other means than the target's own."""
+        raise NotImplementedError
+
+    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
+        """Somebody else's statement, committed by other means than the target's own; `{}` is the table."""
+        raise NotImplementedError
+
+    def run(self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None) -> Outcome:
+        """Applies one batch of images."""
+        return target.apply(batch_of(spark, of or self.relation, rows))
+
+    def run_beside(
+        self, spark: SparkSession, target: Target, folder: Path, statement: str, *rows: Any, of: Relation
+    ) -> Outcome:
+        """Applies one batch of images; somebody else's statement is committed while its changes are read."""
+        batch = batch_of(spark, of, rows)
+        wait, df = Wait(str(folder / uuid.uuid4().hex)), batch.changes.df
+        changes = batch.changes.with_df(df.mapInArrow(wait, df.schema))
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(wait.between, lambda: self.sql(spark, target, of.table, statement))
+            done = target.apply(replace(batch, changes=changes))
+            other.result()
+        return done
+
+    def same(
+        self, spark: SparkSession, target: Target, *want: Sequence[Any], of: Relation | None = None
+    ) -> None:
+        """Asserts that the target holds exactly these rows, columns in the relation's order."""
+        relation = of or self.relation
+        df = self.rows(spark, target, relation.table)
+        names = [c.name for c in relation.columns]
+        assert sorted(df.columns) == sorted(names)
+        have = [tuple(_plain(r[n]) for n in names) for r in df.collect()]
+        assert sorted(have, key=repr) == sorted((tuple(r) for r in want), key=repr)
+
+    @pytest.fixture
+    def filled(self, spark: SparkSession, target: Target) -> Target:
+        """A target with the rows 1 a, 2 b, 3 c (change number 3)."""
+        self.run(spark, target, *[(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))])
+        return target
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,289 @@
+"""A slot that is gone, was given up, is somebody else's: said, never passed over; and the way back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from tailrace import lake
+from tailrace.capture import Capture
+from tailrace.cli import app
+from tailrace.control import ledger, live, streams, tables
+from tailrace.control.task import Task, load
+from tailrace.errors import SourceError
+from tailrace.sources import pg_slot
+from tailrace.sources.pg_slot import published
+from tailrace.sources.postgresql import PostgresSource
+
+from .test_model import drain
+
+pytestmark = pytest.mark.db
+
+SLOT = "tailrace_shop"
+ANEW = "tailrace resync TASK --new-stream"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
+    """A task for s.a and s.b, with a row each; nothing has run yet."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    db.execute("insert into s.a values (1); insert into s.b values (1)")
+    return task(tmp_path, database)
+
+
+def task(folder: Path, url: str, name: str = "shop") -> Task:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"name: {name}\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
+        "capture: {commit_every: 50ms, idle_advance: 1s}\nbaseline: {workers: 1}\n"
+    )
+    return load(path)
+
+
+def capture(task: Task) -> None:
+    Capture(task, once=True).run()
+
+
+def refused(task: Task) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        capture(task)
+    return caught.value
+
+
+def drop(db: psycopg.Connection) -> None:
+    pg_slot.drop(db, SLOT)  # a server needs a moment to see that its reader has gone
+
+
+def resync(task: Task, *words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["resync", str(task.folder / f"{task.name}.yaml"), *words, "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def ids(task: Task, table: str) -> list[int]:
+    return sorted(lake.read(task.target_path(table))["id"].to_pylist())
+
+
+def waiting(task: Task) -> set[str]:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    return {t for t, one in tables.of_task(task.orders_path, baselines).items() if one.waits}
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["before the first change", "later"])
+def test_a_slot_that_is_dropped_ends_capture_and_an_order_brings_the_task_back(
+    shop: Task, db: psycopg.Connection, captured: bool
+) -> None:
+    capture(shop)
+    if captured:
+        db.execute("insert into s.a values (2)")
+        capture(shop)
+    drop(db)
+    db.execute("insert into s.a values (3); delete from s.b")
+    for _ in range(2):
+        error = refused(shop)
+        assert "the slot is gone" in error.what and ANEW in (error.hint or "")
+    assert resync(shop, "--new-stream")["tables"] == ["s.a", "s.b"]
+    capture(shop)
+    taken = ledger.read_baselines(shop.control_path("baselines"))
+    assert [taken[t].number for t in ("s.a", "s.b")] == [2, 2]
+    assert (ids(shop, "s.a"), ids(shop, "s.b")) == ([1, 2, 3] if captured else [1, 3], [])
+    assert waiting(shop) == set()
+    capture(shop)  # the order holds once
+    assert ledger.read_baselines(shop.control_path("baselines"))["s.a"].number == 2
+
+
+class Crash(Exception):  # noqa: N818 - stands for a kill
+    pass
+
+
+@pytest.mark.spark
+def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection, spark: Any) -> None:
+    """What LOG still had is applied or covered, also of a table that waited; no change is applied twice."""
+    drain(shop, spark)
+    tables.give(shop.orders_path, tables.PAUSE, ["s.b"], why="", who="me")
+    db.execute("insert into s.a values (2); insert into s.b values (2)")
+    capture(shop)  # in LOG, not applied
+    drop(db)
+    db.execute("delete from s.a where id = 1; delete from s.b where id = 1; insert into s.a values (3)")
+    resync(shop, "--new-stream")
+    db.execute("insert into s.a values (4)")
+    drain(shop, spark)
+    db.execute("insert into s.a values (5); insert into s.b values (5); delete from s.a where id = 2")
+    drain(shop, spark)
+    assert (ids(shop, "s.a"), ids(shop, "s.b")) == ([3, 4, 5], [2])
+    tables.give(shop.orders_path, tables.RESUME, ["s.b"], why="", who="me")
+    drain(shop, spark)
+    assert ids(shop, "s.b") == [2, 5]
+
+
+STEPS = [
+    (tables, "give"), (PostgresSource, "renew"), (streams, "_write"), (PostgresSource, "prepare"),
+    (ledger, "write_baseline"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("place", "name"), STEPS, ids=[name for _, name in STEPS])
+def test_a_crash_on_the_way_back_costs_nothing(
+    shop: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, after: bool
+) -> None:
+    """What lies between the streams is in no target as long as its new baseline is not."""
+    capture(shop)
+    drop(db)
+    db.execute("insert into s.a values (2)")
+    resync(shop, "--new-stream")
+    real = getattr(place, name)
+
+    def crash(*args: Any, **more: Any) -> Any:
+        if after:
+            real(*args, **more)
+        raise Crash
+
+    with monkeypatch.context() as one, pytest.raises(Crash):
+        one.setattr(place, name, crash)
+        capture(shop)
+    db.execute("insert into s.a values (3)")
+    assert ids(shop, "s.a") in ([1], [1, 2])
+    assert waiting(shop) == set() if (name, after) == ("give", False) else "s.b" in waiting(shop)
+    capture(shop)
+    assert ids(shop, "s.a") == [1, 2, 3] or (ids(shop, "s.a"), log_ids(shop)) == ([1, 2], [7, 1, 12])
+    assert waiting(shop) == set()
+
+
+def log_ids(task: Task) -> list[int]:
+    found: list[int] = lake.read(task.log_path).sort_by("CHANGE_SEQ")["RECID"].to_pylist()
+    return found
+
+
+def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db: psycopg.Connection) -> None:
+    """Held tables get their baseline, too, and only the pause goes on; a removed one has to be added."""
+    db.execute("create table s.c (id int primary key); create table s.gone (id int primary key)")
+    capture(shop)
+    for action, table in ((tables.PAUSE, "s.a"), (tables.SUSPEND, "s.b"), (tables.REMOVE, "s.c")):
+        tables.give(shop.orders_path, action, [table], why="so", who="me")
+    capture(shop)
+    drop(db)
+    db.execute("insert into s.a values (2); insert into s.b values (2); insert into s.c values (2)")
+    db.execute("drop table s.gone; create table s.gone (id int primary key, n int)")
+    assert resync(shop, "--new-stream", "--dry-run")["tables"] == ["s.a", "s.b", "s.gone"]
+    refused(shop)
+    resync(shop, "--new-stream")
+    capture(shop)
+    baselines = ledger.read_baselines(shop.control_path("baselines"))
+    states = tables.of_task(shop.orders_path, baselines)
+    assert [(t, one.held, one.gap) for t, one in sorted(states.items())] == [
+        ("s.a", "paused", False), ("s.b", "", False), ("s.c", "", True), ("s.gone", "", False),
+    ]  # fmt: skip
+    assert (ids(shop, "s.a"), ids(shop, "s.b"), ids(shop, "s.c")) == ([1, 2], [1, 2], [])
+    assert [c.name for c in baselines["s.gone"].relation.columns] == ["id", "n"]
+    tables.give(shop.orders_path, tables.ADD, ["s.c"], why="", who="me")
+    capture(shop)
+    assert ids(shop, "s.c") == [2]
+
+
+def test_the_publication_is_gone_and_made_anew(shop: Task, db: psycopg.Connection) -> None:
+    capture(shop)
+    db.execute(f"drop publication {SLOT}")
+    error = refused(shop)
+    assert "the publication is gone" in error.what and ANEW in (error.hint or "")
+    resync(shop, "--new-stream")
+    capture(shop)
+    assert published(db, SLOT) == {"s.a", "s.b"} and waiting(shop) == set()
+
+
+def test_a_slot_that_somebody_else_read_or_made_again(shop: Task, db: psycopg.Connection) -> None:
+    capture(shop)
+    db.execute("insert into s.a values (2)")
+    db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (SLOT,))
+    error = refused(shop)
+    assert "changes between are lost" in error.what and ANEW in (error.hint or "")
+    drop(db)
+    db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
+    assert "changes between are lost" in refused(shop).what
+    resync(shop, "--new-stream")
+    capture(shop)
+    assert ids(shop, "s.a") == [1, 2]
+
+
+def test_a_server_that_was_set_back(
+    shop: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream would pass over all changes up to the position that the task has read."""
+    capture(shop)
+    source = PostgresSource(shop.source.url, "shop")
+    end = int.from_bytes(source.end_position()[:8], "big")
+    (finding,) = source.check(["s.a", "s.b"], (end + (1 << 20)).to_bytes(8, "big") + bytes(12))
+    source.close()
+    assert "the server was set back" in finding.what and "new task" in finding.cure
+
+
+def test_a_slot_that_another_task_has_made_is_left_alone(
+    shop: Task, db: psycopg.Connection, database: str, tmp_path: Path
+) -> None:
+    """Two homes with one name against one database; the way on is another name."""
+    capture(shop)
+    (tmp_path / "other").mkdir()
+    other = task(tmp_path / "other", database)
+    db.execute("create table s.c (id int primary key)")
+    before = db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall()
+    for _ in range(2):
+        error = refused(other)
+        assert "a slot of this name that this task has not made" in error.what
+        assert f"pg_drop_replication_slot('{SLOT}')" in (error.hint or "")
+    assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
+    assert published(db, SLOT) == {"s.a", "s.b"}
+    done = CliRunner().invoke(app, ["resync", str(other.folder / "shop.yaml"), "--new-stream"])
+    assert "nothing yet" in str(done.exception)
+    drop(db)
+    db.execute(f"drop publication {SLOT}")
+    capture(other)
+    assert ids(other, "s.a") == [1]
+
+
+def test_another_task_makes_the_slot_just_then(
+    shop: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that was refused does not take the other's slot for its own at its next start."""
+    real = PostgresSource.prepare
+
+    def late(self: PostgresSource, *args: Any, **more: Any) -> bool:
+        real(self, *args, **more)
+        self._drop_fresh()
+        from tailrace.sources.pg_snapshot import SlotSnapshot
+
+        SlotSnapshot(self.url, self.slot, where="here")
+        raise AssertionError
+
+    with monkeypatch.context() as one:
+        one.setattr(PostgresSource, "prepare", late)
+        assert "already exists" in refused(shop).what
+    assert "that this task has not made" in refused(shop).what
+
+
+def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
+    db: psycopg.Connection, database: str, tmp_path: Path
+) -> None:
+    """It kept the slot's name beside its live state, and nothing in its control tables."""
+    db.execute("create schema s; create table s.a (id int primary key)")
+    old = task(tmp_path, database, "shop-eu")
+    db.execute("create publication tailrace_shop_eu for table s.a with (publish_via_partition_root = true)")
+    db.execute("select pg_create_logical_replication_slot('tailrace_shop_eu', 'pgoutput')")
+    source = PostgresSource(database, "shop_eu")
+    live.write(old.run_path, "source", {k: v for k, v in source.identity().items() if k != "begin"})
+    source.close()
+    capture(old)
+    db.execute("insert into s.a values (1)")
+    capture(old)
+    assert log_ids(old) == [7, 1, 12]
+    assert streams.newest(old).identity["slot"] == old.stream_name == "tailrace_shop_eu"
+    slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
+    assert slots.fetchall() == [("tailrace_shop_eu",)]
+    assert "that this task has not made" in refused(task(tmp_path / "..", database, "shop_eu")).what

@@ -1,0 +1,103 @@
+"""A table that cannot finish its baseline holds up no other; a connection lost on the way costs a try."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace import baseline, capture, taking
+from tailrace.capture import Capture
+from tailrace.control import ledger, tables
+from tailrace.control.task import Task, load
+from tailrace.errors import ConnectionLostError
+
+from .test_running import beside, wait_for
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture
+def shop(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
+    db.execute("create schema s")
+    for name in "abc":
+        db.execute(f"create table s.{name} (id int primary key); insert into s.{name} values (1)")
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: ['s.*']}}\n"
+        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+    )
+    return load(path)
+
+
+@contextmanager
+def always(url: str, statement: str) -> Iterator[None]:
+    """A statement again and again, with a number where it has braces, until the block ends."""
+    over = threading.Event()
+
+    def work() -> None:
+        with psycopg.connect(url, autocommit=True) as session:
+            for number in range(1500):  # no table has more columns
+                session.execute(statement.format(number))
+                if over.wait(0.02):
+                    break
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def taken(task: Task) -> list[str]:
+    return sorted(ledger.read_baselines(task.control_path("baselines")))
+
+
+def states(task: Task) -> dict[str, tables.TableControl]:
+    return tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+
+
+@pytest.mark.parametrize("window", ["exact", "open"])
+def test_a_table_that_is_truncated_again_and_again(
+    shop: Task, database: str, monkeypatch: pytest.MonkeyPatch, window: str
+) -> None:
+    """The others have their baselines after the first snapshot; it is suspended, and a later order serves it."""
+    monkeypatch.setattr(taking, "PAUSES_S", (0.05,))
+    text = Path(shop.folder / "shop.yaml").read_text()
+    (shop.folder / "shop.yaml").write_text(text.replace("workers: 1", f"workers: 1, window: {window}"))
+    task, stop = load(shop.folder / "shop.yaml"), threading.Event()
+    change = "truncate s.b" if window == "exact" else "alter table s.b add x{} int"
+    with beside(Capture(task, stop=stop).run, stop=stop):
+        with always(database, change):
+            wait_for(lambda: taken(task) == ["s.a", "s.c"], 30)
+            wait_for(lambda: states(task).get("s.b", tables.TableControl("s.b")).held == "suspended", 30)
+            assert "2 times in a row" in states(task)["s.b"].why
+        assert taken(task) == ["s.a", "s.c"]
+        tables.resync(task.orders_path, "s.b", "it is quiet now", who="me")
+        wait_for(lambda: taken(task) == ["s.a", "s.b", "s.c"], 30)
+    assert states(task)["s.b"].held == ""
+
+
+def test_a_connection_lost_while_a_baseline_is_read(
+    shop: Task, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever notices first: capture tries again, as it does when its own connection is lost."""
+    monkeypatch.setattr(capture, "RETRY_S", (0.05,))
+    real, calls = baseline.take, []
+
+    def lost(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionLostError("the server closed the connection", where="here")
+        return real(*args)
+
+    monkeypatch.setattr(baseline, "take", lost)
+    Capture(shop, once=True).run()
+    assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2

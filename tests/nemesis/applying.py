@@ -1,0 +1,117 @@
+"""The pipeline process in steps: store and apply are tailrace's own; a batch of LOG stands in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace import log
+from tailrace.apply.applier import Applier
+from tailrace.apply.gate import Ordered
+from tailrace.apply.reading import ApplyPaths
+from tailrace.apply.route import Routes
+from tailrace.apply.table_map import TableMap
+from tailrace.control import upkeep
+from tailrace.sequence import number_of
+from tailrace.store.task import StorePlan
+from tailrace.store.writer import Store, StorePaths
+
+from .ram import RamLake
+from .target import Held, RamTarget
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What does not change in a schedule."""
+
+    tables: int = 3
+    keyless: bool = False
+    group: bool = False
+    together: int = 4
+    max_changes: int = 6
+    opened: bool = False
+
+
+@dataclass
+class Records:
+    """LOG records in the place of a DataFrame."""
+
+    parts: list[Any]
+    found: list[dict[str, Any]] = field(default_factory=list)
+
+    def select(self, *names: str) -> Records:
+        return Records([p.select(list(names)) for p in self.parts])
+
+    def mapInArrow(self, plan: StorePlan, schema: str) -> Records:  # noqa: N802 - Spark's name
+        return Records(
+            [], [r for p in self.parts for out in plan(iter(p.to_batches())) for r in out.to_pylist()]
+        )
+
+    def collect(self) -> list[dict[str, Any]]:
+        return self.found
+
+
+class Applying:
+    """One life of the pipeline: store and apply."""
+
+    def __init__(
+        self, task: Any, setup: Setup, ram: RamLake, held: dict[str, Held], refused: Callable[[str], bool]
+    ) -> None:
+        self._ram, self._task = ram, task
+        ram.create("log", log.SCHEMA)
+        ram.create("relations", log.RELATIONS_SCHEMA)
+        self._store = Store(
+            StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
+        )
+        self.gate = Ordered("control/orders", "control/errors", task.groups)
+        spark: Any = None
+        self._applier = Applier(
+            spark,
+            ApplyPaths(
+                "relations", "control/stored", "control/applied", "control/baselines", task.changes_path
+            ),
+            RamTarget(ram, held, refused),
+            max_changes=setup.max_changes,
+            parallel=1,
+            need_baseline=True,
+            gate=self.gate,
+            routes=Routes(
+                spark, lambda t: TableMap(t, t), lambda t: {}, "control/ddl_decisions", "control/orders"
+            ),
+        )
+
+    def store(self, many: int, back: int) -> object:
+        """Stores so many commits of LOG from what is stored on, or from some commits before."""
+        commits = log_files(self._ram)
+        todo = [k for k, (_, last) in enumerate(commits) if last > self._store.reached]
+        start = max((todo[0] if todo else len(commits)) - back, 0)
+        chosen = [rows for rows, _ in commits[start : start + many + back]]
+        if not chosen:
+            return "nothing"
+        done = self._store.batch(Records(chosen))  # type: ignore[arg-type]
+        if done is None:
+            return "nothing new"
+        self._applier.add(done)
+        return f"up to {done.upto}: { {t: dict(c) for t, c in done.tables.items()} }"
+
+    def shorten(self) -> object:
+        """Removes of the control tables what nobody needs, however young it is."""
+        before = self._ram.rows("control/stored").num_rows
+        upkeep.shorten(self._task, {}, now=dt.datetime(2100, 1, 1, tzinfo=dt.timezone.utc))
+        upkeep.in_force(self._task)
+        return f"{before} rows of `stored`, {self._ram.rows('control/stored').num_rows} are left"
+
+    def apply(self) -> object:
+        """Applies what is stored."""
+        done = self._applier.catch_up()
+        return f"{[(one.table, one.upto) for one in done]}, recorded {self._applier.recorded}"
+
+
+def log_files(ram: RamLake) -> list[tuple[Any, int]]:
+    """The commits of LOG that have rows, each with its last change number."""
+    if "log" not in ram.tables:
+        return []
+    files = ram.tables["log"][-1].files
+    return [(ram.parts[f], number_of(ram.parts[f]["CHANGE_SEQ"][-1].as_py())) for f in files]

@@ -1,0 +1,168 @@
+"""The capture process in steps: LOG's writer, windows and the choice of baselines are tailrace's own; reading
+the source and landing rows are done here, as `capture.py` and `baseline.py` do them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from tailrace import log
+from tailrace.baseline import Attempt
+from tailrace.capture import Capture
+from tailrace.control import ledger, tables
+from tailrace.control.ledger import Baseline
+from tailrace.membership import Known
+from tailrace.taking import Baselines
+from tailrace.windows import Windows
+
+from .ram import RamLake
+from .source import Row, Source, Table, position_at
+from .target import Held
+
+Heard = Callable[[int], bool]
+
+
+@dataclass
+class Reading:
+    """A baseline on its way."""
+
+    table: str
+    attempt: Attempt
+    position: bytes
+    early: Table
+    rows: dict[int, Row]
+    open: bool
+    order: int = -1
+
+
+class Capturing:
+    """One life of the capture process."""
+
+    def __init__(
+        self, task: Any, source: Source, ram: RamLake, held: dict[str, Held], heard: Heard, window: int
+    ) -> None:
+        self.task, self.source, self._ram, self._held, self._heard = task, source, ram, held, heard
+        self.reading: list[Reading] = []
+        self.writer = log.LogWriter(task.log_path, task.relations_path)
+        asked: Any = SimpleNamespace(
+            mark=source.mark, exact=True, relation=lambda t: source.now[t].relation, slot_is_new=False
+        )
+        asked.acknowledge = lambda position: None
+        self._asked: Any = asked
+        self._process: Any = SimpleNamespace(_state=SimpleNamespace(records=0, transactions=0, commits=0))
+        self._windows = Windows(task, asked)
+        self._work = Baselines(
+            task, asked, self._windows, threading.Event(), lambda: self.writer.state.number
+        )
+        self._known = Known(task)
+        self.look(window)
+        self._announced = log.latest(log.layouts(task.relations_path))
+        self._windows.resume()
+        reached = self.writer.state.position
+        assert source.slot is not None
+        self._next = max(source.index(reached) if reached else 0, source.index(position_at(source.slot + 1)))
+
+    @property
+    def behind(self) -> int:
+        """Transactions not read yet."""
+        return len(self.source.log) - self._next
+
+    def capture(self, many: int) -> int:
+        """Reads so many transactions and commits them to LOG."""
+        for one in self.source.log[self._next : self._next + many]:
+            self.writer.add(self.source.chunk(one, self._announced))
+            self._next += 1
+        return Capture._commit(self._process, self._asked, self.writer, self._windows)
+
+    def look(self, window: int) -> int:
+        """Takes in orders: publishes, withdraws, begins the baselines that are due."""
+        source = self.source
+        self._known.look()
+        states = self._known.states
+        wanted = sorted(t for t in source.now if t not in states or states[t].member != "removed")
+        source.published -= {t for t, one in states.items() if one.member == "removed"}
+        source.published |= set(wanted)
+        if source.slot is None:
+            source.slot = source.lsn
+        busy = {one.table for one in self.reading} | self._windows.tables
+        self._known.look()
+        due = self._work.due(wanted, self.task, self._known, busy)
+        if due:
+            self._begin(due, window)
+        return len(due)
+
+    def _begin(self, due: list[str], window: int) -> None:
+        attempts = self._work._attempts(due)
+        states = tables.of_task(
+            self.task.orders_path, ledger.read_baselines(self.task.control_path("baselines"))
+        )
+        self._work._note_layouts(due)
+        for n, name in enumerate(due):
+            now = self.source.now[name]
+            exact = name in states and states[name].exact
+            opened = bool(window >> n & 1) and now.keyed and not exact
+            position = position_at(self.source.lsn + 1)
+            self.reading.append(Reading(name, attempts[name], position, now, dict(now.rows), opened))
+
+    def land(self, which: int) -> bool:
+        """Takes the next step of a baseline; whether there was one to take."""
+        if not self.reading:
+            return False
+        one = self.reading[which % len(self.reading)]
+        if one.open and one.order < 0 and not self._read_on(one):
+            return True
+        if one.order < 0:
+            one.order = 0
+            if one.attempt.number > 1:
+                why = f"baseline {one.attempt.number}"
+                one.order = tables.give(
+                    self.task.orders_path,
+                    tables.LAND,
+                    [one.table],
+                    why=why,
+                    who="capture",
+                    baseline=one.attempt.number,
+                )
+            return True
+        if one.order and not self._heard(one.order):
+            return False
+        self._land(one)
+        return True
+
+    def _read_on(self, one: Reading) -> bool:
+        """Half of an open window's rows are those of now; False: it was altered and is read again."""
+        now = self.source.now[one.table]
+        if now.relation != one.early.relation:
+            self.reading.remove(one)
+            self._begin([one.table], 1)
+            return False
+        late = {k: r for k, r in now.rows.items() if k % 2}
+        one.rows = {k: r for k, r in one.rows.items() if not k % 2} | late
+        return True
+
+    def _land(self, one: Reading) -> None:
+        self.reading.remove(one)
+        state = tables.states(tables.read(self.task.orders_path), {}).get(one.table)
+        if state is not None and state.member == "removed":
+            return
+        relation, after = one.early.relation, one.attempt.after
+        self._ram.at("land in", f"target/{one.table}")
+        rows = {
+            (k,) if one.early.keyed else -k: {c.attnum: r.get(c.attnum) for c in relation.columns}
+            for k, r in one.rows.items()
+        }
+        versions = self._held[one.table].versions + 1 if one.table in self._held else 0
+        self._held[one.table] = Held(relation, rows, max(after, 0), versions)  # type: ignore[arg-type]
+        self._ram.at("wrote", f"target/{one.table}")
+        number, order = one.attempt.number, one.attempt.order
+        now, at = dt.datetime.now(dt.timezone.utc), one.position.hex().upper()
+        done = Baseline(one.table, relation, at, len(rows), versions, now, 0.0, number, order, after)
+        if one.open:
+            self._windows.opened(done)
+        else:
+            ledger.write_baseline(self.task.control_path("baselines"), done)

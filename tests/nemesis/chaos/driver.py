@@ -1,0 +1,157 @@
+"""Rounds of chaos: a task, a load, lives of `tailrace run` with faults, then calm, and the validators."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psycopg
+
+from tailrace.control.task import Task, load
+from tailrace.sources.embedded import EmbeddedPostgres
+
+from .commands import PYTHON, tailrace
+from .disk import Disk
+from .faults import Faults
+from .lives import CAPTURE, live, tracebacks
+from .load import SCHEMA, Load
+from .losses import Losses
+from .proxy import Proxy
+from .storing import store
+from .tasks import written
+from .validators import CALM, validate
+
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "wal_sender_timeout": "20s"}
+DRAIN_S = 400.0
+
+
+@dataclass
+class Round:
+    """What a round was and did."""
+
+    seed: int
+    folder: Path
+    events: list[str] = field(default_factory=list)
+    finds: list[str] = field(default_factory=list)
+    kills: int = 0
+    points: list[str] = field(default_factory=list)
+    transactions: int = 0
+    changes: int = 0
+    seconds: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        """An event, with its time."""
+        self.events.append(f"{time.monotonic() - self.began:6.1f} {text}")
+        (self.folder / "events.txt").write_text("\n".join(self.events) + "\n")
+
+
+def play(seed: int, points: Sequence[str], folder: Path, *, whole: bool) -> Round:
+    """One round: `points` are the fail points of its lives, one each; not `whole`: without a JVM, capture lives
+    alone, and what it wrote is stored here."""
+    random, at = Random(seed), Round(seed, folder)
+    with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as data:
+        server = EmbeddedPostgres(data, port=0, settings=SETTINGS)
+        server.start()
+        proxy, disk = Proxy(int(server.port or 0)), Disk(folder / "disk", small=random.random() < 0.5)
+        try:
+            _played(at, random, points, server, proxy, disk, whole=whole)
+        finally:
+            proxy.close()
+            server.stop("immediate")
+            disk.close()
+    at.seconds = time.monotonic() - at.began
+    (folder / "finds.txt").write_text("\n".join(at.finds) + "\n")
+    return at
+
+
+def _played(
+    at: Round, random: Random, points: Sequence[str], server: EmbeddedPostgres, proxy: Proxy, disk: Disk,
+    *, whole: bool,
+) -> None:  # fmt: skip
+    file = at.folder / "chaos.yaml"
+    source = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
+    file.write_text(written(random, at.seed, source, server.tcp_url(), points, whole=whole))
+    task = load(file)
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute(SCHEMA.encode())
+    losses = Losses(file, task, server, random, whole=whole)
+    faults = Faults(file, task, server, proxy, disk, losses, random)
+    load_ = Load(server.url, at.seed, ddl_every=random.choice([6.0, 15.0, 1000.0])).start()
+    for n, point in enumerate(points):
+        live(at, n, random, faults, point, alone=not whole or point.partition(".")[0] in CAPTURE)
+        at.say(f"between lives: {faults.rest()}")
+    at.transactions = load_.stop()
+    at.kills += faults.kills
+    at.finds += faults.finds
+    _calm(at, file, whole=whole)
+    if not any(f.startswith("it does not come to rest") for f in at.finds):
+        if not whole:
+            at.say(f"stored in {store(task, random)} batches")
+        at.finds += validate(task, file, server.url(), applied=whole)
+    for each in sorted(Path(task.run_path).glob("capture.log*")):
+        at.finds += tracebacks(each.name, each.read_text(errors="replace"))
+    at.changes = _changes(task)
+
+
+def _calm(at: Round, file: Path, *, whole: bool) -> None:
+    """No faults any more: what is paused is resumed, what is removed comes back, everything is drained."""
+    tries: list[str] = []
+    for n in range(5):
+        with (at.folder / f"calm-{n}.log").open("w") as out:
+            try:
+                code = subprocess.run(
+                    [*PYTHON, "run" if whole else "capture", str(file), "--once"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                    timeout=DRAIN_S, check=False,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                code = 124
+        text = (at.folder / f"calm-{n}.log").read_text(errors="replace")
+        at.say(f"calm {n}: code {code}")
+        at.finds += tracebacks(f"calm {n}", text)
+        if code:
+            tries.append(f"code {code}: " + " / ".join(text.strip().splitlines()[-5:])[:700])
+            continue
+        if not _ordered(at, file):
+            return
+    at.finds.append(
+        "it does not come to rest: " + (tries[-1] if tries else "tables stay paused, suspended or removed")
+    )
+
+
+def _ordered(at: Round, file: Path) -> bool:
+    """Gives the orders that bring all tables back; whether there were any."""
+    done = tailrace("status", file, "--json")
+    given = False
+    for one in json.loads(done.stdout)["tables"] if done.returncode == 0 else []:
+        state, why = one["state"], str(one.get("why"))
+        action = {"paused": "resume", "removed": "add", "suspended": "resync"}.get(state)
+        if action is None and state in CALM:
+            continue
+        at.say(f"  {one['table']} is {state}: {why}")
+        if action:
+            tailrace(action, file, one["table"])
+        given = True
+    return given
+
+
+def _changes(task: Task) -> int:
+    from tailrace import lake
+
+    return (
+        int(lake.read(task.tracking_path, ["change_seq"]).num_rows) if lake.exists(task.tracking_path) else 0
+    )
+
+
+def keep(at: Round) -> Path:
+    """A failing round's folder stays; the others go."""
+    if not at.finds:
+        shutil.rmtree(at.folder, ignore_errors=True)
+    return at.folder

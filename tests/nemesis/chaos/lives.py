@@ -1,0 +1,115 @@
+"""One life of a task, or of its capture alone: it is started, struck, and ended."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import psutil
+import psycopg
+
+from tailrace import failpoints
+
+from .clock import BY, set_back
+from .commands import PYTHON, plain
+from .disk import FULL
+from .faults import Faults
+
+if TYPE_CHECKING:
+    from .driver import Round
+
+UP_S = 120.0
+CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "orders", "ddl", "rename", "membership")
+"""Parts of tailrace whose fail points the process without JVM comes to: it lives alone then, which is quick."""
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone: bool) -> None:
+    """One life; `point` is the fail point that it gets."""
+    env, action, run = _environment(at, n, random, point, alone=alone), "capture" if alone else "run", []
+    with (at.folder / f"life-{n}.log").open("w") as out:
+        running = subprocess.Popen(
+            [*PYTHON, action, str(faults.file)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env
+        )
+        atexit.register(running.kill)
+        _until_up(running, Path(faults.run_path) / f"{'capture' if alone else 'pipeline'}.json")
+        end = time.monotonic() + (random.uniform(3, 7) if alone else random.uniform(8, 20))
+        while time.monotonic() < end and running.poll() is None:
+            time.sleep(random.uniform(0.5, 4))
+            if running.poll() is None and not (point and random.random() < 0.6):
+                with suppress(psutil.NoSuchProcess, psycopg.OperationalError, subprocess.TimeoutExpired):
+                    run.append(faults.strike(running.pid))
+                    at.say(run[-1])
+        if run and "no room" in run[-1] and running.poll() is None:
+            time.sleep(2)  # it may be about to say so
+        fell = running.poll()
+        _end(running, random)
+        atexit.unregister(running.kill)
+    at.say(f"life {n} ended with code {running.returncode}{', by itself' if fell is not None else ''}")
+    at.kills += running.returncode == -signal.SIGKILL
+    text = (at.folder / f"life-{n}.log").read_text(errors="replace")
+    if running.returncode > 0:
+        at.say("  said: " + " / ".join(text.strip().splitlines()[-4:])[:600])
+    if fell is not None and not point and len(run) == 1 and "no room" in run[0]:
+        at.finds += [f"life {n}: without room it said {text[-600:]!r}"] * (FULL not in plain(text))
+    at.finds += tracebacks(f"life {n}", text)
+
+
+def tracebacks(what: str, text: str) -> list[str]:
+    """A find, when something was not told in an error of ours."""
+    if (start := text.find(TRACEBACK)) < 0:
+        return []
+    ends = re.search(r"\n(?=[\w.]+(Error|Exception|Interrupt|Exit)\b)[^\n]*", text[start:])
+    last = ends[0].strip() if ends else text[start:][-300:]
+    return [
+        f"{what}: {text.count(TRACEBACK)} tracebacks, the first one {plain(text[start:])[:300]} ... {last[:300]}"
+    ]
+
+
+def _environment(at: Round, n: int, random: Random, point: str, *, alone: bool) -> dict[str, str]:
+    """Its fail point; now and then a clock that was set back, or a disk that hangs at some write."""
+    env = {k: v for k, v in os.environ.items() if k != failpoints.VARIABLE}
+    if point:
+        env[failpoints.VARIABLE] = f"{point}:{random.choice([1, 1, 2, 3])}"
+        at.points.append(env[failpoints.VARIABLE])
+    elif random.random() < 0.5:
+        slow = [p for p in failpoints.POINTS if not alone or p.partition(".")[0] in CAPTURE]
+        env[failpoints.VARIABLE] = f"{random.choice(slow)}:{random.randrange(1, 6)}:pause"
+    older = set_back(random.choice([200, 20_000, 300_000])) if random.random() < 0.2 else {}
+    clock = f", its clock set back by {older[BY]} s" if older else ""
+    at.say(f"life {n}: {env.get(failpoints.VARIABLE, 'no fail point')}{clock}")
+    return env | dict(older)
+
+
+def _until_up(running: subprocess.Popen[bytes], state: Path) -> None:
+    began, limit = time.time(), time.monotonic() + UP_S
+    while running.poll() is None and time.monotonic() < limit:
+        with suppress(OSError):
+            if state.stat().st_mtime > began:
+                return
+        time.sleep(0.3)
+
+
+def _end(running: subprocess.Popen[bytes], random: Random) -> None:
+    family: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        family = psutil.Process(running.pid).children(recursive=True)
+    if running.poll() is None:
+        running.send_signal(random.choice([signal.SIGKILL, signal.SIGTERM]))
+    try:
+        running.wait(60)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait(10)
+    _, left = psutil.wait_procs(family, timeout=30)
+    for one in left:
+        with suppress(psutil.Error):
+            one.kill()

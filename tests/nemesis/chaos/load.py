@@ -1,0 +1,134 @@
+"""The load: random transactions of several writers at once, DDL, and tables that the model tests do not have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+import psycopg
+
+from ...db.model import SCHEMA as MODEL
+from ...db.model import Writer
+
+HOSTILE = 'm."Größe, 1;"'
+MORE = f"""
+create table m.types (id int primary key, a smallint, b bigint, c numeric(12,3), d double precision, e boolean,
+  f bytea, g date, h timestamp, i timestamptz, j uuid, k varchar(20), l text[]);
+alter table m.types replica identity full;
+create table {HOSTILE} ("a b" int, "c,d" text, "é""'" text, primary key ("a b", "c,d"));
+create table m.large (id int primary key, v text);
+"""
+SCHEMA = MODEL + MORE
+LARGE = 50_000
+"""Rows of a large transaction, about."""
+MOST_LARGE = 2
+"""Large transactions of a writer in a round: what is written must be applied, too."""
+
+
+class Mixed(Writer):
+    """Makes transactions on all tables; whatever the database refuses, or a server that is gone, is passed over."""
+
+    def __init__(self, url: Callable[[], str], seed: int) -> None:
+        self._url = url
+        super().__init__(url(), seed)
+        self.done, self._large_left = 0, MOST_LARGE
+
+    def one(self) -> None:
+        """One transaction."""
+        try:
+            match self.random.randrange(12):
+                case 0:
+                    self._types()
+                case 1:
+                    self._hostile()
+                case 2 if self._large_left and self.random.random() < 0.05:
+                    self._large_left -= 1
+                    self._large()
+                case _:
+                    self.transactions(1)
+            self.done += 1
+        except psycopg.OperationalError:
+            if self.session.closed or self.session.broken:
+                time.sleep(0.5)
+                with suppress(psycopg.Error):
+                    self.session = psycopg.connect(self._url(), autocommit=True)
+        except psycopg.Error:
+            pass
+
+    def change_layout(self) -> None:
+        """A DDL and a change behind it."""
+        with suppress(psycopg.Error):
+            self.alter()
+
+    def _types(self) -> None:
+        key, r = self._id(), self.random
+        self._do(
+            "insert into m.types values (%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s) on conflict (id) do update set"
+            " a = excluded.a, c = excluded.c, f = excluded.f, i = excluded.i, j = null",
+            key, r.choice([None, -32768, 32767]), r.choice([None, -(2**63), 2**63 - 1]), r.randrange(10**9) / 1000,
+            r.choice([None, 0.1, -1e300, 5e-324]), r.choice([None, True, False]), r.choice([None, b"", b"\0\xff'\\"]),
+            r.choice([None, "0001-01-01", "9999-12-31", "2026-02-28"]), r.choice([None, "2026-01-01 00:00:00.000001"]),
+            r.choice([None, "1969-12-31 23:59:59.999999+00", "2026-03-29 02:30:00+02"]),
+            r.choice([None, "00000000-0000-0000-0000-000000000001"]), r.choice([None, "", "é", "\\N"]),
+            r.choice([None, [], ["a", None, "{,}"]]),
+        )  # fmt: skip
+        if r.random() < 0.3:
+            self._do("delete from m.types where id = %s", self._id())
+
+    def _hostile(self) -> None:
+        word = self.random.choice(["", "x", "é\n"])
+        self._do(
+            f"insert into {HOSTILE} values (%s,%s,%s) on conflict do nothing", self._id(), word, self._word()
+        )
+        self._do(f'update {HOSTILE} set "a b" = %s where "a b" = %s', self._id() + 100, self._id())
+        self._do(f'delete from {HOSTILE} where "a b" = %s', self._id())
+
+    def _large(self) -> None:
+        start = self.random.randrange(20) * 5000
+        with self.session.transaction():
+            self._do(
+                "insert into m.large select g, 'v' || g from generate_series(%s, %s) g"
+                " on conflict (id) do update set v = m.large.v || '+'",
+                start, start + LARGE,
+            )  # fmt: skip
+            self._do("delete from m.large where id %% 7 = %s", self.random.randrange(7))
+
+
+class Load:
+    """Writers in threads, until they are stopped."""
+
+    def __init__(
+        self, url: Callable[[], str], seed: int, *, writers: int = 2, ddl_every: float = 9.0
+    ) -> None:
+        self._over = threading.Event()
+        self._writers = [Mixed(url, seed + k) for k in range(writers)]
+        self._ddl_every = ddl_every
+        self._threads = [
+            threading.Thread(target=self._write, args=(w, k == 0), daemon=True)
+            for k, w in enumerate(self._writers)
+        ]
+
+    def start(self) -> Load:
+        """Begins."""
+        for one in self._threads:
+            one.start()
+        return self
+
+    def stop(self) -> int:
+        """Ends; gives how many transactions there were."""
+        self._over.set()
+        for one in self._threads:
+            one.join(60)
+        return sum(w.done for w in self._writers)
+
+    def _write(self, writer: Mixed, alters: bool) -> None:
+        chance, altered = Random(writer.random.random()), time.monotonic()
+        while not self._over.is_set():
+            writer.one()
+            if alters and time.monotonic() - altered > self._ddl_every:
+                altered = time.monotonic()
+                writer.change_layout()
+            time.sleep(chance.random() * 0.08)

@@ -1,0 +1,214 @@
+"""What a round left, held against the source and against itself; no JVM. Each finding is a line of text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from psycopg.types.string import TextLoader
+
+from tailrace import lake, log
+from tailrace.control import ledger
+from tailrace.control.task import Task
+from tailrace.store.kept import spans
+
+from ...db.model import Row, bag, histories, replay
+from .commands import tailrace
+
+SEQ, OPER, POSITION = "header__change_seq", "header__change_oper", "header__stream_position"
+MOST = 4
+TEXTS = 1009
+"""PostgreSQL's number of the type text[]."""
+CALM = ("running", "stopped")
+"""States of tables that nothing holds."""
+
+
+def validate(task: Task, file: Path, url: str, *, applied: bool) -> Iterator[str]:
+    """Everything that is wrong; `applied`: targets are up to date, else change tables alone are."""
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("set timezone = 'UTC'")
+        db.adapters.register_loader(TEXTS, TextLoader)  # as the lake has it
+        tables = [
+            f"m.{n}"
+            for (n,) in db.execute("select tablename from pg_tables where schemaname = 'm'").fetchall()
+        ]
+        tables = sorted({t.replace("part_1", "part").replace("part_2", "part") for t in tables})
+        now = {t: rows_of(db, t) for t in tables}
+        for table in tables:
+            if table not in baselines:
+                yield f"{table}: no baseline"
+                continue
+            if applied:
+                yield from _target(task, db, table, now[table])
+    yield from _log(task)
+    yield from _changes(task, sorted(baselines))
+    if not task.target.database:
+        yield from _replayed(task, now, baselines)
+    if applied:
+        yield from _keylog(task, baselines)
+        yield from _status(file, tables)
+
+
+def rows_of(db: psycopg.Connection[Any], table: str, schema: str = "") -> list[Row]:
+    """The rows of a source table."""
+    own, name = table.split(".", 1)
+    with db.cursor(row_factory=psycopg.rows.dict_row) as cursor:
+        where = psycopg.sql.Identifier(schema or own, name)
+        found = cursor.execute(psycopg.sql.SQL("select * from {}").format(where)).fetchall()
+    return [{k: _lake(v) for k, v in r.items()} for r in found]
+
+
+def _lake(value: Any) -> Any:
+    """A value as the lake has it."""
+    return str(value) if type(value).__name__ == "UUID" else value
+
+
+def _target(task: Task, db: psycopg.Connection[Any], table: str, want: list[Row]) -> Iterator[str]:
+    if task.target.database:
+        have = rows_of(db, table, "lake")
+    else:
+        delta = DeltaTable(task.target_path(table))
+        if "deletionVectors" in (delta.protocol().reader_features or []):
+            yield f"{table}: the target has deletion vectors, which are not read here"
+            return
+        have = delta.to_pyarrow_table().to_pylist()
+    yield from _differ(f"{table}: target and source", have, want)
+
+
+def _differ(what: str, have: list[Row], want: list[Row]) -> Iterator[str]:
+    one, other = Counter(bag(have)), Counter(bag(want))
+    lacks, more = list((other - one).elements()), list((one - other).elements())
+    if lacks or more:
+        shown = "; ".join(
+            [f"lacks {_short(r)}" for r in lacks[:MOST]] + [f"has {_short(r)}" for r in more[:MOST]]
+        )
+        yield f"{what} differ: {len(lacks)} rows are lacking, {len(more)} are too many: {shown}"
+
+
+def _short(row: tuple[tuple[str, str], ...]) -> str:
+    return "(" + ", ".join(f"{k}={v[:30]}" for k, v in row) + ")"
+
+
+def _log(task: Task) -> Iterator[str]:
+    """Transactions are whole and in order, no change sequence comes twice."""
+    columns, folder = ["RECID", "CHANGE_SEQ", "LOGADDR", "TRXID"], Path(task.log_path)
+    # Files that were given up for new baselines may stand in LOG's commits until they are trimmed.
+    there = [p for s in spans(DeltaTable(folder), "CHANGE_SEQ") if (p := folder / s.path).exists()]
+    if not there:
+        return
+    rows = pa.concat_tables([pq.read_table(p, columns=columns) for p in there]).sort_by("CHANGE_SEQ")
+    seqs = rows["CHANGE_SEQ"].to_pylist()
+    if len(set(seqs)) != len(seqs):
+        yield f"LOG: {len(seqs) - len(set(seqs))} change sequences come twice"
+    addresses = rows["LOGADDR"].to_pylist()
+    if any(b <= a for a, b in pairwise(addresses)):
+        yield "LOG: positions are not in the order of change sequences"
+    inside: int | None = None
+    for kind, trx in zip(rows["RECID"].to_pylist(), rows["TRXID"].to_pylist(), strict=True):
+        if kind == log.BEGIN:
+            if inside is not None:
+                yield f"LOG: transaction {trx} begins within {inside}"
+            inside = trx
+        elif kind == log.COMMIT:
+            if inside != trx:
+                yield f"LOG: transaction {trx} is not whole"
+            inside = None
+        elif kind != log.MESSAGE and inside != trx:
+            yield f"LOG: a record of {trx} outside of it"
+
+
+def _changes(task: Task, tables: list[str]) -> Iterator[str]:
+    """No (change_seq, oper) twice, B beside its U, TRACKING has each change of each table once."""
+    tracking = _tracked(task)
+    for table in tables:
+        tracked = Counter(tracking.get(table, []))
+        if twice := [s for s, n in tracked.items() if n > 1]:
+            yield f"TRACKING: {len(twice)} changes of {table} stand there twice, {twice[0]} first"
+        pairs: Counter[tuple[str, str]] = Counter()
+        if lake.exists(task.changes_path(table)):
+            rows = lake.read(task.changes_path(table), [SEQ, OPER])
+            pairs.update(zip(rows[SEQ].to_pylist(), rows[OPER].to_pylist(), strict=True))
+        if twice_ := [p for p, n in pairs.items() if n > 1]:
+            yield f"{table}: {len(twice_)} change rows twice, {twice_[0]} first"
+        alone = [s for s, o in pairs if o == "B" and (s, "U") not in pairs]
+        if alone:
+            yield f"{table}: {len(alone)} old images without an update, {alone[0]} first"
+        if differ := {s for s, _ in pairs} ^ set(tracked):
+            yield f"TRACKING and the changes of {table} differ in {len(differ)} changes, {min(differ)} first"
+
+
+def _tracked(task: Task) -> dict[str, list[str]]:
+    """The change sequences that TRACKING has of each table."""
+    rows = lake.read(task.tracking_path, ["_Policy-Id", "change_seq"])
+    found: dict[str, list[str]] = {}
+    for table, seq in zip(rows["_Policy-Id"].to_pylist(), rows["change_seq"].to_pylist(), strict=True):
+        found.setdefault(table, []).append(seq)
+    return found
+
+
+def _replayed(task: Task, now: dict[str, list[Row]], baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
+    """The change tables, row by row on top of the newest baselines, give the source's rows."""
+    for table, history in histories(task.relations_path):
+        if (taken := baselines.get(table)) is None or taken.window == "open":
+            continue
+        start = DeltaTable(task.target_path(table), version=taken.version).to_pyarrow_table().to_pylist()
+        layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
+        first = log.Layout(taken.relation, b"", "")
+        try:
+            made = replay(task.changes_path(table), [first, *layouts], start, taken.position)
+        except KeyError as error:
+            yield f"{table}: a change does not follow from the ones before ({type(error).__name__} {error})"
+            continue
+        yield from _differ(f"{table}: change tables replayed and source", made, now[table])
+
+
+def _keylog(task: Task, baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
+    """Each change that TRACKING has since a table's newest baseline stands in the key log once, no other one
+    more than once, and met what it expected."""
+    if task.keylog.mode != "all" or not lake.exists(task.keylog_path):
+        return
+    columns = ["subscription_id", "change_row_counter", "change_row_type", "result_error", "resync_state"]
+    rows, tracking = lake.read(task.keylog_path, columns), _tracked(task)
+    for table, taken in baselines.items():
+        mine = rows.filter(pc.equal(rows["subscription_id"], table))
+        mine = mine.filter(pc.invert(pc.is_in(mine["change_row_type"], value_set=pa.array(["C", "#"]))))
+        logged = Counter(mine["change_row_counter"].to_pylist())
+        if not lake.exists(task.changes_path(table)):
+            continue
+        changes = lake.read(task.changes_path(table), [SEQ, POSITION])
+        new = set(changes.filter(pc.greater_equal(changes[POSITION], taken.position))[SEQ].to_pylist())
+        numbers = {int(s[16:]) for s in tracking.get(table, []) if s in new}
+        if lost := sorted(numbers - set(logged)):
+            yield f"{table}: {len(lost)} changes are not in the key log, {lost[0]} first"
+        if twice := sorted(n for n, times in logged.items() if times > 1):
+            yield f"{table}: {len(twice)} changes are in the key log more than once, {twice[0]} first"
+        if strange := sorted(set(logged) - {int(s[16:]) for s in tracking.get(table, [])}):
+            yield f"{table}: {len(strange)} changes of the key log are not in TRACKING, {strange[0]} first"
+        odd = mine.filter(pc.is_valid(mine["result_error"]))
+        if taken.window == "exact" and odd.num_rows:
+            said = Counter(odd["result_error"].to_pylist()).most_common(1)
+            yield f"{table}: {odd.num_rows} changes met something else than they expected: {said}"
+
+
+def _status(file: Path, tables: list[str]) -> Iterator[str]:
+    done = tailrace("status", file, "--json")
+    if done.returncode:
+        yield f"status ends with code {done.returncode}: {done.stderr[-500:]}"
+        return
+    said = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
+    for table in tables:
+        one = said.get(table, {"state": "missing", "behind": 0})
+        if one["state"] not in CALM:
+            yield f"status: {table} is {one['state']}: {one.get('why')}"
+        if one["behind"]:
+            yield f"status: {table} is {one['behind']} rows behind, and everything is applied"

@@ -1,0 +1,47 @@
+"""Schedules that found something, shrunk: each is run again by every test run."""
+
+from __future__ import annotations
+
+from .applying import Setup
+from .world import Step
+
+KEPT: dict[str, tuple[Setup, tuple[Step, ...]]] = {
+    "order numbers are given twice when two commands meet": (
+        Setup(tables=2, together=2, max_changes=8),
+        (Step("order", 0, -1, at=(2, Step("order", 3, 1))),),
+    ),
+    "a group that failed in the first slice has the counts of the second": (
+        Setup(tables=1, keyless=True, group=True, max_changes=1),
+        (
+            Step("apply", at=(4, Step("land", 0, 1))),
+            Step("transaction"),
+            Step("refuses", 0, 1),
+            Step("capture"),
+            Step("store"),
+            Step("transaction"),
+            Step("capture"),
+            Step("store", at=(28, "kill")),
+            Step("transaction", 1),
+            Step("capture", at=(15, Step("apply"))),
+            Step("store"),
+            Step("apply"),
+        ),
+    ),
+    "a group that failed in the first slice, and a baseline that lands meanwhile": (
+        Setup(tables=2, keyless=True, group=True, max_changes=2),
+        (
+            Step("land", 0, 1),
+            Step("transaction"),
+            Step("capture", at=(19, "kill")),
+            Step("transaction"),
+            Step("store"),
+            Step("capture"),
+            Step("store"),
+            Step("land", at=(4, "kill")),
+            Step("refuses"),
+            Step("land"),
+            Step("apply", 0, 2),
+        ),
+    ),
+}
+"""What it is about -> what does not change in it, and the steps."""

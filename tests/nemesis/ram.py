@@ -1,0 +1,285 @@
+"""Delta tables in memory, in the place of `tailrace.lake`: a commit takes microseconds, and each look at a
+table or write to it is a place where a scheduler may let another process go on, fail or kill.
+
+It keeps what the code above goes by: commits are atomic, progress travels in them, and one that would not move
+it forward is skipped.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tailrace import lake, log
+from tailrace.control import delta_log, ledger, rolling, tables, upkeep
+from tailrace.errors import OvertakenError
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a table."""
+
+    files: tuple[str, ...]
+    schema: pa.Schema
+    progress: Mapping[str, int] = field(default_factory=dict)
+    info: Mapping[str, str] = field(default_factory=dict)
+
+
+class RamLake:
+    """All tables; `at(what, path)` is called before each access, and with what = `wrote` after each commit."""
+
+    def __init__(self, at: Callable[[str, str], None] = lambda what, path: None) -> None:
+        self.at = at
+        self.tables: dict[str, list[Version]] = {}
+        self.parts: dict[str, pa.Table] = {}
+        self._rows: dict[str, tuple[int, pa.Table]] = {}
+
+    def rows(self, path: str) -> pa.Table:
+        """A table, without being noticed."""
+        if path not in self.tables:
+            return pa.table({})
+        number = len(self.tables[path]) - 1
+        if self._rows.get(path, (-1, None))[0] != number:
+            newest = self.tables[path][-1]
+            none = newest.schema.empty_table()
+            made = pa.concat_tables([none, *[self._part(f, newest.schema) for f in newest.files]])
+            self._rows[path] = number, made.combine_chunks()
+        return self._rows[path][1]
+
+    def _part(self, file: str, schema: pa.Schema) -> pa.Table:
+        rows = self.parts[file]
+        have = set(rows.column_names)
+        if rows.schema.equals(schema):
+            return rows
+        arrays = [
+            rows[f.name].cast(f.type) if f.name in have else pa.nulls(len(rows), f.type) for f in schema
+        ]
+        return pa.table(arrays, schema=schema)
+
+    # what `tailrace.lake` has
+
+    def exists(self, path: str) -> bool:
+        self.at("look at", path)
+        return path in self.tables
+
+    def create(self, path: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
+        if path not in self.tables:
+            self.at("make", path)
+            self.tables.setdefault(path, [Version((), lake.plain_schema(schema))])
+
+    def version(self, path: str) -> int:
+        self.at("look at", path)
+        return len(self.tables.get(path, ())) - 1
+
+    def progress(self, path: str, app_id: str) -> int:
+        self.at("look at", path)
+        return self.tables[path][-1].progress.get(app_id, -1) if path in self.tables else -1
+
+    def progresses(self, path: str, app_ids: Sequence[str]) -> list[int]:
+        self.at("look at", path)
+        newest = self.tables[path][-1].progress if path in self.tables else {}
+        return [newest.get(a, -1) for a in app_ids]
+
+    def commit(
+        self,
+        path: str,
+        files: Sequence[lake.AddedFile],
+        *,
+        progress: Mapping[str, int],
+        schema: pa.Schema | None = None,
+        overwrite: bool = False,
+        info: Mapping[str, str] | None = None,
+        only_after: int | None = None,
+        begin: bool = False,
+        after: Mapping[str, int] | None = None,
+    ) -> int | None:
+        self.at("commit to", path)
+        versions = self.tables[path]
+        newest = versions[-1]
+        if progress and not begin and all(newest.progress.get(k, -1) >= v for k, v in progress.items()):
+            return None
+        if only_after is not None and len(versions) - 1 != only_after:
+            return None
+        if moved := {
+            k: newest.progress.get(k, -1) for k, v in (after or {}).items() if newest.progress.get(k, -1) != v
+        }:
+            raise OvertakenError(f"another process has written meanwhile: {moved}", where=path)
+        kept = () if overwrite else newest.files
+        made = lake.plain_schema(schema) if overwrite and schema is not None else newest.schema
+        added = (*kept, *[f.path for f in files])
+        versions.append(Version(added, made, {**newest.progress, **progress}, dict(info or {})))
+        done = len(versions) - 1
+        self.at("wrote", path)
+        return done
+
+    def overwrite(self, path: str, files: Sequence[lake.AddedFile], **more: Any) -> int | None:
+        return self.commit(path, files, overwrite=True, **more)
+
+    def replace_all(self, path: str, files: Sequence[lake.AddedFile], **more: Any) -> int | None:
+        return self.commit(path, files, overwrite=True, begin=True, **more)
+
+    def read(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        self.at("read", path)
+        rows = self.rows(path)
+        return rows.select(list(columns)) if columns else rows
+
+    def add_columns(self, path: str, fields: Sequence[pa.Field]) -> None:
+        newest = self.tables[path][-1]
+        if new := [f for f in fields if f.name not in newest.schema.names]:
+            self.at("add columns to", path)
+            newest = self.tables[path][-1]
+            self.tables[path].append(replace(newest, schema=pa.schema([*newest.schema, *new])))
+
+    def arrow_schema(self, path: str) -> pa.Schema:
+        return self.tables[path][-1].schema
+
+    def part(self, table: str, schema: pa.Schema, *, name: str = "part") -> _Part:
+        return _Part(self, schema, name)
+
+    def delta(self, path: str, **more: Any) -> _Delta:
+        self.at("look at", path)
+        return _Delta(self, path, len(self.tables[path]) - 1)
+
+    def swap(self, path: str, after: int, gone: set[str], new: Sequence[str]) -> None:
+        """Takes files away and adds others, on that version and no other."""
+        self.at("commit to", path)
+        newest = self.tables[path][-1]
+        if len(self.tables[path]) - 1 != after:
+            raise CommitFailedError("somebody else committed")
+        files = tuple(f for f in newest.files if f not in gone)
+        self.tables[path].append(replace(newest, files=(*files, *new)))
+        self.at("wrote", path)
+
+    def chosen(self, files: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """The rows of some files."""
+        return pa.concat_tables([schema.empty_table(), *[self._part(f, schema) for f in files]])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Everything goes here while the context lasts."""
+        names = ("exists", "create", "version", "progress", "commit", "overwrite", "replace_all", "read")
+        names += ("add_columns", "arrow_schema")
+        # What stands here alone may reach disk, or not at all.
+        others = {n for n, f in vars(lake).items() if inspect.isfunction(f) and f.__module__ == lake.__name__}
+        names_left = others - {*names, "append", "retried", "hours", "file_name", "schema_json", "progresses"}
+
+        def read(one: rolling.Ledger, files: Sequence[rolling.File]) -> _Dataset:
+            return _Dataset(self.chosen([f.path for f in files], one._book.schema))
+
+        with ExitStack() as put:
+            for name in names:
+                put.enter_context(mock.patch.object(lake, name, getattr(self, name)))
+            for name in names_left:
+                put.enter_context(mock.patch.object(lake, name, _nowhere(name)))
+            put.enter_context(mock.patch.object(lake, "progresses", self.progresses))
+            put.enter_context(mock.patch.object(lake, "Part", self.part))
+            put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
+            for name in ("settle", "forget"):
+                put.enter_context(mock.patch.object(delta_log, name, lambda path: None))
+            put.enter_context(mock.patch.object(upkeep, "_MANY", 0))
+            for module in (ledger, log, rolling, tables, upkeep):
+                if hasattr(module, "DeltaTable"):
+                    put.enter_context(mock.patch.object(module, "DeltaTable", self.delta))
+            put.enter_context(mock.patch.object(rolling.Ledger, "_dataset", read))
+            yield
+
+
+def _nowhere(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **more: Any) -> Any:
+        raise NotImplementedError(f"lake.{name} has no counterpart in memory")
+
+    return call
+
+
+class _Part:
+    """A part that is being written."""
+
+    def __init__(self, ram: RamLake, schema: pa.Schema, name: str) -> None:
+        self._ram, self._schema, self.path = ram, schema, f"{name}-{uuid.uuid4().hex}"
+        self._tables: list[pa.Table] = []
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        self._tables.append(table)
+        self.rows += table.num_rows
+
+    def close(self) -> lake.AddedFile | None:
+        if not self.rows:
+            return None
+        self._ram.parts[self.path] = pa.concat_tables([self._schema.empty_table(), *self._tables])
+        return lake.AddedFile(self.path, self.rows, self.rows, json.dumps({}), 0)
+
+    def discard(self) -> None:
+        self._tables = []
+
+
+@dataclass(frozen=True)
+class _Dataset:
+    """What control tables ask of a dataset."""
+
+    rows: pa.Table
+
+    def to_table(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
+        rows = self.rows if filter is None else self.rows.filter(filter)
+        return rows.select(list(columns)) if columns else rows
+
+    def scanner(self, **more: Any) -> _Dataset:
+        return self
+
+    def to_batches(self, **more: Any) -> list[pa.RecordBatch]:
+        found: list[pa.RecordBatch] = self.rows.combine_chunks().to_batches()
+        return found
+
+
+@dataclass(frozen=True)
+class _Delta:
+    """What control tables ask of delta-rs, as of one version."""
+
+    ram: RamLake
+    path: str
+    number: int
+
+    @property
+    def _now(self) -> Version:
+        return self.ram.tables[self.path][self.number]
+
+    def version(self) -> int:
+        return self.number
+
+    def schema(self) -> None:
+        """Nobody looks at it."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        return self._now.progress.get(app_id)
+
+    def to_pyarrow_table(self) -> pa.Table:
+        return self.ram.chosen(self._now.files, self._now.schema)
+
+    def get_add_actions(self, flatten: bool) -> pa.Table:
+        rows = []
+        for file in self._now.files:
+            part = self.ram.parts[file]
+            row: dict[str, Any] = {"path": file, "size_bytes": part.num_rows}
+            for f in part.schema:
+                if pa.types.is_integer(f.type) or pa.types.is_timestamp(f.type):
+                    row |= {f"{k}.{f.name}": v for k, v in pc.min_max(part[f.name]).as_py().items()}
+            rows.append(row)
+        names = sorted({n for r in rows for n in r} | {"path", "size_bytes"})
+        return pa.table({n: [r.get(n) for r in rows] for n in names})
+
+    def create_write_transaction(self, actions: Sequence[Any], **more: Any) -> None:
+        gone = {a.path for a in actions if isinstance(a, RemoveAction)}
+        self.ram.swap(self.path, self.number, gone, [a.path for a in actions if isinstance(a, AddAction)])

@@ -1,0 +1,279 @@
+"""A target in memory that takes nothing on trust: one change after the other, each must meet what it expects,
+and a batch may hold nothing that its counts rule out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailrace import mask
+from tailrace.apply import reading
+from tailrace.apply.plan import SPECIAL, TableBatch
+from tailrace.apply.segment import Segment
+from tailrace.apply.shared import Place
+from tailrace.apply.targets.audit import Audited
+from tailrace.apply.targets.base import Outcome
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta_many import Small
+from tailrace.change import PREFIX, ChangeTable, Relation
+from tailrace.errors import ApplyError, TailraceError
+from tailrace.sequence import number_of
+from tailrace.store.tables import kept_as
+
+from .ram import RamLake
+
+Values = dict[int, object]
+
+
+class Find(BaseException):
+    """Something that must never be: its kind, and what was seen. Not an Exception: the code under test would
+    take it for a failure of the target."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind, self.what = kind, what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Find, (self.kind, self.what)
+
+
+PASSED_OVER: set[str] = set()
+"""Kinds of finds that are known: a schedule goes on behind them."""
+
+
+def found(kind: str, what: str) -> None:
+    """Raises Find, but for a kind that is passed over."""
+    if kind not in PASSED_OVER:
+        raise Find(kind, what)
+
+
+class NotFitError(ApplyError):
+    """What a batch is refused with when the schedule says so."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A change row: its number, operation, the columns it carries."""
+
+    number: int
+    oper: str
+    position: str
+    values: Values
+
+
+@dataclass
+class Held:
+    """What the target has of one table."""
+
+    relation: Relation
+    rows: dict[object, Values] = field(default_factory=dict)
+    upto: int = -1
+    versions: int = 0
+
+    def shown(self) -> list[tuple[object, ...]]:
+        columns = self.relation.columns
+        return sorted((tuple(r.get(c.attnum) for c in columns) for r in self.rows.values()), key=repr)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A segment of a change table in the place of a DataFrame."""
+
+    images: tuple[Image, ...]
+    columns: list[str]
+
+
+def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
+    """The rows of a segment, as `reading.read_changes` and `Small.read` choose them."""
+    table = ram.rows(path)
+    names = table.column_names
+    at = {
+        c.attnum: names.index(k)
+        for c in one.relation.columns
+        if (k := kept_as(names, c.name, one.upto)) in names
+    }
+    made = []
+    for row in table.to_pylist():
+        number = number_of(row[PREFIX + "change_seq"])
+        if not one.after < number <= one.upto or row[PREFIX + "stream_position"] < one.position:
+            continue
+        carried = row[PREFIX + "column_mask"]
+        there = None if carried is None else set(mask.decode(carried))
+        values = {a: row[names[k]] for a, k in at.items() if there is None or k in there}
+        made.append(Image(number, row[PREFIX + "change_oper"], row[PREFIX + "stream_position"], values))
+    return sorted(made, key=lambda i: (i.number, i.oper))
+
+
+def read_changes(ram: RamLake) -> Callable[[Any, str, Segment], ChangeTable | None]:
+    """The same as `reading.read_changes`, from memory."""
+
+    def read(spark: Any, path: str, one: Segment) -> ChangeTable | None:
+        ram.at("read", path)
+        names = [c.name for c in one.relation.columns]
+        # Files are chosen by their numbers: a batch may have no row from the baseline's position on.
+        if not images(ram, path, replace(one, position="")):
+            return None
+        rows = images(ram, path, one)
+        return ChangeTable(Rows(tuple(rows), names), one.relation.key, names)  # type: ignore[arg-type]
+
+    assert reading.read_changes
+    return read
+
+
+class RamTarget(DeltaTarget):
+    """Tables in memory; `held` survives processes."""
+
+    def __init__(self, ram: RamLake, held: dict[str, Held], refuses: Callable[[str], bool]) -> None:
+        self._ram, self.held, self._refuses = ram, held, refuses
+
+    def place(self, table: str) -> Place:
+        return Place(table)
+
+    def path(self, table: str) -> str:
+        return f"target/{table}"
+
+    def exists(self, table: str) -> bool:
+        return table in self.held
+
+    def progress(self, table: str) -> int:
+        self._ram.at("look at", self.path(table))
+        return self.held[table].upto if table in self.held else -1
+
+    def alter(self, table: str, before: Relation, after: Relation) -> None:
+        self._ram.at("alter", self.path(table))
+        if table not in self.held:
+            self.held[table] = Held(after)
+            return
+        mine = self.held[table]
+        have = {c.attnum for c in mine.relation.columns}
+        added = {
+            c.attnum: None if c.missing is None else int(c.missing)
+            for c in after.columns
+            if c.attnum not in have
+        }
+        stays = {c.attnum for c in after.columns}
+        rows = {k: {**{a: v for a, v in r.items() if a in stays}, **added} for k, r in mine.rows.items()}
+        self.held[table] = replace(mine, relation=after, rows=rows, versions=mine.versions + 1)
+
+    def apply(self, batch: TableBatch) -> Outcome:
+        self._ram.at("apply to", self.path(batch.table))
+        if self._refuses(batch.table):
+            raise NotFitError(f"the target refuses a batch of {batch.table}")
+        mine = self.held.setdefault(batch.table, Held(batch.relation))
+        if mine.upto >= batch.upto:
+            return Outcome(version=mine.versions)
+        rows: Rows = batch.changes.df  # type: ignore[assignment]
+        new = [i for i in rows.images if i.number > mine.upto]
+        bounded(batch, new)
+        done = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
+        self._ram.at("wrote", self.path(batch.table))
+        return done
+
+    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+        return [self._small(one) for one in batches]
+
+    def _small(self, small: Small) -> Audited | TailraceError | None:
+        self._ram.at("apply to", self.path(small.table))
+        if self._refuses(small.table):
+            return NotFitError(f"the target refuses a batch of {small.table}")
+        if small.table not in self.held or self.held[small.table].upto >= small.upto:
+            return None
+        one = Segment(small.after, small.upto, small.position, small.relation, small.relation)
+        new = [i for i in images(self._ram, small.changes, one) if i.number > self.held[small.table].upto]
+        if any(i.oper == "T" for i in new):
+            found("counts", f"a shared job gets a truncate of {small.table}")
+        outcome = self._write(small.table, small.relation, new, small.upto, tolerant=False)
+        self._ram.at("wrote", self.path(small.table))
+        return Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+
+    def _write(
+        self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool
+    ) -> Outcome:
+        mine = self.held[table]
+        if [c.name for c in mine.relation.columns] != [c.name for c in relation.columns]:
+            found("layout", f"{table} has {mine.relation.columns}, its batch {relation.columns}")
+        made = _Rows(table, dict(mine.rows), relation, tolerant)
+        for k, one in enumerate(new):
+            if one.oper == "U":
+                before = (
+                    new[k - 1] if k and new[k - 1].oper == "B" and new[k - 1].number == one.number else None
+                )
+                made.update(one, before)
+            elif one.oper != "B":
+                {"I": made.insert, "D": made.delete, "T": made.truncate}[one.oper](one)
+        self.held[table] = replace(mine, rows=made.rows, upto=upto, versions=mine.versions + 1)
+        return Outcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
+
+
+def bounded(batch: TableBatch, new: list[Image]) -> None:
+    """A count of 0 rules changes of its kind out."""
+    width, seen = len(batch.relation.columns), dict.fromkeys(SPECIAL, 0)
+    key = [c.attnum for c in batch.relation.columns if c.key]
+    for k, one in enumerate(new):
+        if one.oper in seen:
+            seen[one.oper] += 1
+        if one.oper == "U":
+            seen["absent"] += len(one.values) < width
+            before = new[k - 1] if k and new[k - 1].oper == "B" else None
+            seen["key_changes"] += before is not None and any(
+                before.values.get(a) != one.values.get(a) for a in key
+            )
+    if more := {k: n for k, n in seen.items() if n and not batch.counts.get(k, 0)}:
+        found(
+            "counts", f"{batch.table} up to {batch.upto}: counts {dict(batch.counts)}, but there are {more}"
+        )
+
+
+@dataclass
+class _Rows:
+    table: str
+    rows: dict[object, Values]
+    relation: Relation
+    tolerant: bool
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def _key(self, one: Image) -> object:
+        return tuple(one.values.get(c.attnum) for c in self.relation.columns if c.key)
+
+    def _odd(self, one: Image, what: str) -> None:
+        if not self.tolerant:
+            found("twice or never", f"{one.oper} of {self.table} at {one.number}: {what}")
+
+    def insert(self, one: Image) -> None:
+        key: object = self._key(one) if self.relation.key else len(self.rows) + one.number * 1000
+        if key in self.rows:
+            self._odd(one, f"the target has {key}")
+        self.rows[key] = dict(one.values)
+        self.inserted += 1
+
+    def delete(self, one: Image) -> None:
+        key = self._key(one) if self.relation.key else self._like(one)
+        if key not in self.rows:
+            self._odd(one, f"the target has no {key}")
+        self.rows.pop(key, None)
+        self.deleted += 1
+
+    def truncate(self, one: Image) -> None:
+        self.rows.clear()
+
+    def update(self, one: Image, before: Image | None) -> None:
+        if not self.relation.key:
+            assert before is not None
+            self.delete(before)
+            self.insert(one)
+            return
+        old, new = self._key(before or one), self._key(one)
+        if old not in self.rows:
+            self._odd(one, f"the target has no {old}")
+        if new != old and new in self.rows:
+            self._odd(one, f"the target has {new}")
+        was = self.rows.pop(old, None) or self.rows.get(new, {})
+        self.rows[new] = {**was, **one.values}
+        self.updated += 1
+
+    def _like(self, one: Image) -> object:
+        return next((k for k, r in self.rows.items() if r == one.values), None)

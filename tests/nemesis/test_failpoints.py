@@ -1,0 +1,55 @@
+"""Each registered fail point stands in the code, beside a durable write; what stands there is registered."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace import failpoints
+from tailrace.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+CODE = Path(tailrace.__file__).parent
+REACHED = re.compile(r'\breach\("([^"]+)"\)')
+
+
+def test_every_registered_point_stands_in_the_code_and_no_other() -> None:
+    found = {n for path in CODE.rglob("*.py") for n in REACHED.findall(path.read_text())}
+    assert found == set(failpoints.POINTS)
+
+
+def test_off_it_does_nothing() -> None:
+    assert not failpoints.armed()
+    failpoints.reach("log.commit")
+
+
+def test_it_fails_the_nth_time_and_only_then() -> None:
+    try:
+        failpoints.arm("log.commit:2:error")
+        failpoints.reach("log.commit")
+        failpoints.reach("store.stored")
+        with pytest.raises(failpoints.InjectedError, match=r"log\.commit"):
+            failpoints.reach("log.commit")
+        failpoints.reach("log.commit")
+        assert not failpoints.armed()
+    finally:
+        failpoints.arm(None)
+
+
+def test_it_kills_the_process_that_the_variable_is_set_for() -> None:
+    code = "from tailrace.failpoints import reach; reach('log.commit'); print('on', flush=True); reach('log.commit')"
+    env = {"TAILRACE_FAIL": "log.commit:2", "PYTHONPATH": str(CODE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-9, "on\n")
+
+
+@pytest.mark.parametrize("text", ["nowhere", "log.commit:x", "log.commit:1:explode"])
+def test_a_wrong_value_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match="names no fail point"):
+        failpoints.parse(text)

@@ -1,0 +1,73 @@
+"""Tables that are written anew, and somebody else who commits to them meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import lake
+from tailrace.errors import ConcurrentCommitError
+
+pytestmark = pytest.mark.unit
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def made(path: str, *numbers: int) -> list[lake.AddedFile]:
+    part = lake.Part(path, SCHEMA)
+    part.write(pa.table({"n": list(numbers)}, schema=SCHEMA))
+    added = part.close()
+    return [added] if added else []
+
+
+def held(path: str) -> list[int]:
+    found: list[int] = sorted(lake.read(path)["n"].to_pylist())
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "t")
+    lake.append(path, pa.table({"n": [1]}, schema=SCHEMA))
+    return path
+
+
+def test_nothing_is_written_over_without_the_version_it_was_made_from(path: str) -> None:
+    with pytest.raises(TypeError):
+        lake.overwrite(path, made(path, 2), schema=SCHEMA, progress={})  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        lake.commit(path, made(path, 2), progress={}, overwrite=True)  # type: ignore[call-arg]
+
+
+def test_an_overwrite_leaves_what_came_after_that_version(path: str) -> None:
+    before = lake.version(path)
+    lake.append(path, pa.table({"n": [9]}, schema=SCHEMA))
+    anew = made(path, 2)
+    assert lake.overwrite(path, anew, schema=SCHEMA, progress={"x": 1}, only_after=before) is None
+    assert (held(path), lake.progress(path, "x")) == ([1, 9], -1)
+    now = lake.version(path)
+    assert lake.overwrite(path, anew, schema=SCHEMA, progress={"x": 1}, only_after=now) == now + 1
+    assert (held(path), lake.progress(path, "x")) == ([2], 1)
+    assert lake.overwrite(path, anew, schema=SCHEMA, progress={"x": 1}, only_after=now + 1) is None
+
+
+def test_a_baseline_replaces_whatever_is_there_and_sets_its_progress_back(path: str) -> None:
+    lake.commit(path, [], progress={"x": 7})
+    assert lake.replace_all(path, made(path, 3), schema=SCHEMA, progress={"x": 2}) == lake.version(path)
+    assert (held(path), lake.progress(path, "x")) == ([3], 2)
+
+
+def test_who_is_too_slow_all_the_time_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake.time, "sleep", lambda _: None)
+    seen: list[int] = []
+
+    def once(now: DeltaTable) -> int | None:
+        seen.append(now.version())
+        lake.append(path, pa.table({"n": [9]}, schema=SCHEMA))
+        return lake.overwrite(path, made(path, 2), schema=SCHEMA, progress={}, only_after=now.version())
+
+    with pytest.raises(ConcurrentCommitError, match="faster than it is written anew"):
+        lake.on_newest(path, once)
+    assert seen == sorted(set(seen)) and held(path) == [1, *[9] * len(seen)]

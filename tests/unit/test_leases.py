@@ -1,0 +1,248 @@
+"""One process has a half of a task, whichever host it is on; one that slept does nothing more."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace import guards, lake
+from tailrace.control import lease_files, leases, live
+from tailrace.control.lease_files import Holder, newest
+from tailrace.errors import ConfigError, LeaseLostError
+
+pytestmark = pytest.mark.unit
+
+PERIOD = 1.0
+ROW = pa.table({"n": pa.array([1], pa.int64())})
+spawn = multiprocessing.get_context("spawn")
+
+
+def host(name: str) -> None:
+    """From here on this process is on another host: of that name, of a kernel of its own, with locks that the
+    operating systems of others do not see."""
+    leases.PERIOD_S = PERIOD  # type: ignore[attr-defined]
+    lease_files.kernel = leases.kernel = lambda: f"kernel of {name}"  # type: ignore[attr-defined,assignment]
+    leases.platform.node = lambda: name  # type: ignore[attr-defined]
+    live._take = lambda file: None
+
+
+@pytest.fixture
+def on_host(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """The same for the test's own process, until the test ends."""
+
+    def move(name: str) -> None:
+        monkeypatch.setattr(leases, "PERIOD_S", PERIOD)
+        for module in (leases, lease_files):
+            monkeypatch.setattr(module, "kernel", lambda: f"kernel of {name}")
+        monkeypatch.setattr(leases.platform, "node", lambda: name)  # type: ignore[attr-defined]
+        monkeypatch.setattr(live, "_take", lambda file: None)
+        monkeypatch.setattr(leases, "_watched", {})
+
+    return move
+
+
+def _hold(folder: str, where: str | None, ready: Event, go: Event, told: Any) -> None:
+    if where:
+        host(where)
+    with live.lock(folder, "pipeline") as lease:
+        ready.set()
+        go.wait(60)
+        try:
+            lake.append(f"{folder}/table", ROW)
+            told.put("committed")
+        except LeaseLostError as error:
+            told.put(str(error))
+        told.put(lease.term)
+
+
+class Other:
+    """Another process, which has the half `pipeline` of a task."""
+
+    def __init__(self, folder: Path, where: str | None = None) -> None:
+        self.go, self.told = spawn.Event(), spawn.Queue()
+        ready = spawn.Event()
+        self.process = spawn.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
+        self.process.start()
+        assert ready.wait(30)
+
+    def signal(self, number: int) -> None:
+        assert self.process.pid
+        os.kill(self.process.pid, number)
+
+    def end(self) -> str:
+        """Lets it commit, and end; gives what became of that."""
+        self.go.set()
+        found = str(self.told.get(timeout=30))
+        self.process.join(30)
+        return found
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Callable[..., Other]]:
+    made: list[Other] = []
+
+    def make(where: str | None = None) -> Other:
+        made.append(Other(tmp_path, where))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.process.kill()
+        one.process.join()
+
+
+def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(tmp_path: Path, other: Any) -> None:
+    first = other()
+    with pytest.raises(ConfigError, match=f"as process {first.process.pid} on .*, since 20"):
+        live.refuse(tmp_path, "pipeline")
+    first.signal(signal.SIGKILL)
+    first.process.join()
+    began = time.monotonic()
+    assert not live.locked(tmp_path, "pipeline")
+    live.refuse(tmp_path, "pipeline")
+    with live.lock(tmp_path, "pipeline") as lease:
+        assert lease.term == 2 and time.monotonic() - began < 1
+
+
+def test_one_that_lives_on_another_host_is_named(
+    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+) -> None:
+    first = other("east")
+    on_host("west")
+    assert live.locked(tmp_path, "pipeline") and not live.locked(tmp_path, "capture")
+    for take in (live.refuse, lambda *a: live.lock(*a).__enter__()):
+        with pytest.raises(ConfigError, match=f"as process {first.process.pid} on east, since 20"):
+            take(tmp_path, "pipeline")
+    assert first.end() == "committed"
+    assert not live.locked(tmp_path, "pipeline", sure=True)  # it gave it back: nobody waits
+    began = time.monotonic()
+    with live.lock(tmp_path, "pipeline", patient=False) as lease:
+        assert lease.term == 2 and time.monotonic() - began < PERIOD / 2
+
+
+def test_one_that_was_killed_on_another_host_is_waited_for_a_period(
+    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+) -> None:
+    other("east").signal(signal.SIGKILL)
+    on_host("west")
+    with pytest.raises(ConfigError, match="on east"), live.lock(tmp_path, "pipeline", patient=False):
+        pass
+    leases._watched.clear()
+    began = time.monotonic()
+    live.refuse(tmp_path, "pipeline")
+    watched = time.monotonic()
+    assert PERIOD <= watched - began < 4 * PERIOD
+    with live.lock(tmp_path, "pipeline") as lease:
+        assert lease.term == 2 and time.monotonic() - watched < PERIOD / 2
+    assert not live.locked(tmp_path, "pipeline")
+
+
+@pytest.mark.parametrize("set_back", [0, -86_400, 86_400])
+def test_nobody_trusts_a_clock_that_can_be_set(
+    tmp_path: Path, on_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, set_back: int
+) -> None:
+    on_host("east")
+    time_now = time.time
+    with live.lock(tmp_path, "pipeline") as lease:
+        on_host("west")  # who asks is elsewhere
+        monkeypatch.setattr(time, "time", lambda: time_now() + set_back)
+        file = tmp_path / "pipeline.lease.1"
+        os.utime(file, (time_now() + set_back, time_now() + set_back))
+        assert leases.alive(tmp_path, "pipeline", wait=True)
+        time.sleep(1.5 * PERIOD)  # renewed meanwhile
+        guards.check()
+        assert lease.term == 1 and live.locked(tmp_path, "pipeline", sure=True)
+
+
+def test_a_process_that_slept_commits_nothing_once_another_has_taken_over(
+    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+) -> None:
+    first = other("east")
+    first.signal(signal.SIGSTOP)
+    on_host("west")
+    with live.lock(tmp_path, "pipeline"):
+        lake.append(str(tmp_path / "table"), ROW)
+        first.signal(signal.SIGCONT)
+        assert first.end().startswith(
+            f"pipeline of this task has been taken over by process {os.getpid()} on west"
+        )
+        guards.check()
+    assert lake.read(str(tmp_path / "table")).num_rows == 1
+    assert newest(tmp_path, "pipeline").released  # type: ignore[union-attr]
+
+
+def test_a_process_that_slept_goes_on_when_nobody_took_over(tmp_path: Path, other: Any) -> None:
+    first = other("east")
+    first.signal(signal.SIGSTOP)
+    time.sleep(1.5 * PERIOD)
+    first.signal(signal.SIGCONT)
+    assert first.end() == "committed"
+    assert first.told.get(timeout=30) == 2  # it took its own lease again
+
+
+def test_a_commit_that_was_allowed_before_the_takeover_does_not_land_on_what_came_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps between the question and the commit."""
+    table = str(tmp_path / "table")
+    lake.append(table, ROW)
+    asked: list[int] = []
+
+    def sleeps() -> None:
+        asked.append(1)
+        if len(asked) > 2:
+            raise LeaseLostError("taken over")
+        if len(asked) == 2:  # the first is asked before the table is looked at
+            monkeypatch.setattr(guards, "now", lambda: ())
+            lake.append(table, ROW, progress={"other": 1})
+            monkeypatch.setattr(guards, "now", lambda: (sleeps,))
+
+    monkeypatch.setattr(guards, "now", lambda: (sleeps,))
+    with pytest.raises(LeaseLostError):
+        lake.append(table, ROW, progress={"mine": 1})
+    assert lake.read(table).num_rows == 2 and lake.progress(table, "mine") == -1
+
+
+def test_of_many_that_want_it_at_once_one_gets_it(tmp_path: Path, on_host: Callable[[str], None]) -> None:
+    on_host("east")
+    mine = [Holder(1, "east", "kernel", n, str(n)) for n in range(8)]
+    assert [lease_files.make(tmp_path, "capture", one) for one in mine] == [True] + [False] * 7
+    assert newest(tmp_path, "capture").pid == 0  # type: ignore[union-attr]
+    for term in range(2, 100):
+        assert lease_files.make(tmp_path, "capture", Holder(term))
+    assert len(list(tmp_path.iterdir())) == 32
+    # The file of term 1 is gone; who makes it once more has nothing.
+    assert not lease_files.make(tmp_path, "capture", Holder(1))
+    assert len(list(tmp_path.iterdir())) == 32
+
+
+def test_a_lease_that_is_being_made_belongs_to_somebody(tmp_path: Path) -> None:
+    (tmp_path / "capture.lease.3").touch()
+    found = newest(tmp_path, "capture")
+    assert found is not None and (found.term, found.released, found.here) == (3, False, False)
+    assert live.locked(tmp_path, "capture")
+
+
+def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Holder(1, "east", "kernel", 7, "id")
+    assert lease_files.make(tmp_path, "capture", mine)
+    file = tmp_path / "capture.lease.1"
+    os.utime(file, (0, 0))
+
+    def full(self: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    lease_files.write(tmp_path, "capture", mine)
+    assert file.stat().st_mtime > 0 and json.loads(file.read_text())["pid"] == 7

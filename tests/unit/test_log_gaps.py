@@ -1,0 +1,160 @@
+"""What is lost of LOG before it is stored stops the store, and it says what; nobody's loss does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace import lake, log
+from tailrace.errors import PositionError
+from tailrace.store import gaps
+from tailrace.store.kept import kept, spans
+from tailrace.store.writer import Store, StorePaths
+
+from .messages import insert
+from .test_log_and_store import chunk, writer
+
+pytestmark = pytest.mark.unit
+
+
+class Rows:
+    """Records as a store takes them: what a DataFrame does, with `parts` tasks in this process."""
+
+    def __init__(self, records: pa.Table, parts: int = 1) -> None:
+        self._records, self._parts = records, parts
+
+    def select(self, *columns: str) -> Rows:
+        return Rows(self._records.select(list(columns)), self._parts)
+
+    def mapInArrow(self, work: Callable[..., Any], _: str) -> Rows:  # noqa: N802 - as Spark calls it
+        size = -(-self._records.num_rows // self._parts)
+        parts = [self._records.slice(k * size, size) for k in range(self._parts)]
+        made = [batch for one in parts for batch in work(iter(one.combine_chunks().to_batches()))]
+        return Rows(pa.Table.from_batches(made))
+
+    def collect(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._records.to_pylist()
+        return found
+
+
+def home(tmp_path: Path, transactions: int) -> Path:
+    """LOG with so many transactions of three records: numbers 1-3, 4-6, ..."""
+    w = writer(tmp_path)
+    for k in range(transactions):
+        w.add(chunk(100 * (k + 1), b"B", insert(7, [k, "1"]), b"C"))
+        w.commit()
+    return tmp_path
+
+
+def store(at: Path, passed: int = -1) -> Store:
+    path = {n: str(at / n) for n in ("relations", "tracking", "stored", "quarantine")}
+    changes, log_path = str(at / "item__ct"), str(at / "log")
+    return Store(StorePaths(**path, changes=lambda _: changes, log=log_path, passed=lambda: passed))
+
+
+def parts(at: Path) -> list[Path]:
+    """The files of LOG, in order."""
+    return [
+        at / "log" / s.path
+        for s in sorted(spans(DeltaTable(str(at / "log")), "CHANGE_SEQ"), key=lambda s: s.low)
+    ]
+
+
+def records(at: Path, *numbers: int) -> Any:
+    rows = lake.read(str(at / "log")).sort_by("CHANGE_SEQ")
+    mine = [int(s[16:]) in numbers for s in rows["CHANGE_SEQ"].to_pylist()]
+    return Rows(rows.filter(pa.array(mine)), parts=2)
+
+
+def ids(at: Path) -> list[int]:
+    return sorted(lake.read(str(at / "item__ct"))["id"].to_pylist())
+
+
+def test_what_is_missing_stops_the_store_with_its_numbers(tmp_path: Path) -> None:
+    at = home(tmp_path, 4)
+    mine = store(at)
+    mine.batch(records(at, 1, 2, 3))
+    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6\n"):
+        mine.batch(records(at, 7, 8, 9))
+    with pytest.raises(PositionError, match=r": 7 to 9\n  where: .*log\n"):
+        mine.batch(records(at, 4, 5, 6, 10, 11, 12))
+    assert (mine.reached, ids(at)) == (3, [0])  # nothing of them is stored
+    mine.batch(records(at, *range(1, 13)))  # they were put back
+    assert (mine.reached, ids(at)) == (12, [0, 1, 2, 3])
+
+
+def test_the_first_records_of_all_are_missed_too(tmp_path: Path) -> None:
+    at = home(tmp_path, 2)
+    with pytest.raises(PositionError, match=": 1 to 3\n"):
+        store(at).batch(records(at, 4, 5, 6))
+
+
+def test_records_that_come_again_are_no_gap(tmp_path: Path) -> None:
+    at = home(tmp_path, 3)
+    store(at).batch(records(at, *range(1, 7)))
+    again = store(at)
+    assert again.batch(records(at, 1, 2, 3)) is None
+    assert again.batch(records(at, 4, 5, 6, 7, 8, 9)) is not None
+    assert ids(at) == [0, 1, 2]
+
+
+def test_where_every_table_has_a_newer_baseline_the_store_goes_on_and_says_from_where(tmp_path: Path) -> None:
+    at = home(tmp_path, 4)
+    store(at).batch(records(at, 1, 2, 3))
+    parts(at)[2].unlink()  # 7 to 9
+    for passed in (-1, 8):
+        with pytest.raises(PositionError, match=": 7 to 9\n"):
+            store(at, passed).begin()
+    mine = store(at, passed=9)
+    assert (mine.begin(), mine.begin(), store(at).begin()) == (9, 9, 9)
+    mine.batch(Rows(pa.table(pq.ParquetFile(parts(at)[3]).read())))  # type: ignore[arg-type]
+    assert (mine.reached, ids(at)) == (12, [0, 3])
+    assert [kept(str(at / name)) for name in ("item__ct", "tracking")] == [9, 9]
+
+
+def test_files_that_are_gone_with_nothing_behind_them_are_missed_before_the_store_begins(
+    tmp_path: Path,
+) -> None:
+    at = home(tmp_path, 3)
+    mine = store(at)
+    mine.batch(records(at, 1, 2, 3))
+    assert mine.begin() == 3
+    DeltaTable(str(at / "log")).delete()
+    with pytest.raises(PositionError, match=": 4 to 9\n"):
+        mine.begin()
+
+
+def test_another_log_is_told_from_the_one_that_was_stored(tmp_path: Path) -> None:
+    at = home(tmp_path, 2)
+    mine = store(at)
+    mine.batch(records(at, *range(1, 7)))
+    shutil.rmtree(at / "log")
+    home(tmp_path, 1)
+    with pytest.raises(PositionError, match="LOG ends at change number 3, but it was stored up to 6\n"):
+        mine.begin()
+
+
+def test_a_log_without_a_gap_is_stored_however_it_is_cut(tmp_path: Path) -> None:
+    at = home(tmp_path, 5)
+    mine = store(at)
+    for upto in (3, 9, 15):
+        mine.batch(cast(Any, records(at, *range(1, upto + 1))))
+    assert ids(at) == [0, 1, 2, 3, 4] and log.state(str(at / "log")).number == mine.reached
+
+
+@given(st.sets(st.integers(1, 30)), st.integers(-1, 12), st.integers(1, 4))
+def test_missing_is_what_a_set_says(numbers: set[int], after: int, tasks: int) -> None:
+    mine = sorted(n for n in numbers if n > after)
+    met = [run for k in range(tasks) for run in gaps.runs(np.array(mine[k::tasks], np.int64))]
+    lost = {n for first, last in gaps.missing(after, met) for n in range(first, last + 1)}
+    assert lost == set(range(max(after, 0) + 1, max(mine, default=0) + 1)) - set(mine)

@@ -1,0 +1,71 @@
+"""What a failed connection means, and addresses that cannot be read: told without a word of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.control.task import Task, read
+from tailrace.errors import ConfigError, ConnectionLostError, SourceError, TailraceError, UnreachableError
+from tailrace.sources import opener, pg_connect
+from tailrace.sources.pg_address import address
+from tailrace.sources.postgresql import PostgresSource
+
+pytestmark = pytest.mark.unit
+
+AT = 'connection to server at "127.0.0.1", port 5432 failed: '
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("FATAL:  the database system is starting up", ConnectionLostError),
+        ("FATAL:  the database system is in recovery mode", ConnectionLostError),
+        ("FATAL:  sorry, too many clients already", ConnectionLostError),
+        ("FATAL:  remaining connection slots are reserved for roles with", ConnectionLostError),
+        ('FATAL:  role "me" is not permitted to log in', SourceError),
+        ("fe_sendauth: no password supplied", SourceError),
+        ("server does not support SSL, but SSL was required", SourceError),
+        ("SSL error: certificate verify failed", SourceError),
+        ('server certificate for "a" does not match host name "b"', SourceError),
+        ('root certificate file "/x" does not exist', SourceError),
+        ("SSL error: tlsv13 alert certificate required", SourceError),
+        ("SSL error: unexpected eof while reading", UnreachableError),
+        ("SSL SYSCALL error: Connection reset by peer", UnreachableError),
+        ("Connection refused", UnreachableError),
+        ("No route to host", UnreachableError),
+        ("timeout expired", UnreachableError),
+    ],
+)
+def test_what_another_try_may_cure(said: str, kind: type[TailraceError]) -> None:
+    assert pg_connect._why(AT + said)[0] is kind
+
+
+MALFORMED = [
+    "postgresql://me:geheim@db:54x2/shop",
+    "postgresql://me:geheim@db:99999/shop",
+    "postgresql://me:geh%zzeim@db/shop",
+    "postgresql://me:50%geheim@db/shop",
+    "postgresql://me:ein@geheim@db/shop",
+    "postgresql://me:ein/geheim@db/shop",
+    "postgresql://me:1/geheim@db/shop",
+    "postgresql://me:ein/geheim?@db/shop",
+    "postgresql://me:geheim@[::1/shop",
+    "postgresql://me@db/shop?geheim",
+    "postgresql://me@db/shop?geheim=1",
+    "host=db password='geheim",
+    "me:geheim@db://shop",
+]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+def test_a_malformed_address_is_refused_without_a_word_of_it(url: str) -> None:
+    for asked in (address, opener, lambda u: PostgresSource(u, "t"), pg_connect.connect):
+        if asked is opener and url.startswith("postgresql://"):
+            continue
+        with pytest.raises(ConfigError) as caught:
+            asked(url)
+        assert "geheim" not in str(caught.value)
+        assert caught.value.__cause__ is None
+    found = read(f"name: t\nsource: {{url: {url!r}}}\ntarget: {{database: {url!r}}}\n", folder=None)  # type: ignore[arg-type]
+    if not isinstance(found, Task):
+        assert not any("geheim" in str(one) for one in found)

@@ -1,0 +1,407 @@
+"""Old changes go by age and by position, and never what somebody still needs, whatever comes in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from tailrace import lake, log, purging, sequence
+from tailrace.apply.loading import noted
+from tailrace.change import Column, Relation
+from tailrace.cli import app
+from tailrace.control import ledger, tables
+from tailrace.control.ledger import STORE_APP, Baseline
+from tailrace.control.task import Task, read
+from tailrace.errors import ConfigError
+from tailrace.laketypes import header_schema, schema_of
+from tailrace.log import Layout
+from tailrace.operate import consumers
+from tailrace.operate.consumers import consumers_of
+from tailrace.purging import Order, number_at, purge_task
+from tailrace.screen import reasons
+from tailrace.status import status
+from tailrace.store import tracking as tracked
+from tailrace.store.kept import files_between, kept
+from tailrace.store.tables import SEQ
+
+pytestmark = pytest.mark.unit
+
+NOW = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2)  # so that no test meets a boundary
+ITEM, NOTE = "shop.item", "shop.note"
+KEEP = "retention: {keep: 10d}"
+
+
+def seq(number: int, days_ago: float) -> str:
+    at = int((NOW - dt.timedelta(days=days_ago)).timestamp() * 1e6)
+    return sequence.make(int(sequence.time_parts(np.array([at]))[0]), number)
+
+
+def relation(table: str, relid: int) -> Relation:
+    return Relation(
+        relid,
+        "shop",
+        table.removeprefix("shop."),
+        "d",
+        (Column("id", 1, "integer", "int4", "int", key=True),),
+    )
+
+
+class Home:
+    """A task as its processes leave it: change n was committed 40 - n days ago."""
+
+    def __init__(self, at: Path, said: str = KEEP, upto: int = 36, both: bool = True) -> None:
+        self.file, self.at = at / "t.yaml", at
+        self.file.write_text(f"name: t\nsource: {{url: 'postgresql://localhost/shop'}}\n{said}\n")
+        self.names = [ITEM, NOTE] if both else [ITEM]
+        layouts = [
+            Layout(relation(t, n), bytes(20), sequence.make(0, 0)) for n, t in enumerate(self.names, 1)
+        ]
+        log.record_layouts(self.task.relations_path, layouts)
+        for table in self.names:
+            self.baseline(table)
+            self.applied(table, upto)
+        for first in range(1, upto, 4):
+            self.store(range(first, min(first + 4, upto + 1)))
+
+    @property
+    def task(self) -> Task:
+        found = read(self.file.read_text(), self.at)
+        assert isinstance(found, Task)
+        return found
+
+    def store(self, numbers: range) -> None:
+        """A store batch: a file of each table."""
+        task, seqs = self.task, [seq(n, 40 - n) for n in numbers]
+        for table in self.names:
+            schema = pa.schema([*header_schema(), *schema_of(relation(table, 1).columns)])
+            rows = [{SEQ: s, "header__change_oper": "I", "id": n} for s, n in zip(seqs, numbers, strict=True)]
+            lake.append(task.changes_path(table), pa.Table.from_pylist(rows, schema=schema), progress={STORE_APP: numbers[-1]})  # fmt: skip
+        rows = [{"_Policy-Id": ITEM, "_Change-Sequence": n, "change_seq": s} for s, n in zip(seqs, numbers, strict=True)]  # fmt: skip
+        stored = ledger.Stored(
+            numbers[-1], seqs[-1], f"{numbers[-1]:040X}", NOW, {t: {"rows": 4} for t in self.names}
+        )
+        ledger.write_stored(task.control_path("stored"), stored, dict.fromkeys(self.names, 1))
+        lake.append(task.tracking_path, pa.Table.from_pylist(rows, schema=tracked.SCHEMA), progress={STORE_APP: numbers[-1]})  # fmt: skip
+
+    def baseline(self, table: str, number: int = 1, *, after: int = 0, version: int = 0, order: int = 0, **more: object) -> None:  # fmt: skip
+        taken = Baseline(table, relation(table, 1), "0" * 40, 0, version, NOW, 0, number, order, after)
+        ledger.write_baseline(self.task.control_path("baselines"), replace(taken, **more))  # type: ignore[arg-type]
+
+    def applied(self, table: str, upto: int) -> None:
+        """A target's progress; a later baseline may put it back."""
+        path = self.task.target_path(table)
+        lake.create(path, pa.schema([("id", pa.int32())]))
+        lake.commit(path, [], progress={"tailrace/t": upto}, begin=True)
+
+    def order(self, action: str, table: str = ITEM) -> int:
+        return tables.give(self.task.orders_path, action, [table], why="", who="me")
+
+    def land(self, baseline: int) -> None:
+        tables.give(self.task.orders_path, "land", [ITEM], why="", who="capture", baseline=baseline)
+
+    def ids(self, table: str = ITEM) -> list[int]:
+        return sorted(lake.read(self.task.changes_path(table))["id"].to_pylist())
+
+    def held(self, table: str = ITEM, order: Order | None = None) -> list[tuple[str, int]]:
+        """Who holds what is old, by a dry run."""
+        lines = {one.table: one for one in purge_task(self.task, order, dry_run=True)}
+        return [(n.who, n.after) for n in lines[table].held] if table in lines else []
+
+
+def first(home: Home, table: str = ITEM, days: float = 0) -> int:
+    """The first change that is left after a purge, so many days from now."""
+    purge_task(home.task, now=NOW.timestamp() + days * 86_400)
+    return home.ids(table)[0]
+
+
+def test_nothing_goes_unless_the_task_file_says_how_long_it_is_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path, "")
+    assert (purge_task(home.task), first(home), lake.exists(consumers_of(home.task).path)) == ([], 1, False)
+
+
+def test_changes_older_than_what_is_kept_go_and_the_tables_say_so(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    # kept: 10 days, that is from change 30 on; 29-32 stand in one file, not a quarter too old
+    done = {one.table: one.as_dict() for one in purge_task(home.task)}
+    assert done == {
+        t: {"table": t, "files": 7, "rewritten": 0, "rows": 28, "kept_after": 28, "held": []}
+        for t in (ITEM, NOTE, "TRACKING")
+    }
+    assert home.ids() == home.ids(NOTE) == [*range(29, 37)]
+    assert lake.read(home.task.tracking_path)["_Change-Sequence"].to_pylist()[0] >= 29
+    assert [kept(p) for p in (home.task.changes_path(ITEM), home.task.tracking_path)] == [28, 28]
+    assert [one.goes.files for one in purge_task(home.task)] == [0, 0, 0]
+
+
+def test_a_dry_run_says_the_same_and_takes_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    said = [one.as_dict() for one in purge_task(home.task, dry_run=True)]
+    assert home.ids()[0] == 1 and not lake.exists(consumers_of(home.task).path)
+    assert said == [one.as_dict() for one in purge_task(home.task)]
+
+
+def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
+    home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
+    assert (first(home), first(home, NOTE)) == (29, 17)
+    assert kept(home.task.tracking_path) == -1
+
+
+def test_a_joined_file_is_rewritten_once_its_oldest_change_is_a_quarter_too_old(tmp_path: Path) -> None:
+    home = Home(tmp_path, upto=36)
+    DeltaTable(home.task.changes_path(ITEM)).optimize.compact()
+    assert first(home) == 30
+    for days, expected in ((1, 30), (2, 30), (3, 33)):
+        assert first(home, days=days) == expected
+
+
+def test_what_a_paused_table_has_not_got_stays_and_the_others_go(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.order("pause")
+    home.applied(ITEM, 12)
+    assert home.held() == [("its target (paused)", 12)]
+    assert (first(home), first(home, NOTE)) == (13, 29)
+    home.order("resume")
+    home.applied(ITEM, 20)
+    assert first(home) == 21
+
+
+def test_a_removed_table_holds_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.applied(ITEM, 12)
+    home.order("remove")
+    assert (home.held(), first(home)) == ([], 29)
+
+
+def test_a_table_that_is_tracked_alone_has_no_target_to_wait_for(tmp_path: Path) -> None:
+    home = Home(tmp_path, KEEP + "\npolicies: {shop.item: 0}")
+    home.applied(ITEM, 2)
+    assert (home.held(), first(home)) == ([], 29)
+
+
+Prepare = Callable[[Home], object]
+WAITING: dict[str, tuple[Prepare, str]] = {
+    "asked": (lambda h: h.order("resync"), "its new baseline"),
+    "landing": (lambda h: h.land(2), "its new baseline"),
+    "open": (lambda h: h.baseline(ITEM, 2, after=20, window="open"), "its baseline, whose window is open"),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    prepare, who = WAITING[name]
+    prepare(home)
+    assert (home.held(), first(home), first(home, NOTE)) == ([(who, -1)], 1, 29)
+    # It has landed: the target is back at where LOG was when it began.
+    home.baseline(ITEM, 2, after=20, order=9, **({"window": "open", "closes": 24} if name == "open" else {}))
+    home.applied(ITEM, 20)
+    assert (home.held(), first(home)) == ([("its target", 20)], 21)
+    home.applied(ITEM, 36)
+    assert first(home) == 29
+
+
+def test_a_table_without_its_first_baseline_keeps_everything(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
+    assert home.held()[0] == ("its first baseline", -1)
+    assert first(home) == 1
+
+
+def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.baseline(ITEM, 2, after=20, version=-1)
+    assert (home.held(), first(home)) == ([("its baseline, which waits to be mapped", 20)], 21)
+    noted(home.task.control_path("mapped"), ITEM, (2, "x", 1))
+    assert first(home) == 29
+
+
+def test_what_the_key_log_has_not_logged_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path, KEEP + "\nkeylog: {mode: all}")
+    path = home.task.keylog_path
+    lake.create(path, pa.schema([("keylog_sort", pa.int64())]))
+    lake.commit(path, [], progress={f"t/keylog/{ITEM}": 12})
+    assert (home.held(), first(home)) == ([("the key log", 12)], 13)
+
+
+def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path: Path) -> None:
+    home = Home(tmp_path, KEEP + "\nstore: {openedge: true}", both=False)
+    root = Path(home.task.openedge_path)
+    assert (home.held(), first(home)) == ([("its tables in OpenEdge's layout", -1)], 1)
+    for name in ("shop.CDC_item", "PUB._Cdc-Change-Tracking"):
+        for start in range(1, 36, 4):
+            rows = pa.table({"_Change-Sequence": pa.array([*range(start, start + 4)], pa.int64())})
+            lake.append(str(root / name), rows)
+        lake.commit(str(root / name), [], progress={"tailrace/openedge": 36})
+    done = {one.table: one.goes.rows for one in purge_task(home.task)}
+    assert done == {ITEM: 28, "TRACKING": 28, "shop.CDC_item": 28, "PUB._Cdc-Change-Tracking": 28}
+    assert lake.read(str(root / "shop.CDC_item"))["_Change-Sequence"].to_pylist()[0] >= 29
+
+
+def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    readers = consumers_of(home.task)
+    readers.add("lake", tables="shop.i*")
+    assert home.held() == [("the consumer lake", -1)]
+    assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
+    readers.acknowledge("lake", 8)
+    assert (first(home), kept(home.task.tracking_path)) == (9, 8)
+    readers.remove("lake")
+    assert first(home) == 29
+
+
+def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with consumers_of(home.task).held("validate", most_s=3600):
+        assert first(home) == 1
+    assert consumers_of(home.task).all() == []
+    now = dt.datetime.now(dt.timezone.utc)
+    consumers_of(home.task).add("validate (gone)", until=now - dt.timedelta(seconds=1))
+    assert first(home) == 29
+
+
+def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    readers, promise = consumers_of(home.task), consumers.Consumers.promise
+    readers.add("other")
+    readers.remove("other")
+
+    def late(self: consumers.Consumers, upto: int, version: int) -> bool:
+        if not readers.all():
+            readers.add("lake")
+            readers.acknowledge("lake", 8)
+        return promise(self, upto, version)
+
+    monkeypatch.setattr(consumers.Consumers, "promise", late)
+    assert first(home) == 9
+    assert readers.promised == 8
+
+
+def test_a_resync_that_is_asked_for_once_a_purge_has_looked_needs_nothing_of_what_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, promise = Home(tmp_path), consumers.Consumers.promise
+
+    def asked(self: consumers.Consumers, upto: int, version: int) -> bool:
+        done = promise(self, upto, version)
+        if done:
+            home.order("resync")
+        return done
+
+    monkeypatch.setattr(consumers.Consumers, "promise", asked)
+    assert (first(home), home.held()) == (29, [("its new baseline", -1)])
+    # Its baseline began behind all that LOG had then, and so behind what went.
+    home.baseline(ITEM, 2, after=36, order=1)
+    home.applied(ITEM, 36)
+    assert files_between(home.task.changes_path(ITEM), SEQ, 36, 40) == []
+
+
+def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    with monkeypatch.context() as broken:
+        trim, done = purging.trim, []
+
+        def dies(path: str, *rest: object) -> object:
+            if done:
+                raise OSError("gone")
+            done.append(path)
+            return trim(path, *rest)  # type: ignore[arg-type]
+
+        broken.setattr(purging, "trim", dies)
+        with pytest.raises(OSError, match="gone"):
+            purge_task(home.task)
+    assert (home.ids()[0], home.ids(NOTE)[0]) == (29, 1)
+    assert first(home, NOTE) == 29
+
+
+def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp_path: Path) -> None:
+    home = Home(tmp_path, "")
+    purge_task(home.task, Order(upto=6, table="*.item"))
+    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, -1)
+    purge_task(home.task, Order(older_than=20 * 86_400))
+    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (20, 20, 19)
+    home.applied(ITEM, 22)
+    assert home.held(order=Order(upto=30)) == [("its target", 22)]
+    purge_task(home.task, Order(upto=30))
+    assert (home.ids()[0], home.ids(NOTE)[0]) == (23, 31)
+
+
+def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path) -> None:
+    task = Home(tmp_path).task
+    assert [number_at(task, text) for text in (seq(7, 33), "7", f"{8:040x}", f"{11:040X}", f"{3:040X}")] == [
+        7, 7, 8, 8, -1,
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="37 is beyond what is stored: change number 36"):
+        number_at(task, "37")
+    with pytest.raises(ConfigError, match="'soon' is no position"):
+        number_at(task, "soon")
+
+
+def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: Path) -> None:
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    task = home.task
+    for numbers in ([1, 2], [3, 4], [40, 41]):
+        lake.append(task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 40 - n) for n in numbers]}))
+    lake.create(task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.commit(task.control_path("applied"), [], progress={"tailrace/applied": 36})
+    assert purge_task(task) == []  # the files are young
+    later = time.time() + 7200
+    consumers_of(task).add("export", log=True)
+    consumers_of(task).acknowledge("export", 2)
+    (line,) = purge_task(task, now=later)
+    assert (line.goes.files, [(n.who, n.after) for n in line.held]) == (
+        1, [("the store", 36), ("apply", 36), ("the consumer export", 2)],
+    )  # fmt: skip
+    consumers_of(task).remove("export")
+    purge_task(task, now=later)
+    assert (lake.read(task.log_path)["CHANGE_SEQ"].to_pylist(), kept(task.log_path)) == (
+        [seq(40, 0), seq(41, -1)],
+        4,
+    )
+
+
+def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    readers = consumers_of(home.task)
+    readers.add("lake")
+    assert status(home.task).consumers == {}
+    day = dt.timedelta(days=1)
+    readers._change(lambda have: [replace(c, at=c.at - 2 * day) for c in have])
+    said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes wait for it"
+    assert status(home.task).consumers == {"lake": said}
+    assert str(reasons(status(home.task))).splitlines()[-1] == f"consumer lake: {said}"
+    readers.acknowledge("lake", 36)
+    assert status(home.task).consumers == {}
+
+
+def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> None:
+    home, run = Home(tmp_path), CliRunner()
+    home.applied(NOTE, 12)
+    file = str(home.file)
+    assert run.invoke(app, ["consumer", file, "add", "lake", "--table", ITEM]).exit_code == 0
+    assert run.invoke(app, ["consumer", file, "ack", "lake", seq(20, 20)]).exit_code == 0
+    (one,) = json.loads(run.invoke(app, ["consumer", file, "list", "--json"]).output)
+    assert (one["name"], one["acknowledged"], one["tables"]) == ("lake", 20, ITEM)
+    said = run.invoke(app, ["purge", file, "--dry-run"]).output.splitlines()
+    assert [line.split() for line in said if "held" in line] == [
+        ["held", "by", "the", "consumer", "lake:", "after", "20"], ["held", "by", "its", "target:", "after", "12"],
+        ["held", "by", "the", "consumer", "lake:", "after", "20"],
+    ]  # fmt: skip
+    lines = json.loads(run.invoke(app, ["purge", file, "--json"]).output)
+    assert [(one["table"], one["rows"], one["kept_after"]) for one in lines] == [
+        (ITEM, 20, 20), (NOTE, 12, 12), ("TRACKING", 20, 20),
+    ]  # fmt: skip
+    assert run.invoke(app, ["consumer", file, "remove", "lake"]).exit_code == 0

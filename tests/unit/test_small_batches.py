@@ -1,0 +1,122 @@
+"""Small batches of many tables: whatever goes wrong with one of them is that table's, and goes through the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.apply.reading import ApplyPaths
+from tailrace.apply.small_batches import TOGETHER, SmallBatches
+from tailrace.apply.targets.audit import Audited
+from tailrace.apply.targets.base import Outcome
+from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta_many import Small
+from tailrace.apply.told import Done
+from tailrace.errors import ApplyError
+
+from .apply_world import World, relation
+
+pytestmark = pytest.mark.unit
+TABLES = [f"s.{n}" for n in "abcd"]
+
+
+def small(table: str) -> Small:
+    return Small(table, "changes", "target", relation(table), 0, 9)
+
+
+class Target(DeltaTarget):
+    """One whose shared job ends as told."""
+
+    def __init__(self, root: Path, ends: object) -> None:
+        super().__init__(None, str(root), app_id="t")  # type: ignore[arg-type]
+        self.ends = ends
+
+    def together(self, batches: Sequence[Small]) -> list[Any]:
+        if isinstance(self.ends, Exception):
+            raise self.ends
+        return [self.ends for _ in batches]
+
+
+class Stopping:
+    """Rules under which one table cannot end its batch."""
+
+    def of(self, table: str, *_: object, **__: object) -> Stopping:
+        return self
+
+    def went(self, one: Small, _: Audited) -> Done:
+        if one.table == "s.b":
+            raise OSError("no space left on device")
+        return Done(one.upto)
+
+
+PATHS = ApplyPaths("", "", "", "", lambda t: t)
+
+
+def test_each_has_a_job_of_its_own_when_the_shared_one_dies(tmp_path: Path) -> None:
+    shared = SmallBatches(Target(tmp_path, RuntimeError("lost an executor")), PATHS, None)
+    assert len(TABLES) >= TOGETHER
+    assert shared.run([small(t) for t in TABLES]) == dict.fromkeys(TABLES)
+
+
+def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
+    done = Audited(Outcome(), 9, dict.fromkeys("IUDT", 0), {}, None, None)
+    shared = SmallBatches(Target(tmp_path, done), PATHS, Stopping())  # type: ignore[arg-type]
+    found = shared.run([small(t) for t in TABLES])
+    assert [t for t, one in found.items() if isinstance(one, Done)] == ["s.a", "s.c", "s.d"]
+    error = found["s.b"]
+    assert isinstance(error, ApplyError)
+    assert (error.what, error.where) == ("no space left on device", "apply s.b")
+
+
+class Shared:
+    """Small batches, of which some fail at the first time: when they are made, or in the job."""
+
+    def __init__(self, world: World, made: str, merged: str) -> None:
+        self.world, self.fails = world, {"of": [made], "run": [merged]}
+
+    def may(self, table: str, counts: Mapping[str, int]) -> bool:
+        return True
+
+    def of(self, table: str, *_: object) -> Small:
+        if table in self.fails["of"]:
+            self.fails["of"].remove(table)
+            raise KeyError(table)
+        return small(table)
+
+    def run(self, todo: Sequence[Small]) -> dict[str, Done | ApplyError | None]:
+        fails, self.fails["run"] = self.fails["run"], []
+        return {one.table: ApplyError("no key") if one.table in fails else None for one in todo}
+
+
+def test_a_group_tries_again_what_failed_in_or_before_the_shared_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(("s.a", "s.b", "s.c"), {"s.a", "s.b"}).installed(monkeypatch)
+    for table in world.tables:
+        world.change(table, "I", id=1, v="x")
+        world.baseline(table, after=0)()
+    for table in world.tables:
+        world.change(table, "I", id=2, v="x")
+    world.store()
+    applier = world.applier(max_changes=99)
+    applier._slices.small = Shared(world, "s.a", "s.b")  # type: ignore[assignment]
+    assert [d.table for d in applier.catch_up()] == ["s.c"]
+    assert world.errors == ["s.a", "s.b"]
+    assert sorted(d.table for d in applier.catch_up()) == ["s.a", "s.b"]
+    assert world.rows == world.source
+
+
+def test_an_error_before_the_shared_job_ends_the_task_when_the_table_has_no_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(("s.a", "s.b")).installed(monkeypatch)
+    for table in world.tables:
+        world.baseline(table)()
+        world.change(table, "I", id=1, v="x")
+    world.store()
+    applier = world.applier()
+    applier._slices.small = Shared(world, "s.a", "")  # type: ignore[assignment]
+    with pytest.raises(ApplyError, match=r"s\.a"):
+        applier.catch_up()
+    assert [(d.table, d.upto) for d in world.applied] == [("s.b", 2)]

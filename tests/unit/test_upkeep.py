@@ -1,0 +1,121 @@
+"""What is removed from a task's records: nothing that a table still needs, and nothing young."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import lake, log
+from tailrace.change import Column, Relation
+from tailrace.control import delta_log, ledger, retries, rolling, tables
+from tailrace.control.ledger import AppliedTable, Baseline, Stored
+from tailrace.control.task import Task, load
+from tailrace.control.totals import Totals
+from tailrace.control.upkeep import in_force, passed, shorten
+from tailrace.sequence import make
+from tailrace.status import status
+from tailrace.status_views import history_rows
+
+pytestmark = pytest.mark.unit
+AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
+RELATION = Relation(7, "s", "a", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+TABLES = ("s.a", "s.paused", "s.new", "s.low", "s.out", "s.again")
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    """Four batches with a change of each table; all but the last are applied to those that have a baseline."""
+    (tmp_path / "shop.yaml").write_text(
+        "name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\npolicies: {s.low: 1}\n"
+        "maintenance: {keep_ledger: 1h, small_files: 2}\n"
+    )
+    made = load(tmp_path / "shop.yaml")
+    for name in ("s.a", "s.paused", "s.out", "s.again"):
+        taken = Baseline(name, RELATION, "0" * 40, 100, 0, AT, 2.0, after=0)
+        ledger.write_baseline(made.control_path("baselines"), taken)
+    tables.give(made.orders_path, tables.PAUSE, ["s.paused"], why="", who="me")
+    tables.give(made.orders_path, tables.REMOVE, ["s.out"], why="", who="me")
+    tables.give(made.orders_path, tables.RESYNC, ["s.again"], why="", who="me")
+    for upto in (10, 20, 30, 40):
+        one = Stored(upto, make(0, upto), f"{upto:040X}", AT, {t: {"rows": 1} for t in TABLES})
+        ledger.write_stored(made.control_path("stored"), one, dict.fromkeys(TABLES, 7))
+        if upto < 40:
+            there = ["s.a", "s.again"] + (["s.paused"] if upto < 20 else [])
+            done = [AppliedTable(t, upto, 1, 0, 0, 0, "append", 0.1) for t in there]
+            ledger.write_applied(made.control_path("applied"), one, done, "tailrace/applied")
+        rolling.fold(made.control_path("stored"), ledger.STORED)
+    return made
+
+
+def test_who_needs_what(task: Task) -> None:
+    totals = Totals(task.control_path("stored"), task.control_path("applied"))
+    assert passed(task, totals, {}) == {
+        "s.a": 30, "s.paused": 10, "s.new": -1, "s.low": 40, "s.out": 40, "s.again": -1,
+    }  # fmt: skip
+
+
+def test_what_is_old_and_applied_goes(task: Task) -> None:
+    before = [replace(t, position=None) for t in status(task).tables]
+    shorten(task, {})
+    assert len(ledger.read_stored(task.control_path("stored"))) == 4  # all is young
+    applied = [r for r in history_rows(task) if r["timeslot_type"] == "CHANGE PROCESSING"]
+    assert sum(r["timeslot_records"] for r in applied) == 7
+    last = Stored(50, make(0, 50), "F" * 40, AT, {})
+    ledger.write_stored(task.control_path("stored"), last, {})
+    ledger.write_applied(task.control_path("applied"), last, [])
+    shorten(task, {}, dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2))
+    kept = {b.upto: sorted(b.tables) for b in ledger.read_stored(task.control_path("stored"))}
+    waits = ["s.again", "s.new"]
+    assert kept == {10: waits, 20: [*waits, "s.paused"], 30: [*waits, "s.paused"], 40: sorted(TABLES)}
+    assert ledger.read_applied(task.control_path("applied")) == []
+    assert [replace(t, position=None) for t in status(task).tables] == before
+    assert [r["timeslot_type"] for r in history_rows(task)] == ["FULL LOAD"]
+
+
+def test_errors_and_baselines_that_are_over_go(task: Task) -> None:
+    path = task.control_path("baselines")
+    (taken,) = [one for t, one in ledger.read_baselines(path).items() if t == "s.a"]
+    opened = replace(taken, number=200, window="open")
+    first = lake.read(path).slice(0, 1)
+    for one in (replace(taken, number=149), opened):
+        ledger.write_baseline(path, one)
+    lake.append(path, pa.concat_tables([first.set_column(0, "table", pa.array(["s.a"]))] * 200))
+    retries.note(task.control_path("errors"), "s.a", 3, "disk full")
+    before = (ledger.read_baselines(path), ledger.read_open(path))
+    in_force(task)
+    assert (ledger.read_baselines(path), ledger.read_open(path)) == before
+    assert lake.read(path).num_rows == 3 + 2
+    assert retries.failing(task.control_path("errors"))["s.a"].errors == 3
+
+
+def test_commits_before_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for n in range(1, 9):
+        lake.append(path, pa.table({"n": [n]}), progress={"app": n})
+        if n in (4, 6):
+            DeltaTable(path).create_checkpoint()
+    old = time.time() - 7200
+    for version in range(8):
+        os.utime(f"{path}/_delta_log/{version:020}.json", (old, old))
+    assert delta_log.forget(path, before=5) == 4
+    assert delta_log.versions(path) == [4, 5, 6, 7, 8]
+    assert delta_log.forget(path) == 3  # two commits and the checkpoint before
+    assert lake.read(path).num_rows == 8 and lake.progress(path, "app") == 8
+    assert delta_log.forget(path) == 0
+
+
+def test_the_version_after_a_number_is_found_among_those_that_are_left(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    for n in range(1, 8):
+        lake.append(path, pa.table({"n": [n]}), progress={"tailrace/number": 10 * n} if n != 5 else {})
+    DeltaTable(path, version=3).create_checkpoint()
+    for version in range(3):
+        Path(f"{path}/_delta_log/{version:020}.json").unlink()
+    assert [log.version_after(path, n) for n in (0, 30, 40, 45, 60, 70)] == [3, 4, 6, 6, 7, 7]

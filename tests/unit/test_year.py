@@ -1,0 +1,58 @@
+"""A task that ran for a year is looked at as fast as a new one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.control.task import Task, load
+from tailrace.control.upkeep import shorten
+from tailrace.status import status
+from tailrace.testing.year import Year, raw, settled
+
+BENCH = Path(__file__).parents[2] / "bench" / "year.py"
+SMALL = Year(batches=3650, tables=7, in_a_batch=3, tail=2, commits=5)
+
+
+def task(folder: Path) -> Task:
+    (folder / "year.yaml").write_text("name: year\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
+    return load(folder / "year.yaml")
+
+
+@pytest.mark.unit
+def test_a_small_year_is_what_it_says(tmp_path: Path) -> None:
+    made = task(tmp_path)
+    settled(made, SMALL)
+    found = status(made)
+    assert (found.captured, found.stored, found.applied) == (73_000,) * 3
+    assert [t.state for t in found.tables] == ["paused"] + ["stopped"] * 6
+    assert sum(t.stored for t in found.tables) == 7 * 40_000 + 2 * 3 * 4
+    shorten(made, {})
+    assert status(made) == found
+
+
+@pytest.mark.unit
+def test_a_small_year_of_an_earlier_release_is_taken_over(tmp_path: Path) -> None:
+    made = task(tmp_path)
+    raw(made, SMALL)
+    found = status(made)
+    assert sum(t.stored for t in found.tables) == 3650 * 3 * 4
+    shorten(made, {})
+    assert status(made) == found
+
+
+@pytest.mark.slow
+def test_a_year_of_two_million_batches(tmp_path: Path) -> None:
+    def step(name: str) -> dict[str, float]:
+        words = [sys.executable, str(BENCH), "--home", str(tmp_path), "--step", name]
+        found = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        return json.loads(found)  # type: ignore[no-any-return]
+
+    step("make")
+    looked, begun = step("status"), step("start")
+    assert looked["status_cpu_ms"] < 200 and looked["memory_mb"] < 500
+    assert begun["applier_s"] < 10 and begun["memory_mb"] < 500
