@@ -85,3 +85,19 @@ def test_before_that_the_first_one_ends(handlers: None) -> None:
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGTERM)
     assert stop.wait(10)  # threads that have begun see it
+
+
+def test_the_first_one_asks_also_when_the_other_thread_is_faster(
+    handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, write = threading.Event(), cli_signals.os.write
+
+    def slow(pipe: int, what: bytes) -> int:
+        written = write(pipe, what)
+        assert stop.wait(10)
+        return written
+
+    monkeypatch.setattr(cli_signals.os, "write", slow)
+    cli_signals.stop_on_signals(stop)
+    signal.raise_signal(signal.SIGINT)
+    assert stop.is_set()
