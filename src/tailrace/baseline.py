@@ -28,7 +28,7 @@ from .errors import SourceError, TableMovedError, ValueRangeError
 from .failpoints import reach
 from .landing import DeltaLanding, Landing
 from .sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
-from .store.task import QUARANTINE_SCHEMA
+from .store.task import QUARANTINE_SCHEMA, set_aside
 
 WHOLE = 1 << 62
 """So many rows to a part: one part for each physical table."""
@@ -203,7 +203,9 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
             for column, text in bad
         ]
         reach("baseline.quarantine")
-        lake.append(quarantine, pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
+        if lake.exists(quarantine):  # made by an earlier release, perhaps
+            lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
+        lake.append(quarantine, set_aside(rows))
 
 
 def _reason(relation: Relation, column: str, text: str) -> str:

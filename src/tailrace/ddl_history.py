@@ -25,20 +25,24 @@ from .laketypes import arrow_type
 
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES["attrep_ddl_history"].columns])
 SERVER = "tailrace"
+BEGINS = "tailrace/begins"
+"""Progress: rows with an earlier time part than this were deleted, and are not written again."""
 _TYPES = {"drop_table": "DROP_TABLE", "rename_table": "ALTER_TABLE", "recreate_table": "CREATE_TABLE"}
 _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
 def keep(path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[Event]) -> int:
     """Writes the rows that are not there yet; gives how many."""
+    names = ["TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE"]
     have = set()
     if lake.exists(path):
-        names = ["TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE"]
         have = {tuple(r.values()) for r in lake.read(path, names).to_pylist()}
+    begins = f"{max(lake.progress(path, BEGINS), 0):0{sequence.TIME_DIGITS}d}"
     new = [
         r
         for r in rows(task, history, events)
-        if (r["TABLE_OWNER"], r["TABLE_NAME"], r["CHANGE_SEQ"], r["TABLE_VERSION"], r["DDL_TYPE"]) not in have
+        if tuple(r[n] for n in names) not in have
+        and (r["CHANGE_SEQ"] >= begins or _time(r["CHANGE_SEQ"]) is None)
     ]
     if new:
         reach("ddl.history")

@@ -10,6 +10,7 @@ import time
 
 from . import lake, log
 from .apply.exceptions import EXCEPTIONS
+from .apply.keylog_tokens import tokens_logged
 from .apply.loading import loaded
 from .apply.targets.base import Target
 from .control import delta_log, live
@@ -17,6 +18,7 @@ from .control.ledger import STORE_APP, read_baselines
 from .control.tables import of_task
 from .control.task import Task
 from .control.upkeep import in_force, shorten
+from .old_records import forget_old
 from .purging import purge_task
 
 logger = logging.getLogger("tailrace.maintenance")
@@ -44,10 +46,12 @@ class Maintenance:
         self._last = time.time()
         task, settings = self._task, self._task.maintenance
         purge_task(task)
+        forget_old(task)
         tables = read_baselines(task.control_path("baselines"))
         paths = [task.changes_path(t) for t in tables]
         paths += [task.control_path(c) for c in CONTROL]
         paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
+        paths += [task.control_path("quarantine")]
         for path in paths:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
@@ -65,7 +69,7 @@ class Maintenance:
         """Keeps the control tables small, and what Delta remembers of tables that are written to all the
         time. LOG's commits are needed by the store's stream, TRACKING's by that of apply."""
         task = self._task
-        in_force(task)
+        in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
         shorten(task, loaded(task.control_path("mapped")))
         for name in CONTROL:
             delta_log.forget(task.control_path(name))

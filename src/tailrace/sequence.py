@@ -7,6 +7,8 @@ so gaps between changes are normal (source: spec/qlik.md §1.2).
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,6 +36,15 @@ def time_parts(commit_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     date = (1970 + month // 12) * 10_000 + (month % 12 + 1) * 100 + day
     clock = seconds // 3600 * 10_000 + seconds // 60 % 60 * 100 + seconds % 60
     return np.asarray(date * 100_000_000 + clock * 100 + hundredths % 100)
+
+
+def time_part(at: dt.datetime) -> int:
+    """The 16 digits of a time.
+
+    >>> time_part(dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.timezone.utc))
+    2023111422132012
+    """
+    return int(time_parts(np.array([int(at.timestamp() * 1e6)]))[0])
 
 
 def make(time: int, number: int) -> str:

@@ -7,21 +7,26 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tailrace import lake, log
 from tailrace.change import Column, Relation
 from tailrace.control import delta_log, ledger, retries, rolling, tables
 from tailrace.control.ledger import AppliedTable, Baseline, Stored
+from tailrace.control.tables import Order, TableControl, states
 from tailrace.control.task import Task, load
 from tailrace.control.totals import Totals
-from tailrace.control.upkeep import in_force, passed, shorten
+from tailrace.control.upkeep import in_force, over_and_done, passed, shorten
 from tailrace.sequence import make
 from tailrace.status import status
 from tailrace.status_views import history_rows
+from tailrace.windows import TOKENS_SCHEMA, seen
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -93,6 +98,66 @@ def test_errors_and_baselines_that_are_over_go(task: Task) -> None:
     assert (ledger.read_baselines(path), ledger.read_open(path)) == before
     assert lake.read(path).num_rows == 3 + 2
     assert retries.failing(task.control_path("errors"))["s.a"].errors == 3
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    actions=st.lists(st.sampled_from([*tables.ACTIONS, "resync", "pause", "resume"]), max_size=9),
+    later=st.lists(st.sampled_from(list(tables.ACTIONS)), max_size=3),
+    taken=st.tuples(st.integers(0, 9), st.integers(0, 4)),
+    more=st.tuples(st.integers(0, 3), st.integers(0, 2)),
+)
+def test_orders_that_are_over_change_nothing_whatever_comes(
+    actions: list[str], later: list[str], taken: tuple[int, int], more: tuple[int, int]
+) -> None:
+    """A baseline answers orders and landings up to its numbers; a later one answers more."""
+    at = [AT + dt.timedelta(days=n) for n in range(20)]
+    orders = [
+        Order(n, at[n], "s.a", action, "why", "me", 1 + n % 4, "s.b")
+        for n, action in enumerate([*actions, *later], 1)
+    ]
+    old, new = orders[: len(actions)], orders[len(actions) :]
+    baseline = SimpleNamespace(order=min(taken[0], len(old)), number=taken[1])
+    over = over_and_done(old, {"s.a": baseline})
+    kept = [one for one in old if one.number not in over]
+    for then in (baseline, SimpleNamespace(order=baseline.order + more[0], number=baseline.number + more[1])):
+        assert states([*kept, *new], {"s.a": then}).get("s.a", TableControl("s.a")) == states(
+            orders, {"s.a": then}
+        ).get("s.a", TableControl("s.a"))
+
+
+def test_old_orders_go_but_for_those_that_still_hold(task: Task) -> None:
+    for n in range(60):
+        tables.give(task.orders_path, tables.PAUSE, ["s.a"], why=f"night {n}", who="me")
+        tables.give(task.orders_path, tables.RESUME, ["s.a"], why="", who="me")
+    tables.give(task.orders_path, tables.PAUSE, ["s.a"], why="today", who="me")
+    before, now = tables.of_task(task.orders_path, {}), dt.datetime.now(dt.timezone.utc)
+    in_force(task)  # all are young
+    assert lake.read(task.orders_path).num_rows == 124
+    in_force(task, now=now + dt.timedelta(hours=2))
+    assert [(o.number, o.table, o.action) for o in tables.read(task.orders_path)] == [
+        (1, "s.paused", "pause"), (2, "s.out", "remove"), (3, "s.again", "resync"), (124, "s.a", "pause"),
+    ]  # fmt: skip
+    assert tables.of_task(task.orders_path, {}) == before
+    assert tables.give(task.orders_path, tables.RESUME, ["s.a"], why="", who="me") == 125
+
+
+@pytest.mark.parametrize(("logged", "left"), [(None, [(150, "s.open")]), (145, [146, 147, 148, 149, 150])])
+def test_old_tokens_go_when_the_key_log_has_them_and_their_window_is_closed(
+    task: Task, logged: int | None, left: list[object]
+) -> None:
+    path, record = task.control_path("tokens"), task.control_path("baselines")
+    taken = ledger.read_baselines(record)["s.a"]
+    ledger.write_baseline(record, replace(taken, table="s.open", number=1, window="open"))
+    rows = [
+        {"table": "s.open" if n == 150 else "s.a", "baseline": n, "number": n, "change_seq": make(0, n),
+         "position": "0" * 40, "stale": False, "seen_at": AT}
+        for n in range(1, 151)
+    ]  # fmt: skip
+    lake.append(path, pa.Table.from_pylist(rows, TOKENS_SCHEMA))
+    in_force(task, logged=logged)
+    found = [(one.number, one.table) if logged is None else one.number for one in seen(path)]
+    assert found == left
 
 
 def test_commits_before_a_checkpoint_are_forgotten(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ..sequence import TIME_DIGITS
 from .keylog import SCHEMA, KeyLog, Stretch
 
 CLOSE, STALE = "C", "#"
+_WITHOUT = ("off", "errors")
 _ALL = "tailrace/tokens"
 """Under this name, as if it were a subscription's, a key log keeps which tokens it has."""
 
@@ -41,7 +42,7 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
     """Logs the tokens that are not logged yet, one row each; gives how many. Visible at the next flush."""
     reached = keylog.standing(_ALL).reached
     new = sorted((t for t in tokens if reached is None or t.number > reached), key=lambda t: t.number)
-    if not new or keylog.mode in ("off", "errors"):
+    if not new or keylog.mode in _WITHOUT:
         return 0
     one = Stretch(_ALL, new[0].number - 1, new[-1].number, 0)
     sort, now = keylog.reserve(one).sort - one.after, datetime.now(timezone.utc)
@@ -61,6 +62,14 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
     part.write(pa.Table.from_pylist(rows, schema=SCHEMA))
     keylog.commit([part.close()], one)
     return len(rows)
+
+
+def tokens_logged(path: str, app_id: str, mode: str) -> int | None:
+    """The change number up to which a task's key log has its tokens; None: it tells of none."""
+    if mode in _WITHOUT:
+        return None
+    reached = KeyLog(path, app_id=app_id, run_id="").standing(_ALL).reached
+    return -1 if reached is None else reached
 
 
 def _second(change_seq: str) -> datetime | None:

@@ -170,6 +170,14 @@ class RetentionSettings(Settings):
     """Change tables that differ: `schema.table` (with `*`, `?`) -> how long; the more specific one wins."""
     tracking: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
     """How long TRACKING keeps its rows."""
+    records: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
+    """How long the rows of `attrep_apply_exceptions`, `control/quarantine` and `control/ddl_history` are
+    kept."""
+
+    @property
+    def of_records(self) -> float:
+        """How long exceptions, quarantine and the DDL history keep a row (seconds)."""
+        return self.keep if self.records is None else self.records
 
     def of(self, table: str) -> float:
         """How long the change table of `schema.table` keeps a change (seconds).

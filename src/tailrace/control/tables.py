@@ -204,13 +204,17 @@ def read(path: str) -> list[Order]:
     """All orders, in order; none when nobody gave one."""
     if not lake.exists(path):
         return []
-    rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
+    return parsed(lake.read(path))
+
+
+def parsed(rows: pa.Table) -> list[Order]:
+    """The rows of an orders table, in order."""
     return [
         Order(
             r["number"], r["ordered_at"], r["table"], r["action"], r["why"] or "", r["who"] or "",
             r["baseline"] or 0, r.get("target") or "",
         )
-        for r in rows
+        for r in sorted(rows.to_pylist(), key=lambda r: r["number"])
     ]  # fmt: skip
 
 
@@ -226,7 +230,7 @@ def states(orders: Iterable[Order], baselines: Mapping[str, Answered]) -> dict[s
     found: dict[str, TableControl] = {}
     for one in orders:
         before = found.get(one.table, TableControl(one.table))
-        found[one.table] = _after(before, one, baselines.get(one.table))
+        found[one.table] = followed(before, one, baselines.get(one.table))
     return found
 
 
@@ -249,7 +253,8 @@ def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
     return {t: one.target for t, one in states.items() if one.target}
 
 
-def _after(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
+def followed(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
+    """What an order makes of a table, given its newest baseline."""
     said = replace(state, why=one.why, who=one.who, since=one.at)
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED

@@ -7,8 +7,9 @@ attempt never count.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +31,15 @@ RESULT_SCHEMA = pa.schema(
 LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
 QUARANTINE_SCHEMA = pa.schema(
     [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
-     ("reason", pa.string())]
+     ("reason", pa.string()), ("noticed_at", pa.timestamp("us", "UTC"))]
 )  # fmt: skip
+
+
+def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
+    """Rows of quarantine, of values with their `table`, `column`, `value`, `reason` and, unless they came
+    with a baseline, `change_seq`."""
+    now = dt.datetime.now(dt.timezone.utc)
+    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ class _Storing:
             found.append(_result("tracking", self.tracking.close()))
         if self.bad:
             part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
-            part.write(pa.Table.from_pylist(self.bad, schema=QUARANTINE_SCHEMA))
+            part.write(set_aside(self.bad))
             found.append(_result("quarantine", part.close()))
         met = json.dumps({"runs": self.met})
         found.append({"kind": "met", "relid": None, "file": None, "info": met})

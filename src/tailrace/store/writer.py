@@ -132,6 +132,7 @@ class Store:
                 _add(counts.setdefault(relid, {}), {**info, **size})
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
+            lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
             reach("store.quarantine")
             lake.commit(self._paths.quarantine, bad, progress=progress)
         # By path, not by relation: a table dropped and made again has two relation ids and one change table.
