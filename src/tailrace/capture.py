@@ -281,6 +281,7 @@ class Capture:
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()
         self._state.lag_bytes, self._state.lag_seconds = lag.bytes, lag.seconds
+        self._state.retained_bytes, self._state.left_bytes = lag.retained, lag.left
         self._tell()
 
     def _tell(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,13 +22,13 @@ RUNNING, RECONNECTING = "running", "reconnecting"
 ENDED = ("stopped", "drained")
 Baselines = dict[str, ledger.Baseline]
 States = dict[str, TableControl]
-_TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "rate")
+_TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
 
 
 @dataclass
 class TableStatus:
     """One table of a task. Positions are hex; rows are since the beginning of the task; `behind` is stored
-    change-table rows that the target does not have yet.
+    change-table rows that the target does not have yet, `seconds_behind` the age of the oldest of them.
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
@@ -44,6 +45,7 @@ class TableStatus:
     updated: int = 0
     deleted: int = 0
     behind: int = 0
+    seconds_behind: float = 0.0
     position: str | None = None
     target_version: int = -1
     last_change: str | None = None
@@ -63,7 +65,8 @@ class Status:
     `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
     never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
-    `rate`. `consumers`: by name what is to be said of consumers that keep old changes for long."""
+    `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
+    of consumers that keep old changes for long."""
 
     task: str
     capture: dict[str, Any] | None
@@ -168,9 +171,13 @@ def _count(
         tables.setdefault(name, TableStatus(name, "waits for its baseline")).stored = stored.rows
         if task.policy(name).level < MEDIUM and name not in baselines:
             tables[name].state = "tracked only"
-    behind = totals.behind(_reached(task, totals, baselines, states))
-    for name, many in behind.items():
-        tables[name].behind = many if tables[name].state != "tracked only" else 0
+    reached = _reached(task, totals, baselines, states)
+    applied = {name for name, one in tables.items() if one.state != "tracked only"}
+    for name, many in totals.behind(reached).items():
+        tables[name].behind = many if name in applied else 0
+    now = dt.datetime.now(dt.timezone.utc)
+    for name, since in totals.waiting_since(reached, applied).items():
+        tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
 
 
 def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:

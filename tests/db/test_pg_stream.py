@@ -326,3 +326,18 @@ def test_old_images_by_replica_identity(db: psycopg.Connection, make: Make) -> N
     assert found == {"d": ("d", ["id"]), "i": ("i", ["u"]), "f": ("f", ["id"]), "n": ("n", ["id"])}
     tags = [m[5:6] for m in table_of(chunks)["DATA"].to_pylist() if m[:1] == b"U"]
     assert tags == [b"N", b"K", b"N", b"K", b"O"]
+
+
+def test_how_much_log_the_server_keeps_for_a_slot(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int primary key)")
+    source = make()
+    source.prepare(["public.a"])
+    source.start(None, [])
+    assert read_all(source) == []
+    before = source.lag()
+    db.execute("select pg_logical_emit_message(true, 'x', repeat('x', 1000000))")
+    after = source.lag()
+    assert before.retained is not None and after.retained is not None
+    assert after.retained >= before.retained + 1_000_000
+    assert after.left is None  # max_slot_wal_keep_size is -1
+    assert source.lag().bytes >= 1_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from tailrace import lake, screen
 from tailrace.change import Column, Relation
-from tailrace.control import ledger, live
+from tailrace.control import ledger, live, rolling
 from tailrace.control.ledger import AppliedTable, Baseline, Stored
 from tailrace.control.task import Task, load
 from tailrace.sequence import make
@@ -62,6 +62,25 @@ def words(found: Status) -> str:
 
 def test_what_a_baseline_has_is_not_behind(task: Task) -> None:
     assert of(status(task))[1] == 3 + 7
+
+
+def test_the_age_of_the_oldest_change_that_waits(task: Task) -> None:
+    def age() -> dt.timedelta:
+        found = next(t for t in status(task).tables if t.table == "s.t")
+        return dt.timedelta(seconds=found.seconds_behind)
+
+    for upto, days in ((11, 1), (12, 2)):
+        at = AT + dt.timedelta(days=days)
+        one = Stored(upto, make(0, upto), f"{upto:040X}", at, {"s.t": {"rows": 1}})
+        ledger.write_stored(task.control_path("stored"), one, {"s.t": 7})
+    began = dt.datetime.now(dt.timezone.utc)
+    assert age() >= began - AT
+    apply(task, 9, record=True)
+    assert began - AT - dt.timedelta(days=1) <= age() < began - AT
+    rolling.fold(task.control_path("stored"), ledger.STORED)
+    assert began - AT - dt.timedelta(days=1) <= age() < began - AT
+    apply(task, 12, record=True)
+    assert age() == dt.timedelta(0)
 
 
 def test_a_target_that_went_on_without_a_record_is_not_behind(task: Task) -> None:

@@ -67,7 +67,7 @@ def test_who_needs_what(task: Task) -> None:
 
 
 def test_what_is_old_and_applied_goes(task: Task) -> None:
-    before = [replace(t, position=None) for t in status(task).tables]
+    before = [replace(t, position=None, seconds_behind=0.0) for t in status(task).tables]
     shorten(task, {})
     assert len(ledger.read_stored(task.control_path("stored"))) == 4  # all is young
     applied = [r for r in history_rows(task) if r["timeslot_type"] == "CHANGE PROCESSING"]
@@ -80,7 +80,7 @@ def test_what_is_old_and_applied_goes(task: Task) -> None:
     waits = ["s.again", "s.new"]
     assert kept == {10: waits, 20: [*waits, "s.paused"], 30: [*waits, "s.paused"], 40: sorted(TABLES)}
     assert ledger.read_applied(task.control_path("applied")) == []
-    assert [replace(t, position=None) for t in status(task).tables] == before
+    assert [replace(t, position=None, seconds_behind=0.0) for t in status(task).tables] == before
     assert [r["timeslot_type"] for r in history_rows(task)] == ["FULL LOAD"]
 
 

@@ -18,6 +18,8 @@ class CaptureState:
 
     Attributes:
         state: `starting`, `running`, `reconnecting` or `stopped`.
+        retained_bytes, left_bytes: log that the source keeps for the task, and how much more may come before
+            it gives that up (None: it never does, or cannot tell).
         message: what is the matter; `reconnecting`: the last error.
         since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
         attempts: `reconnecting` only: how often it was tried since.
@@ -32,6 +34,8 @@ class CaptureState:
     rate: float = 0.0
     lag_bytes: int | None = None
     lag_seconds: float | None = None
+    retained_bytes: int | None = None
+    left_bytes: int | None = None
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)
     message: str | None = None
@@ -56,6 +60,7 @@ class CaptureState:
         self.state, self.message, self.since = RECONNECTING, message, self.since or now
         self.attempts += 1
         self.rate, self.lag_bytes, self.lag_seconds = 0.0, None, None
+        self.retained_bytes = self.left_bytes = None
 
     def tell(self, folder: str) -> None:
         """Replaces the file."""

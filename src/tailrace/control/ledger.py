@@ -178,13 +178,13 @@ def read_waiting(
         most: about so many rows of `stored` are read, which bounds the memory it takes; one batch at least.
     """
     ledger, more = Ledger(path, STORED), False
-    bounds = {} if upto is None else {"upto": upto}
-    found = np.sort(ledger.batches(["upto"], after, tables=tables, **bounds)["upto"].to_numpy())
+    upto = rolling.LAST if upto is None else upto
+    found = np.sort(ledger.batches(["upto"], after, upto, tables)["upto"].to_numpy())
     if len(found) > most:
         whole = found[found < found[most]]
-        bounds["upto"] = int(whole[-1] if len(whole) else found[0])
-        more = bounds["upto"] < int(found[-1])
-    return _batches(ledger.batches(_BATCH, after, tables=tables, **bounds)), more
+        upto = int(whole[-1] if len(whole) else found[0])
+        more = upto < int(found[-1])
+    return _batches(ledger.batches(_BATCH, after, upto, tables)), more
 
 
 def newest_stored(path: str, upto: int) -> dict[str, int]:

@@ -36,7 +36,7 @@ COLUMNS = [("kind", pa.string()), ("gone", pa.int64())]
 FOLD_EVERY = 32
 """A ledger is folded about every so many commits: so many small files a reader opens at most."""
 _TRIES = 8
-_LAST = (1 << 63) - 1
+LAST = (1 << 63) - 1
 _BATCH_ROWS = 32 * 1024
 _SMALL_FILE = 8 << 20
 _HELD = ["upto", "table", "kind"]
@@ -100,12 +100,14 @@ class Ledger:
         self,
         columns: Sequence[str] | None = None,
         after: int = -1,
-        upto: int = _LAST,
+        upto: int = LAST,
         tables: Collection[str] | None = None,
+        files: Sequence[File] | None = None,
     ) -> pa.Table:
-        """Rows with change numbers in (after, upto] that are there one by one, new and past ones; `tables`:
-        of these alone."""
-        files = [f for f in self.files if f.kind != TOTAL and f.meets(after, upto)]
+        """Rows with change numbers in (after, upto] that are there one by one, new and past ones; `tables`,
+        `files`: of these alone."""
+        among = self.files if files is None else files
+        files = [f for f in among if f.kind != TOTAL and f.meets(after, upto)]
         names = [n for n in self._book.schema.names if columns is None or n in {*columns, "kind"}]
         where = (pc.field("upto") > after) & (pc.field("upto") <= upto)
         if tables is not None:

@@ -7,7 +7,7 @@ only how much waits for tables that are behind.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,13 +98,32 @@ class Totals:
         late = {t: upto for t, upto in late.items() if upto > 0}
         if not late:
             return found
-        rows = self._stored.batches(["upto", "table", "rows"], after=min(late.values()))
-        names = pa.array(list(late), pa.string())
-        rows = rows.filter(pc.is_in(rows["table"], names))
-        place = pc.index_in(rows["table"], names).to_numpy()
-        new = rows["upto"].to_numpy() > np.fromiter(late.values(), np.int64, len(late))[place]
-        sums = np.bincount(place[new], rows["rows"].to_numpy()[new], minlength=len(late))
-        return found | {t: int(many) for t, many in zip(late, sums, strict=True)}
+        rows = _later(self._stored.batches(["upto", "table", "rows"], min(late.values()), tables=late), late)
+        sums = rows.group_by("table").aggregate([("rows", "sum")]).to_pylist()
+        return found | dict.fromkeys(late, 0) | {r["table"]: r["rows_sum"] for r in sums}
+
+    def waiting_since(self, reached: Mapping[str, int], tables: Iterable[str]) -> dict[str, dt.datetime]:
+        """Of those of these tables that are behind, when the oldest store batch that their targets do not
+        have was committed at the source. No more of the record is read than it takes to find that."""
+        names = set(tables)
+        late = {t: reached.get(t, -1) for t in self.late(reached) if t in names}
+        found: dict[str, dict[str, Any]] = {}
+        for one in self._stored.files:  # oldest first
+            if late.keys() == found.keys() and all((one.low or 0) > r["upto_min"] for r in found.values()):
+                break
+            wanted = ["upto", "table", "commit_time"]
+            rows = _later(self._stored.batches(wanted, min(late.values()), tables=late, files=[one]), late)
+            least = rows.group_by("table").aggregate([("upto", "min"), ("commit_time", "min")])
+            for r in least.to_pylist():
+                if r["table"] not in found or r["upto_min"] < found[r["table"]]["upto_min"]:
+                    found[r["table"]] = r
+        return {table: r["commit_time_min"] for table, r in found.items()}
+
+
+def _later(rows: pa.Table, than: Mapping[str, int]) -> pa.Table:
+    """Rows of tables with change numbers greater than the one that is given for their table."""
+    place = pc.index_in(rows["table"], pa.array(list(than), pa.string())).to_numpy()
+    return rows.filter(rows["upto"].to_numpy() > np.fromiter(than.values(), np.int64, len(than))[place])
 
 
 def last_stored(path: str, upto: int | None = None) -> Stored | None:

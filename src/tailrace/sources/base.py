@@ -69,10 +69,17 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far behind the source the task is: bytes of log, seconds (0.0 when everything was read)."""
+    """How far behind the source the task is: bytes of log, seconds (0.0 when everything was read).
+
+    Attributes:
+        retained: bytes of log that the source keeps for the task; None: it cannot tell.
+        left: bytes of log that may come before the source gives up what it keeps; None: it never does.
+    """
 
     bytes: int
     seconds: float
+    retained: int | None = None
+    left: int | None = None
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,18 @@ def begins(session: Session, slot: str) -> int | None:
     return None if row is None else lsn(row[0] or "0/0")
 
 
+def retained(session: Session, slot: str) -> tuple[int, int | None, int | None]:
+    """Where the log ends (LSN); how many bytes of it a slot keeps (None: there is no such slot); how many
+    more may come before the server gives them up (None: it never does, `max_slot_wal_keep_size` is -1)."""
+    row = session.execute(
+        "select pg_current_wal_flush_lsn() - '0/0', pg_current_wal_flush_lsn() - restart_lsn, safe_wal_size "
+        "from (values (1)) one left join pg_replication_slots on slot_name = %s",
+        (slot,),
+    ).fetchone()
+    end, kept, left = row or (0, None, None)
+    return int(end), None if kept is None else max(0, int(kept)), None if left is None else int(left)
+
+
 def published(session: Session, publication: str) -> set[str] | None:
     """Tables (`schema.table`) in a publication; None when there is no such publication."""
     if not session.execute("select 1 from pg_publication where pubname = %s", (publication,)).fetchone():

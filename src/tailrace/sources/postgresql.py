@@ -217,8 +217,8 @@ class PostgresSource:
         """Bytes of log between the server's end and the acknowledged position; seconds since the newest
         transaction read, or since we last had read everything, whichever is less. Needs a started stream."""
         with asking(self.where):
-            row = self._session().execute("select pg_current_wal_flush_lsn() - '0/0'").fetchone()
-        end, now, seen = int(row[0]) if row else 0, time.time(), self._stream.seen
+            end, retained, left = pg_slot.retained(self._session(), self.slot)
+        now, seen = time.time(), self._stream.seen
         if seen >= end:
             self._caught_up = now
         elif self._probe and seen >= self._probe[0]:
@@ -226,7 +226,8 @@ class PostgresSource:
         self._probe = end, now
         self._stream.ping()
         since = max(self._caught_up, (self._stream.last_commit_us or 0) / 1e6)
-        return Lag(max(0, end - self._stream.flushed), 0.0 if seen >= end else max(0.0, now - since))
+        seconds = 0.0 if seen >= end else max(0.0, now - since)
+        return Lag(max(0, end - self._stream.flushed), seconds, retained, left)
 
     def relation(self, table: str) -> Relation:
         """The layout a table has now, with the columns its publication sends."""
