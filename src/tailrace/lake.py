@@ -32,6 +32,7 @@ __all__ = [
     "AddedFile",
     "Part",
     "add_columns",
+    "admits",
     "append",
     "arrow_schema",
     "commit",
@@ -203,21 +204,12 @@ def _commit(
     def once() -> int | None:
         delta = DeltaTable(table)
         guards.check()
+        names = {*progress, *(after or {})}
+        reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}
         # Whoever moves one of them between here and the commit makes it fail: Delta sees both name it.
-        for app, there in (after or {}).items():
-            if (found := delta.transaction_version(app)) != (there if there >= 0 else None):
-                raise OvertakenError(
-                    f"another process has written meanwhile: {app} is at {found}, no longer at {there}",
-                    where=table,
-                )
-        reached = [delta.transaction_version(k) for k in progress]
-        if (
-            progress
-            and not begin
-            and all(r is not None and r >= v for r, v in zip(reached, progress.values(), strict=True))
+        if not admits(
+            table, reached, delta.version(), progress, only_after=only_after, begin=begin, after=after
         ):
-            return None
-        if only_after is not None and delta.version() != only_after:
             return None
         if schema is not None:
             _need_features(delta, schema)
@@ -231,6 +223,38 @@ def _commit(
 
     with room(table):
         return retried(once)
+
+
+def admits(
+    table: str,
+    reached: Mapping[str, int],
+    version: int,
+    progress: Mapping[str, int],
+    *,
+    only_after: int | None = None,
+    begin: bool = False,
+    after: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether a table takes a commit (see `commit`), given its version and where its app ids are (-1:
+    nowhere). Who was overtaken is told so, wherever the other one came: it has not done the same.
+
+    >>> admits("t", {"a": 3}, 7, {"a": 4}), admits("t", {"a": 3}, 7, {"a": 3})
+    (True, False)
+    >>> admits("t", {}, 7, {}, only_after=6)
+    False
+
+    Raises:
+        OvertakenError: an app id is not where `after` says.
+    """
+    for app, there in (after or {}).items():
+        if (found := reached.get(app, -1)) != there:
+            raise OvertakenError(
+                f"another process has written meanwhile: {app} is at {found}, no longer at {there}",
+                where=table,
+            )
+    if progress and not begin and all(reached.get(k, -1) >= v for k, v in progress.items()):
+        return False
+    return only_after is None or version == only_after
 
 
 def retried(once: Callable[[], _T]) -> _T:

@@ -43,5 +43,19 @@ KEPT: dict[str, tuple[Setup, tuple[Step, ...]]] = {
             Step("apply", 0, 2),
         ),
     ),
+    "an order is lost that two others have overtaken": (
+        Setup(tables=2, group=True, together=2, max_changes=2, opened=True),
+        (
+            Step("land", 0, 2),
+            Step("store", 0, 2, at=(4, Step("capture", 1))),
+            Step("order", 2, 0),
+            Step("land", 1, 2, at=(10, "kill")),
+            Step("transaction"),
+            Step("kill"),
+            Step("capture"),
+            Step("land", 0, 2, at=(2, Step("order", 1, -1))),
+            Step("apply", 0, 1),
+        ),
+    ),
 }
 """What it is about -> what does not change in it, and the steps."""

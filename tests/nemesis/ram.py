@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tailrace import lake, log
 from tailrace.control import delta_log, ledger, rolling, tables, upkeep
-from tailrace.errors import OvertakenError
+from tailrace.lake import admits
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,9 @@ class RamLake:
         self.at("commit to", path)
         versions = self.tables[path]
         newest = versions[-1]
-        if progress and not begin and all(newest.progress.get(k, -1) >= v for k, v in progress.items()):
+        asked = {"only_after": only_after, "begin": begin, "after": after}
+        if not admits(path, newest.progress, len(versions) - 1, progress, **asked):  # type: ignore[arg-type]
             return None
-        if only_after is not None and len(versions) - 1 != only_after:
-            return None
-        if moved := {
-            k: newest.progress.get(k, -1) for k, v in (after or {}).items() if newest.progress.get(k, -1) != v
-        }:
-            raise OvertakenError(f"another process has written meanwhile: {moved}", where=path)
         kept = () if overwrite else newest.files
         made = lake.plain_schema(schema) if overwrite and schema is not None else newest.schema
         added = (*kept, *[f.path for f in files])
@@ -173,7 +168,8 @@ class RamLake:
         names += ("add_columns", "arrow_schema")
         # What stands here alone may reach disk, or not at all.
         others = {n for n, f in vars(lake).items() if inspect.isfunction(f) and f.__module__ == lake.__name__}
-        names_left = others - {*names, "append", "retried", "hours", "file_name", "schema_json", "progresses"}
+        plain = {"admits", "append", "retried", "hours", "file_name", "schema_json", "progresses"}
+        names_left = others - {*names, *plain}
 
         def read(one: rolling.Ledger, files: Sequence[rolling.File]) -> _Dataset:
             return _Dataset(self.chosen([f.path for f in files], one._book.schema))
