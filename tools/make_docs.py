@@ -10,6 +10,7 @@ from tailrace import formats
 from tailrace.apply.rules import markdown as rules
 from tailrace.apply.targets.postgresql_layout import markdown as postgresql_types
 from tailrace.control.task import reference
+from tailrace.exit_codes import markdown as exit_codes
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
 from tailrace.wire.pgtypes import markdown
@@ -21,6 +22,7 @@ OPENS, CLOSES = "<!-- generated -->\n", "<!-- /generated -->"
 def pages() -> dict[str, str]:
     """Every page as it should be, by its path under docs."""
     made = {"types.md": markdown(), "task-file.md": reference(), "types-postgresql.md": postgresql_types()}
+    made["exit-codes.md"] = exit_codes()
     parts = {"formats/README.md": overview(), "apply.md": rules()}
     parts |= {f"formats/{name}.md": declared(formats.get(name)) for name in formats.OURS}
     return made | {name: _filled(name, part) for name, part in parts.items()}

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables
+from .cli_out import err, out
 from .cli_process import UMASK, ended, keep_private, stop_with_parent
 from .cli_signals import stop_on_signals
+from .exit_codes import FINDINGS
 
 if TYPE_CHECKING:
     from .control.task import Task
+    from .setup import Draft
 
 app = typer.Typer(
     help="tailrace keeps a database's changes: captures them, stores them in change tables, applies them to "
@@ -27,7 +29,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out, err = Console(), Console(stderr=True)
 
 TaskFile = Annotated[
     Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")
@@ -36,7 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 
 
 def main() -> None:
-    """Runs the command line; an error of ours is printed with its hint and ends with code 1."""
+    """Runs the command line; an error of ours is printed with its hint; see `exit_codes`."""
     try:
         keep_private(os.environ.get(UMASK, "077"))
         app()
@@ -169,20 +170,31 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a task file from what a database has, and say what still stands in the way."""
+    """Write a task file from what a database has, and say what still stands in the way; code 3 when there is
+    an error."""
     from .setup import draft
 
     made = draft(url, name=name, patterns=tables or None, output=output, force=force)
     if as_json:
         _print_json(made.as_dict())
-        return
-    out.print(f"wrote {made.path} for {len(made.tables)} tables")
+    else:
+        _show_draft(made)
+    if any(one.level == "error" for one in made.findings):
+        raise typer.Exit(FINDINGS)
+
+
+def _show_draft(made: Draft) -> None:
+    out.print(f"wrote {made.path} for {len(made.tables)} tables", soft_wrap=True)
     cli_check.show(made.findings)
     if made.variable:
         out.print(
             f"the password is not in it: set {made.variable} in the environment, as it stood in the address"
         )
-    out.print(f"next: tailrace run {made.path}")
+    errors = any(one.level == "error" for one in made.findings)
+    then = (
+        f"cure the errors, then: tailrace check {made.path}" if errors else f"next: tailrace run {made.path}"
+    )
+    out.print(then, soft_wrap=True)
 
 
 @app.command()
@@ -220,9 +232,9 @@ def validate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every table, source against target, at one common position; code 2 when they differ.
+    """Compare every table, source against target, at one common position; code 3 when they differ.
 
-    With --repair the tables that differ are repaired, and compared again; code 2 when they differ still.
+    With --repair the tables that differ are repaired, and compared again; code 3 when they still differ.
     """
     from . import screen
     from .control.task import load
@@ -241,12 +253,12 @@ def validate(
             out.print(screen.repaired(before, done, after))
         unrepaired = [r for r in done if r.refused or (dry_run and r.changes)]
         if unrepaired or (after is not None and not after.equal):
-            raise typer.Exit(2)
+            raise typer.Exit(FINDINGS)
         return
     report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, progress=progress)
     _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
     if not report.equal:
-        raise typer.Exit(2)
+        raise typer.Exit(FINDINGS)
 
 
 @app.command()
@@ -260,7 +272,7 @@ def demo(
     from .demo import demo as play
 
     if not play(folder, seconds=seconds, scale=scale, as_json=as_json):
-        raise typer.Exit(2)
+        raise typer.Exit(FINDINGS)
 
 
 app.command("export-log")(cli_export.export_log)

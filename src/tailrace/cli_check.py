@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
+
+from .cli_out import out
+from .exit_codes import FINDINGS
 
 if TYPE_CHECKING:
     from .sources.base import Finding
-
-out = Console()
 
 
 def check(
@@ -23,7 +23,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Say what would keep a task from working, each with its cure; nothing is written, no data is read. Code
-    2 when there is an error."""
+    3 when there is an error."""
     from .checks import check as findings_of
     from .control.task import load
     from .spark import session
@@ -35,7 +35,7 @@ def check(
     else:
         show(found)
     if any(one.level == "error" for one in found):
-        raise typer.Exit(2)
+        raise typer.Exit(FINDINGS)
 
 
 def show(findings: Sequence[Finding]) -> None:
@@ -43,6 +43,10 @@ def show(findings: Sequence[Finding]) -> None:
     for one in findings:
         color = "red" if one.level == "error" else "yellow"
         out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-        out.print(f"  cure: {escape(one.cure)}")
+        # Never wrapped: SQL and commands are copied from here. Several lines are a block of their own.
+        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
+        lines = [f"  cure: {first}"] if not more else ["  cure:", *(f"    {line}" for line in (first, *more))]
+        for line in lines:
+            out.print(escape(line), soft_wrap=True)
     if not findings:
         out.print("nothing stands in the way")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-out = Console()
+from .cli_out import out
+
 TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .cli_out import err, out
 from .errors import ConfigError
+from .exit_codes import FINDINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from .convert import Report
     from .inspect import Found
 
-out, err = Console(), Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Option = Annotated[
     list[str] | None,
@@ -87,7 +87,7 @@ def convert(
         report = _converted(session("tailrace convert"), reading, writing, on_bad, strict)
     _print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
     if any(t.bad for t in report.tables.values()):
-        raise typer.Exit(2)
+        raise typer.Exit(FINDINGS)
 
 
 def apply(
@@ -157,7 +157,7 @@ def apply(
     if done["bad"] and not as_json:
         out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
     if done["bad"] or any(t.get("suspended") for t in done["tables"]):
-        raise typer.Exit(2)
+        raise typer.Exit(FINDINGS)
 
 
 def inspect(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from .cli_out import out
 
 if TYPE_CHECKING:
     from .operate.ask import Filter
@@ -23,7 +24,6 @@ app = typer.Typer(
 )
 consumer = typer.Typer(help="Who reads the key log and how far: what they still need is not pruned.")
 app.add_typer(consumer, name="consumer")
-out = Console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 OneTable = Annotated[str | None, typer.Option("--table", "-t", help="Only this table; * and ? as in files.")]

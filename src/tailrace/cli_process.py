@@ -9,10 +9,11 @@ import tempfile
 import threading
 from typing import NoReturn
 
-from rich.console import Console
 from rich.markup import escape
 
+from .cli_out import err
 from .errors import ConfigError, TailraceError, full, spark_lost
+from .exit_codes import FAILED
 
 UMASK = "TAILRACE_UMASK"
 """The variable that says, as `--umask` does, who may read what is written."""
@@ -39,8 +40,8 @@ def ended(error: Exception) -> NoReturn:
     told = error if isinstance(error, TailraceError) else full(error, where=place)
     if (told := told or spark_lost(error, where="this command")) is None:
         raise error
-    Console(stderr=True).print(f"[red]error:[/] {escape(str(told))}", highlight=False)
-    sys.exit(1)
+    err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
+    sys.exit(FAILED)
 
 
 def stop_with_parent(stop: threading.Event, parent: int) -> None:

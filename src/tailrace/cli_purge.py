@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from .cli_formats import Json, pair
+from .cli_out import out
 from .errors import ConfigError
 
 if TYPE_CHECKING:
     from .control.task import Task
 
-out = Console()
 consumer = typer.Typer(
     help="Who reads a task's change tables and how far: what they still need is not purged.",
     no_args_is_help=True,

@@ -37,10 +37,10 @@ def stop_on_signals(stop: threading.Event, *, starting: bool = False) -> Callabl
 
     def handle(number: int, frame: FrameType | None) -> None:
         come[0] += 1
-        # Looked at before the other thread is told: it may set `stop` before `write` is back.
-        at_once = come[0] > 1 or stop.is_set() or not works.is_set()
+        # Asked before the thread at the other end of the pipe sets `stop`.
+        ends = come[0] > 1 or stop.is_set() or not works.is_set()
         os.write(write, b".")
-        if at_once:
+        if ends:
             end(number, frame)
 
     signal.signal(signal.SIGINT, handle)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-out = Console()
+from .cli_out import out
 
 TaskFile = Annotated[Path, typer.Argument(help="The task file.", metavar="TASK")]
 Tables = Annotated[

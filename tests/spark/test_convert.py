@@ -116,10 +116,10 @@ def test_command(spark, csv, tmp_path):
         "json",
     ]
     done = CliRunner().invoke(app, [*words, "-o", f"columns={TYPES}", "--json"])
-    assert done.exit_code == 2, done.output  # bad rows were kept aside
+    assert done.exit_code == 3, done.output  # bad rows were kept aside
     assert json.loads(done.stdout)["written"] == {"shop.item__ct": 7}
     dry = CliRunner().invoke(app, [*words[:2], str(tmp_path / "p"), *words[3:], "--dry-run"])
-    assert dry.exit_code == 2, dry.output
+    assert dry.exit_code == 3, dry.output
     assert not (tmp_path / "p").exists()
 
 
@@ -151,7 +151,7 @@ def test_apply_command(csv, tmp_path):
     assert json.loads(dry.stdout)["tables"][0]["would do"] == "apply"
     assert not (tmp_path / "lake").exists()
     done = CliRunner().invoke(app, [*words, "--on-bad", "reject", "--json"])
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 3, done.output
     told = json.loads(done.stdout)
     assert (told["bad"], told["tables"][0]["up to"]) == (2, 5)
     assert told["rejects"].endswith("_rejects")

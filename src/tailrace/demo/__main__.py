@@ -7,8 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rich.console import Console
-
+from ..cli_out import out
 from ..errors import TailraceError
 from .place import server_of
 
@@ -20,7 +19,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with server_of(folder) as server:
-        Console().print(f"{server.tcp_url('demo')} is there; Ctrl-C stops it", highlight=False)
+        out.print(f"{server.tcp_url('demo')} is there; Ctrl-C stops it", soft_wrap=True)
         stop.wait()
 
 

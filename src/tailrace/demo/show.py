@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from ..cli_out import console
 from ..control import live
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Show:
     """Tells the demo as it goes; `quiet` keeps the steps and prints nothing."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._console = Console(quiet=quiet, highlight=False)
+        self._console = console(quiet=quiet)
         self._began = time.monotonic()
         self._status: Status | None = None
         self._words = ""

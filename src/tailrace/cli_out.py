@@ -1,0 +1,21 @@
+"""Where commands print. At a terminal lines are as wide as it is; in a pipe or a file nothing is wrapped or
+cut, unless COLUMNS says how wide."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rich.console import Console
+
+_WIDE = 10_000
+
+
+def console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console on standard output, or on standard error."""
+    stream = sys.stderr if stderr else sys.stdout
+    piped = not stream.isatty() and "COLUMNS" not in os.environ
+    return Console(stderr=stderr, quiet=quiet, highlight=False, width=_WIDE if piped else None)
+
+
+out, err = console(), console(stderr=True)

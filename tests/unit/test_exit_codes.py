@@ -1,0 +1,83 @@
+"""What commands end with: 0 fine, 1 an error, 2 wrong usage, 3 findings or differences."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tailrace
+from tailrace import cli
+from tailrace.setup import Draft
+from tailrace.sources.base import Finding
+
+pytestmark = pytest.mark.unit
+TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "shop.yaml").write_text(TASK)
+    return str(tmp_path / "shop.yaml")
+
+
+def code(*words: str) -> int:
+    done = CliRunner().invoke(cli.app, list(words))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code
+
+
+def test_an_error_of_ours_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tailrace", "status", str(tmp_path / "none.yaml")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1 and "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "x", "--nothing"], ["nothing"], ["resync", "x"]])
+def test_wrong_usage_ends_with_2(words: list[str]) -> None:
+    assert code(*words) == 2
+
+
+@pytest.mark.parametrize(("levels", "expected"), [((), 0), (("warning",), 0), (("error", "warning"), 3)])
+def test_check_ends_with_3_when_a_finding_is_an_error(
+    file: str, monkeypatch: pytest.MonkeyPatch, levels: tuple[str, ...], expected: int
+) -> None:
+    found = [Finding(level, "odd", "s.t", "mend it") for level in levels]  # type: ignore[arg-type]
+    monkeypatch.setattr("tailrace.checks.check", lambda task, spark: found)
+    assert code("check", file) == expected
+
+
+@pytest.mark.parametrize(("equal", "expected"), [(True, 0), (False, 3)])
+def test_validate_ends_with_3_when_a_target_differs(
+    file: str, monkeypatch: pytest.MonkeyPatch, equal: bool, expected: int
+) -> None:
+    report = SimpleNamespace(equal=equal, as_dict=lambda: {"equal": equal})
+    monkeypatch.setattr("tailrace.setup.validate_task", lambda *args, **more: report)
+    assert code("validate", file, "--json") == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "expected", "then"), [("warning", 0, "next: "), ("error", 3, "tailrace check")]
+)
+def test_init_with_errors_ends_with_3_and_does_not_say_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, expected: int, then: str
+) -> None:
+    made = Draft(tmp_path / "shop.yaml", ["s.t"], [Finding(level, "odd", "s.t", "mend it")])
+    monkeypatch.setattr("tailrace.setup.draft", lambda *args, **more: made)
+    done = CliRunner().invoke(cli.app, ["init", "postgresql://db/shop"])
+    assert (done.exit_code, "tailrace run" in done.output) == (expected, level == "warning")
+    assert then in done.output
+    assert code("init", "postgresql://db/shop", "--json") == expected
+
+
+def test_no_code_stands_anywhere_else() -> None:
+    files = Path(tailrace.__file__).parent.rglob("*.py")
+    numbered = re.compile(r"(?:typer\.Exit|sys\.exit)\(\d")
+    assert [f.name for f in files if numbered.search(f.read_text())] == []
