@@ -242,7 +242,7 @@ class Applier:
                 self._backlog.waits(table, self._backlog.recorded)
         self._gate.refresh(self._known.baselines)
         if self._loads is not None and not self._loaded:
-            self._loads.refresh(self._known.baselines, self._gate.moving)
+            self._loads.refresh(self._known.baselines, self._gate)
         elif self._loads is not None:
-            self._loads.look(self._known.baselines, self._gate.moving)
+            self._loads.look(self._known.baselines, self._gate)
         self._loaded = True

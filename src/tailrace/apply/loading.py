@@ -25,6 +25,7 @@ from ..control.ledger import Baseline
 from ..errors import BaselineNeededError, from_spark
 from ..failpoints import reach
 from .effects import added_by
+from .gate import Gate
 from .mapped import rows
 from .route import Routes
 from .rules import SOFT_COLUMN, Rules
@@ -105,6 +106,7 @@ class Loads:
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
         self._refused: dict[str, tuple[tuple[int, str], str]] = {}
+        self._failed: set[str] = set()  # tried again while the gate says so
 
     @staticmethod
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> Loads:
@@ -133,33 +135,41 @@ class Loads:
         """Whether the target holds a baseline made with the mapping that holds now."""
         return table not in self._waiting
 
-    def look(self, baselines: Mapping[str, Baseline], moving: Callable[[str], bool]) -> None:
-        """Suspends again what was resumed, and still cannot go on."""
+    def look(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+        """Suspends again what was resumed, and still cannot go on; tries again what failed."""
         if self._waiting:
-            self.refresh(baselines, moving)
+            self.refresh(baselines, gate)
 
-    def refresh(self, baselines: Mapping[str, Baseline], moving: Callable[[str], bool]) -> None:
-        """Takes in new baselines, but not of tables whose target is `moving`; suspends tables whose mapping
-        has changed."""
+    def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+        """Takes in new baselines, but not of tables whose target is moving; suspends tables whose mapping
+        has changed. What cannot be loaded is left to the gate, and tried again when it lets the table in.
+
+        Raises:
+            TailraceError: a baseline could not be loaded, and that ends the task.
+        """
         self._waiting = set(baselines)
         for table, one in baselines.items():
-            if moving(table):
-                continue
             made_of = (one.number, self._routes.map(table).digest)
-            if self._refused.get(table, (None, ""))[0] == made_of:
+            refused = self._refused.get(table, (None, ""))[0] == made_of
+            if refused or gate.moving(table) or (table in self._failed and not gate.open(table)):
                 continue
             try:
                 if self._made(table, one):
                     self._waiting.discard(table)
+                if table in self._failed:
+                    self._failed.discard(table)
+                    gate.went(table)
             except BaselineNeededError as error:
                 self._refused[table] = made_of, error.what
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the gate is asked
                 where = f"baseline of {table}"
-                if (told := self._routes.value_error(table, error, where=where)) is None:
-                    raise from_spark(error, where=where) from error
-                self._refused[table] = made_of, f"{told.what}; {told.hint}"
+                if told := self._routes.value_error(table, error, where=where):
+                    self._refused[table] = made_of, f"{told.what}; {told.hint}"
+                else:
+                    self._failed.add(table)
+                    gate.failed(table, from_spark(error, where=where))
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
-        for table in sorted(self._waiting):
+        for table in sorted(self._waiting - self._failed):
             state = states.get(table)
             if state is None or not (state.held or state.wanted or state.landing or state.moving):
                 tables.suspend(

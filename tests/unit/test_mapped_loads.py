@@ -1,0 +1,92 @@
+"""A mapped table's baseline that cannot be loaded: its group's settings say what follows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.apply import loading
+from tailrace.apply.gate import Ordered
+from tailrace.apply.loading import Loads, loaded
+from tailrace.change import Column, Relation
+from tailrace.control import retries, tables
+from tailrace.control.groups import GroupSettings
+from tailrace.control.ledger import Baseline
+from tailrace.errors import TailraceError
+
+pytestmark = pytest.mark.unit
+
+AT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+RELATION = Relation(7, "s", "a", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+TAKEN = {"s.a": Baseline("s.a", RELATION, "0" * 40, 3, -1, AT, 0.1, number=1)}
+
+
+class Task:
+    """Loads of one mapped table, whose rows wait in staging, to a target that can be out of reach."""
+
+    def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch, group: GroupSettings | None) -> None:
+        self.orders, self.errors, self.mapped = (str(at / n) for n in ("orders", "errors", "mapped"))
+        self.gate = Ordered(self.orders, self.errors, {"g": group} if group else {})
+        self.away, self.tries = True, 0
+        routes: Any = SimpleNamespace(
+            map=lambda _: SimpleNamespace(digest="d"), value_error=lambda *_, **__: None
+        )
+        monkeypatch.setattr(loading, "_digest", lambda _: "d")
+        monkeypatch.setattr(loading, "_empty", lambda _: None)
+        monkeypatch.setattr(Loads, "_load", self.load)
+        nothing: Any = None
+        self.loads = Loads(
+            nothing, routes, nothing, staging=lambda t: t, record=self.mapped, orders=self.orders
+        )
+
+    def load(self, *_: object) -> int:
+        self.tries += 1
+        if self.away:
+            raise OSError("connection refused")
+        return 5
+
+    def look(self) -> None:
+        self.gate.begin()
+        self.gate.refresh(TAKEN)
+        self.loads.look(TAKEN, self.gate) if self.tries else self.loads.refresh(TAKEN, self.gate)
+        self.gate.end()
+
+
+def test_without_a_group_it_ends_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(tmp_path, monkeypatch, None)
+    with pytest.raises(TailraceError, match="connection refused"):
+        task.look()
+
+
+def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, monkeypatch, GroupSettings(tables=["s.*"], retries=3))
+    task.look()
+    task.look()
+    assert retries.failing(task.errors)["s.a"].errors == 2
+    assert not task.loads.ready("s.a") and task.gate.failing and tables.read(task.orders) == []
+    task.away = False
+    task.look()
+    assert task.loads.ready("s.a") and not task.gate.failing
+    assert retries.failing(task.errors) == {} and loaded(task.mapped) == {"s.a": (1, "d", 5)}
+
+
+def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, monkeypatch, GroupSettings(tables=["s.*"], retries=2))
+    for _ in range(4):
+        task.look()
+    assert task.tries == 2
+    (order,) = tables.read(task.orders)
+    assert (order.action, order.table, order.who) == ("suspend", "s.a", "apply")
+    assert "2 errors in a row" in order.why and "connection refused" in order.why
+    task.away = False
+    tables.give(task.orders, tables.RESUME, ["s.a"], why="", who="me")
+    task.look()
+    assert task.loads.ready("s.a")
