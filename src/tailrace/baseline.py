@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from . import lake
 from .change import Relation
@@ -192,6 +194,12 @@ def end_with(parent: int) -> None:
 
 
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
+    """Puts bad values aside, in the place of those of the table's baseline before this one, or of an attempt
+    at it that did not come through."""
+    before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
+    if lake.exists(quarantine) and DeltaTable(quarantine).to_pyarrow_dataset().count_rows(filter=before):
+        name = relation.table.replace("'", "''")
+        lake.retried(lambda: DeltaTable(quarantine).delete(f"\"table\" = '{name}' AND change_seq IS NULL"))
     if bad:
         rows = [
             {

@@ -20,6 +20,7 @@ from ..change import Relation
 from ..control.policies import EVERYTHING, MEDIUM, Policy
 from ..errors import FormatError, ValueRangeError
 from ..failpoints import reach
+from ..sequence import number_of
 from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
@@ -58,7 +59,8 @@ class TablePlan:
 @dataclass(frozen=True)
 class StorePlan:
     """What every task of a store batch needs to know. `stored_after`: changes up to that number are counted
-    in batches that are recorded; after a crash some may come again."""
+    in batches that are recorded; after a crash some may come again. `bad_after`: bad values of changes up to
+    that number have been put aside."""
 
     tables: Mapping[int, TablePlan]
     tracking: str
@@ -66,6 +68,7 @@ class StorePlan:
     quarantine: str
     keep_bad: bool
     stored_after: int = -1
+    bad_after: int = -1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stores a task's batches; yields one row per part written, one for the last commit seen and one for
@@ -181,6 +184,8 @@ class _Storing:
                     hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or, before "
                     f'the baseline, keep it as text: `types: {{"{table.table}.{one.column}": string}}`',
                 )
+            if number_of(seq) <= self.plan.bad_after:
+                continue
             self.bad.append(
                 {
                     "change_seq": seq,

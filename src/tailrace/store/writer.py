@@ -55,6 +55,7 @@ class Store:
         lake.create(paths.tracking, tracking.SCHEMA)
         self._tracking_after = lake.progress(paths.tracking, STORE_APP)
         self._stored_after = lake.progress(paths.stored, STORE_APP)
+        self._bad_after = lake.progress(paths.quarantine, STORE_APP) if keep_bad else -1
 
     @property
     def reached(self) -> int:
@@ -71,6 +72,7 @@ class Store:
             self._paths.quarantine,
             self._keep_bad,
             self._stored_after,
+            self._bad_after,
         )
         results = self._results(records, plan)
         found = [(r["kind"], r["relid"], r["file"], json.loads(r["info"])) for r in results]
@@ -134,7 +136,8 @@ class Store:
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
             lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
             reach("store.quarantine")
-            lake.commit(self._paths.quarantine, bad, progress=progress)
+            lake.commit(self._paths.quarantine, bad, progress=progress, after={STORE_APP: self._bad_after})
+            self._bad_after = upto
         # By path, not by relation: a table dropped and made again has two relation ids and one change table.
         for path in sorted({p.path for p in self._plans.values()}):
             relids = [relid for relid, p in self._plans.items() if p.path == path]
