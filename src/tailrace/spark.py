@@ -11,14 +11,9 @@ import atexit
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +21,7 @@ from typing import TYPE_CHECKING
 from .errors import ConfigError
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
+from .jvm import interrupts_kept, no_orphan, told_by_us
 from .machine import cores, memory_bytes
 
 if TYPE_CHECKING:
@@ -94,48 +90,10 @@ def session(
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _no_orphan(), _interrupts_kept():
-        return builder.getOrCreate()
-
-
-@contextmanager
-def _no_orphan() -> Iterator[None]:
-    """The JVM goes with this process, also when that is interrupted while the JVM starts: told so by
-    the end of its input alone, it may hang in its own start for ever."""
-    from pyspark import SparkContext
-
-    try:
-        yield
-    except BaseException as error:
-        gateway = getattr(SparkContext._gateway, "proc", None)
-        frames = (frame.f_locals.get("proc") for frame, _ in traceback.walk_tb(error.__traceback__))
-        for process in {one for one in (gateway, *frames) if isinstance(one, subprocess.Popen)}:
-            process.kill()
-            process.wait()
-        raise
-    atexit.register(_end, getattr(SparkContext._gateway, "proc", None))
-
-
-def _end(jvm: subprocess.Popen[bytes] | None) -> None:
-    if jvm is None or jvm.stdin is None:
-        return
-    jvm.stdin.close()
-    try:
-        jvm.wait(10)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()
-
-
-@contextmanager
-def _interrupts_kept() -> Iterator[None]:
-    """What Ctrl-C does stays as it is: pyspark would take it over, and end whatever runs with a traceback."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    with no_orphan(), interrupts_kept():
+        made = builder.getOrCreate()
+    told_by_us(made.sparkContext)
+    return made
 
 
 def local_settings(master: str) -> dict[str, str]:

@@ -1,0 +1,66 @@
+"""The JVM that pyspark starts: it goes with this process, and leaves its signals and words alone."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def told_by_us(context: object) -> None:
+    """That the JVM is gone is an error of ours, or meant: pyspark would print a traceback of it, too."""
+    server = getattr(context, "_accumulatorServer", None)
+    told = getattr(server, "handle_error", None)
+    if server is None or told is None:
+        return
+
+    def handle_error(request: object, address: object) -> None:
+        if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
+            told(request, address)
+
+    server.handle_error = handle_error
+
+
+@contextmanager
+def no_orphan() -> Iterator[None]:
+    """The JVM goes with this process, also when that is interrupted while the JVM starts: told so by
+    the end of its input alone, it may hang in its own start for ever."""
+    from pyspark import SparkContext
+
+    try:
+        yield
+    except BaseException as error:
+        gateway = getattr(SparkContext._gateway, "proc", None)
+        frames = (frame.f_locals.get("proc") for frame, _ in traceback.walk_tb(error.__traceback__))
+        for process in {one for one in (gateway, *frames) if isinstance(one, subprocess.Popen)}:
+            process.kill()
+            process.wait()
+        raise
+    atexit.register(_end, getattr(SparkContext._gateway, "proc", None))
+
+
+def _end(jvm: subprocess.Popen[bytes] | None) -> None:
+    if jvm is None or jvm.stdin is None:
+        return
+    jvm.stdin.close()
+    try:
+        jvm.wait(10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """What Ctrl-C does stays as it is: pyspark would take it over, and end whatever runs with a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

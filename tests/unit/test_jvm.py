@@ -1,0 +1,36 @@
+"""What is said when the JVM goes: nothing by pyspark."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import SimpleNamespace
+
+import pytest
+from pyspark import accumulators
+
+from tailrace.jvm import told_by_us
+
+pytestmark = pytest.mark.unit
+
+
+def _jvm_that_says(words: bytes) -> None:
+    """Connects as the JVM does, says so much, and is gone; returns when pyspark's thread is through with it."""
+    server = accumulators._start_update_server("token", is_unix_domain_sock=False)
+    told_by_us(SimpleNamespace(_accumulatorServer=server))
+    with socket.create_connection(server.server_address) as jvm:
+        jvm.sendall(words)
+        jvm.shutdown(socket.SHUT_WR)
+        while jvm.recv(1):
+            pass
+    server.shutdown()
+
+
+def test_a_jvm_that_ends_leaves_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    _jvm_that_says(b"token" + struct.pack("!i", 0))
+    assert capsys.readouterr().err == ""
+
+
+def test_anything_else_that_goes_wrong_there_is_still_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _jvm_that_says(b"wrong")
+    assert "provided token" in capsys.readouterr().err
