@@ -9,7 +9,7 @@ from pathlib import Path
 PYTHON = [sys.executable, "-m", "tailrace"]
 
 
-def tailrace(action: str, file: Path, *more: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+def tailrace(action: str, file: Path, *more: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
     """What became of `tailrace ACTION FILE ...`; code 124 when it took too long."""
     command = [*PYTHON, action, str(file), *more]
     try:

@@ -12,6 +12,8 @@ from pathlib import Path
 ROOM = 2 << 30
 FULL = "no space is left to write to"
 """What our error says."""
+DONE = "the disk was full"
+"""What the fault says."""
 
 
 class Disk:

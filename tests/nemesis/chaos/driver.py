@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,8 @@ from .tasks import written
 from .validators import CALM, validate
 
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "wal_sender_timeout": "20s"}
-DRAIN_S = 400.0
+DRAIN_S = 1500.0
+"""For `run --once`: a find is a state that is wrong, not a machine that is slow."""
 
 
 @dataclass
@@ -42,7 +44,10 @@ class Round:
     finds: list[str] = field(default_factory=list)
     kills: int = 0
     points: list[str] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+    judged: Counter[str] = field(default_factory=Counter)
     transactions: int = 0
+    layouts: int = 0
     changes: int = 0
     seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
@@ -83,19 +88,22 @@ def _played(
     with psycopg.connect(server.url(), autocommit=True) as db:
         db.execute(SCHEMA.encode())
     losses = Losses(file, task, server, random, whole=whole)
-    faults = Faults(file, task, server, proxy, disk, losses, random)
+    faults = Faults(file, task, server, proxy, disk, losses, random, whole=whole)
     load_ = Load(server.url, at.seed, ddl_every=random.choice([6.0, 15.0, 1000.0])).start()
     for n, point in enumerate(points):
-        live(at, n, random, faults, point, alone=not whole or point.partition(".")[0] in CAPTURE)
-        at.say(f"between lives: {faults.rest()}")
-    at.transactions = load_.stop()
-    at.kills += faults.kills
+        last, alone = n + 1 == len(points), not whole or point.partition(".")[0] in CAPTURE
+        live(at, n, random, faults, point, alone=alone, last=last)
+        if not last or losses.slot_dropped:
+            at.say(f"between lives: {faults.rest()}")
+    at.transactions, at.layouts = load_.stop(), load_.layouts
+    at.kills, at.done = at.kills + faults.kills, faults.done
     at.finds += faults.finds
     _calm(at, file, whole=whole)
     if not any(f.startswith("it does not come to rest") for f in at.finds):
         if not whole:
             at.say(f"stored in {store(task, random)} batches")
-        at.finds += validate(task, file, server.url(), applied=whole)
+        at.finds += validate(task, file, server.url(), at.judged, applied=whole)
+        at.say("judged: " + ", ".join(f"{n} {what}" for what, n in sorted(at.judged.items())))
     for each in sorted(Path(task.run_path).glob("capture.log*")):
         at.finds += tracebacks(each.name, each.read_text(errors="replace"))
     at.changes = _changes(task)

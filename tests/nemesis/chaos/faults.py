@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,21 +23,34 @@ from tailrace.sources.embedded import EmbeddedPostgres
 
 from .clock import behind
 from .commands import PYTHON, plain, tailrace
-from .disk import Disk
+from .disk import DONE, Disk
 from .losses import Losses
 from .proxy import Proxy
 from .tasks import edit_rules
 
+LIVE = {
+    "capture": 4, "java": 2, "parent": 2, "worker": 2, "senders": 2, "cut": 3, "server": 1.5, "second": 1,
+    "order": 5, "full": 2, "slot": 0.5,
+}  # fmt: skip
+"""How often, beside each other, faults strike a running task."""
+WITH_CHILDREN = ("capture", "java", "worker")
+DEAD = {"nothing": 1, "checkpoints": 2, "slot": 1, "log": 3, "rules": 2, "validate": 1}
+"""How often they happen while nothing runs."""
+NOT = re.compile(r"no\b|nobody|nothing|0 |all of LOG|newer baselines")
+"""How words begin of a fault that has done nothing."""
+TABLES = ["m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.G*", "m.*"]
+
 
 class Faults:
-    """The faults of a round."""
+    """The faults of a round. `whole`: its lives have a JVM, and targets."""
 
     def __init__(
         self, file: Path, task: Task, server: EmbeddedPostgres, proxy: Proxy, disk: Disk, losses: Losses,
-        random: Random,
+        random: Random, *, whole: bool,
     ) -> None:  # fmt: skip
         self.file, self._task, self._server, self._proxy, self._random = file, task, server, proxy, random
-        self._disk, self._losses = disk, losses
+        self._disk, self._losses, self._whole = disk, losses, whole
+        self.done: Counter[str] = Counter()
         self.kills, self.run_path = 0, task.run_path
         self.finds = losses.finds
         self.live: dict[str, Callable[[int], str]] = {
@@ -57,18 +72,25 @@ class Faults:
             "slot": losses.lose_slot,
             "log": losses.lose_log,
             "rules": lambda: edit_rules(self.file, self._random),
+            "validate": self.validate,
         }
 
-    def strike(self, pid: int) -> str:
-        """One of them."""
-        name = self._random.choices(list(self.live), [4, 2, 2, 2, 2, 3, 1, 1, 4, 2, 0.4])[0]
-        return f"{name}: {self.live[name](pid)}"
+    def strike(self, pid: int, *, alone: bool, last: bool) -> str:
+        """One of them; `alone`: capture alone is at work. The last life keeps its slot: what it captures is judged."""
+        names = [n for n in LIVE if not (alone and n in WITH_CHILDREN) and not (last and n == "slot")]
+        name = self._random.choices(names, [LIVE[n] for n in names])[0]
+        return self._told(name, self.live[name](pid))
 
     def rest(self) -> str:
         """One that happens while nothing runs."""
         if self._losses.slot_dropped:
-            return self._losses.begin_anew()
-        return self._random.choices(list(self.dead.values()), [2, 2, 1, 2, 2])[0]()
+            return self._told("anew", self._losses.begin_anew())
+        name = self._random.choices(list(DEAD), list(DEAD.values()))[0]
+        return self._told(name, self.dead[name]())
+
+    def _told(self, name: str, words: str) -> str:
+        self.done[name] += NOT.match(words) is None
+        return f"{name}: {words}"
 
     def _kill(self, pid: int | None) -> str:
         if pid is None:
@@ -128,13 +150,13 @@ class Faults:
     def fill(self, pid: int) -> str:
         """Whoever writes meanwhile must end with an error of ours: the driver looks at that."""
         if not self._disk.fill(self._random.uniform(1, 5)):
-            return "this disk cannot be full"
-        return "there was no room"
+            return "no disk that can be full"
+        return DONE
 
     def second_run(self, pid: int) -> str:
         """Another one must be refused with who holds the task, and start no JVM for that."""
         command = self._random.choice([("capture", "--once"), ("run",)])
-        holder, java, end = self._holder(pid), False, time.monotonic() + 40
+        holder, java, end = self._holder(pid), False, time.monotonic() + 200
         with tempfile.TemporaryFile("w+") as said:
             another = subprocess.Popen(
                 [*PYTHON, command[0], str(self.file), *command[1:]], stdin=subprocess.DEVNULL, stdout=said, stderr=said
@@ -144,7 +166,7 @@ class Faults:
                 time.sleep(0.05)
             if another.poll() is None:
                 another.terminate()
-                another.wait(60)
+                another.wait(300)
             said.seek(0)
             text = plain(said.read())
         right = another.returncode == 1 and "runs already, as" in text and not java
@@ -165,12 +187,26 @@ class Faults:
         return None
 
     def order(self, pid: int) -> str:
-        table = self._random.choice(["m.keyed", "m.whole", "m.part", "m.coded", "m.large"])
+        """An order for one table, now and then for many; it may be refused, never end in a traceback."""
+        table = self._random.choice(TABLES)
         action = self._random.choice(["pause", "resume", "resync", "resync", "remove", "add"])
-        done = tailrace(action, self.file, table)
+        more = ["--drop-target"] * (action == "remove" and self._random.random() < 0.3)
+        done = tailrace(action, self.file, table, *more)
         if "Traceback" in done.stderr:
             self.finds.append(f"order: {action} {table} ended in a traceback: {done.stderr[-1500:]}")
-        return f"{action} {table}: code {done.returncode}"
+        self.done[f"order {action}"] += done.returncode == 0
+        return f"{' '.join([action, table, *more])}: code {done.returncode}"
+
+    def validate(self) -> str:
+        """`tailrace validate` while the source is written to: no table may differ."""
+        if not self._whole:
+            return "nothing to validate"
+        done = tailrace("validate", self.file)
+        if done.returncode == 2 or "Traceback" in done.stderr:
+            self.finds.append(
+                f"validate: code {done.returncode}: {plain(done.stdout)[-1500:]} {plain(done.stderr)[-700:]}"
+            )
+        return f"code {done.returncode}: {plain(done.stderr)[-200:]}"
 
     def lose_checkpoints(self) -> str:
         for name in ("store", "apply"):

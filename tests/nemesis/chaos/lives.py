@@ -18,21 +18,23 @@ import psycopg
 
 from tailrace import failpoints
 
+from . import disk
 from .clock import BY, set_back
 from .commands import PYTHON, plain
-from .disk import FULL
 from .faults import Faults
 
 if TYPE_CHECKING:
     from .driver import Round
 
-UP_S = 120.0
+UP_S, DOWN_S = 300.0, 300.0
 CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "orders", "ddl", "rename", "membership")
 """Parts of tailrace whose fail points the process without JVM comes to: it lives alone then, which is quick."""
+CAUSES = re.compile(rf"^(java|worker|parent|slot): |{disk.DONE}")
+"""Faults that may end a task; after every other one it goes on by itself."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone: bool) -> None:
+def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone: bool, last: bool) -> None:
     """One life; `point` is the fail point that it gets."""
     env, action, run = _environment(at, n, random, point, alone=alone), "capture" if alone else "run", []
     with (at.folder / f"life-{n}.log").open("w") as out:
@@ -46,20 +48,24 @@ def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone
             time.sleep(random.uniform(0.5, 4))
             if running.poll() is None and not (point and random.random() < 0.6):
                 with suppress(psutil.NoSuchProcess, psycopg.OperationalError, subprocess.TimeoutExpired):
-                    run.append(faults.strike(running.pid))
+                    run.append(faults.strike(running.pid, alone=alone, last=last))
                     at.say(run[-1])
-        if run and "no room" in run[-1] and running.poll() is None:
+        if run and disk.DONE in run[-1] and running.poll() is None:
             time.sleep(2)  # it may be about to say so
         fell = running.poll()
-        _end(running, random)
+        at.finds += [f"life {n}: {said}" for said in _end(running, random)]
         atexit.unregister(running.kill)
     at.say(f"life {n} ended with code {running.returncode}{', by itself' if fell is not None else ''}")
     at.kills += running.returncode == -signal.SIGKILL
     text = (at.folder / f"life-{n}.log").read_text(errors="replace")
     if running.returncode > 0:
         at.say("  said: " + " / ".join(text.strip().splitlines()[-4:])[:600])
-    if fell is not None and not point and len(run) == 1 and "no room" in run[0]:
-        at.finds += [f"life {n}: without room it said {text[-600:]!r}"] * (FULL not in plain(text))
+    if fell is not None and not point and len(run) == 1 and disk.DONE in run[0]:
+        at.finds += [f"life {n}: without room it said {text[-600:]!r}"] * (disk.FULL not in plain(text))
+    if fell is not None and fell > 0 and not point and not any(CAUSES.search(one) for one in run):
+        at.finds.append(
+            f"life {n}: it ended with code {fell}, and nothing was done to it but {run}: {text[-900:]!r}"
+        )
     at.finds += tracebacks(f"life {n}", text)
 
 
@@ -98,18 +104,23 @@ def _until_up(running: subprocess.Popen[bytes], state: Path) -> None:
         time.sleep(0.3)
 
 
-def _end(running: subprocess.Popen[bytes], random: Random) -> None:
+def _end(running: subprocess.Popen[bytes], random: Random) -> list[str]:
+    """Ends it; a find when it does not end."""
     family: list[psutil.Process] = []
+    found: list[str] = []
     with suppress(psutil.Error):
         family = psutil.Process(running.pid).children(recursive=True)
     if running.poll() is None:
         running.send_signal(random.choice([signal.SIGKILL, signal.SIGTERM]))
     try:
-        running.wait(60)
+        running.wait(DOWN_S)
     except subprocess.TimeoutExpired:
+        found.append(f"still there {DOWN_S:.0f} s after it was asked to end")
         running.kill()
         running.wait(10)
-    _, left = psutil.wait_procs(family, timeout=30)
+    _, left = psutil.wait_procs(family, timeout=60)
     for one in left:
         with suppress(psutil.Error):
+            found += [f"left behind: {' '.join(one.cmdline())[:300]}"] * ("capture" in one.cmdline())
             one.kill()
+    return found

@@ -11,7 +11,8 @@ from random import Random
 import psycopg
 
 from ...db.model import SCHEMA as MODEL
-from ...db.model import Writer
+from ...db.model import TABLES, Writer
+from . import ddl
 
 HOSTILE = 'm."Größe, 1;"'
 MORE = f"""
@@ -21,30 +22,34 @@ alter table m.types replica identity full;
 create table {HOSTILE} ("a b" int, "c,d" text, "é""'" text, primary key ("a b", "c,d"));
 create table m.large (id int primary key, v text);
 """
-SCHEMA = MODEL + MORE
+SCHEMA = MODEL + MORE + ddl.SCHEMA
 LARGE = 50_000
 """Rows of a large transaction, about."""
-MOST_LARGE = 2
-"""Large transactions of a writer in a round: what is written must be applied, too."""
+MOST_LARGE = 1
+"""Large transactions in a round: what is written must be applied, too."""
 
 
 class Mixed(Writer):
     """Makes transactions on all tables; whatever the database refuses, or a server that is gone, is passed over."""
 
-    def __init__(self, url: Callable[[], str], seed: int) -> None:
-        self._url = url
+    def __init__(self, url: Callable[[], str], seed: int, *, large: int = 0) -> None:
+        self.url = url
         super().__init__(url(), seed)
-        self.done, self._large_left = 0, MOST_LARGE
+        self.done, self.layouts, self._large_left = 0, 0, large
 
     def one(self) -> None:
         """One transaction."""
         try:
-            match self.random.randrange(12):
+            match self.random.randrange(14):
                 case 0:
                     self._types()
                 case 1:
                     self._hostile()
-                case 2 if self._large_left and self.random.random() < 0.05:
+                case 12:
+                    ddl.write(self.random, self._do, self._id())
+                case 13:
+                    self._nested()
+                case 2 if self._large_left and self.random.random() < 0.03:
                     self._large_left -= 1
                     self._large()
                 case _:
@@ -54,14 +59,32 @@ class Mixed(Writer):
             if self.session.closed or self.session.broken:
                 time.sleep(0.5)
                 with suppress(psycopg.Error):
-                    self.session = psycopg.connect(self._url(), autocommit=True)
+                    self.session = psycopg.connect(self.url(), autocommit=True)
         except psycopg.Error:
             pass
 
     def change_layout(self) -> None:
         """A DDL and a change behind it."""
+        self.layouts += 1
         with suppress(psycopg.Error):
-            self.alter()
+            self.session.execute(ddl.NAMED_BACK.encode())
+            if self.random.random() < 0.4:
+                self.alter()
+                return
+            facts = self.session.execute(ddl.FACTS.encode()).fetchone()
+            if facts is not None:
+                for one in ddl.change(self.random, self.layouts, facts):  # type: ignore[arg-type]
+                    self.session.execute(one.encode())
+            ddl.write(self.random, self._do, self._id())
+
+    def _nested(self) -> None:
+        """Savepoints that are released, and some that are not, more than a transaction keeps in memory now and then."""
+        with self.session.transaction():
+            for _ in range(self.random.choice([2, 5, 80])):
+                with suppress(psycopg.errors.IntegrityError), self.session.transaction():
+                    self._change(self.random.choice(TABLES))
+                    if self.random.random() < 0.2:
+                        raise psycopg.Rollback
 
     def _types(self) -> None:
         key, r = self._id(), self.random
@@ -104,7 +127,7 @@ class Load:
         self, url: Callable[[], str], seed: int, *, writers: int = 2, ddl_every: float = 9.0
     ) -> None:
         self._over = threading.Event()
-        self._writers = [Mixed(url, seed + k) for k in range(writers)]
+        self._writers = [Mixed(url, seed + k, large=MOST_LARGE * (k == 0)) for k in range(writers)]
         self._ddl_every = ddl_every
         self._threads = [
             threading.Thread(target=self._write, args=(w, k == 0), daemon=True)
@@ -121,8 +144,15 @@ class Load:
         """Ends; gives how many transactions there were."""
         self._over.set()
         for one in self._threads:
-            one.join(60)
+            one.join(300)
+        with psycopg.connect(self._writers[0].url(), autocommit=True) as session:
+            session.execute(ddl.NAMED_BACK.encode())
         return sum(w.done for w in self._writers)
+
+    @property
+    def layouts(self) -> int:
+        """How many changes of layout were tried."""
+        return sum(w.layouts for w in self._writers)
 
     def _write(self, writer: Mixed, alters: bool) -> None:
         chance, altered = Random(writer.random.random()), time.monotonic()

@@ -14,9 +14,9 @@ source: {{url: '{source}', tables: ['m.*']}}
 target: {target}
 capture: {{commit_every: 200ms, idle_advance: 1s}}
 store: {{every: 500ms}}
-apply: {{every: 500ms, max_changes: {changes}{mode}}}
+apply: {{every: 500ms, ddl: {{rename_table: {named}}}, max_changes: {changes}{mode}}}
 baseline: {{workers: 1, window: {window}}}
-maintenance: {{every: 5s, small_files: 6, keep_log: 0s}}
+maintenance: {{every: 5s, small_files: 6, keep_log: {keep}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
 spark: {{spark.driver.memory: 2g}}
 {keylog}
@@ -40,6 +40,8 @@ def written(
         source=source,
         target=f"'{database}?schema=lake'" if whole and to_database else "{path: disk/lake}",
         changes=random.choice([300, 3000, 100000]),
+        named=random.choice(["ignore", "apply"]),
+        keep=random.choice(["0s", "1h"]),
         mode=f", mode: {MODES[0]}" if ruled else "",
         window="open" if opened else "auto",
         keylog="keylog: {mode: all}" if logged else "",

@@ -1,4 +1,6 @@
-"""What a round left, held against the source and against itself; no JVM. Each finding is a line of text."""
+"""What a round left, held against the source and against itself; no JVM. Each finding is a line of text.
+
+Each validator counts what it held against something: one that had nothing to judge is a finding, too."""
 
 from __future__ import annotations
 
@@ -32,31 +34,44 @@ CALM = ("running", "stopped")
 """States of tables that nothing holds."""
 
 
-def validate(task: Task, file: Path, url: str, *, applied: bool) -> Iterator[str]:
-    """Everything that is wrong; `applied`: targets are up to date, else change tables alone are."""
+SOURCE_TABLES = """
+select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'm' and c.relkind in ('r', 'p') and not c.relispartition
+"""
+
+
+def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied: bool) -> Iterator[str]:
+    """Everything that is wrong; `applied`: targets are up to date, else change tables alone are. `judged` gets
+    how many rows, or changes, each validator had."""
+    yield from _validated(task, file, url, judged, applied=applied)
+    due = ["changes", "TRACKING"] + ["LOG"] * (task.maintenance.keep_log > 0)
+    due += (["targets", "status"] if applied else []) + ["key log"] * (applied and task.keylog.mode == "all")
+    due += ["replayed"] * (not task.target.database)
+    for name in due:
+        if not judged[name]:
+            yield f"the validator of {name} had nothing to judge"
+
+
+def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applied: bool) -> Iterator[str]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("set timezone = 'UTC'")
         db.adapters.register_loader(TEXTS, TextLoader)  # as the lake has it
-        tables = [
-            f"m.{n}"
-            for (n,) in db.execute("select tablename from pg_tables where schemaname = 'm'").fetchall()
-        ]
-        tables = sorted({t.replace("part_1", "part").replace("part_2", "part") for t in tables})
+        tables = sorted(f"m.{n}" for (n,) in db.execute(SOURCE_TABLES).fetchall())
         now = {t: rows_of(db, t) for t in tables}
         for table in tables:
             if table not in baselines:
                 yield f"{table}: no baseline"
                 continue
             if applied:
-                yield from _target(task, db, table, now[table])
-    yield from _log(task)
-    yield from _changes(task, sorted(baselines))
+                yield from _target(task, db, table, now[table], judged)
+    yield from _log(task, judged)
+    yield from _changes(task, sorted(baselines), judged)
     if not task.target.database:
-        yield from _replayed(task, now, baselines)
+        yield from _replayed(task, now, baselines, judged)
     if applied:
-        yield from _keylog(task, baselines)
-        yield from _status(file, tables)
+        yield from _keylog(task, baselines, judged)
+        yield from _status(file, tables, judged)
 
 
 def rows_of(db: psycopg.Connection[Any], table: str, schema: str = "") -> list[Row]:
@@ -73,7 +88,9 @@ def _lake(value: Any) -> Any:
     return str(value) if type(value).__name__ == "UUID" else value
 
 
-def _target(task: Task, db: psycopg.Connection[Any], table: str, want: list[Row]) -> Iterator[str]:
+def _target(
+    task: Task, db: psycopg.Connection[Any], table: str, want: list[Row], judged: Counter[str]
+) -> Iterator[str]:
     if task.target.database:
         have = rows_of(db, table, "lake")
     else:
@@ -82,6 +99,7 @@ def _target(task: Task, db: psycopg.Connection[Any], table: str, want: list[Row]
             yield f"{table}: the target has deletion vectors, which are not read here"
             return
         have = delta.to_pyarrow_table().to_pylist()
+    judged["targets"] += len(want)
     yield from _differ(f"{table}: target and source", have, want)
 
 
@@ -99,7 +117,7 @@ def _short(row: tuple[tuple[str, str], ...]) -> str:
     return "(" + ", ".join(f"{k}={v[:30]}" for k, v in row) + ")"
 
 
-def _log(task: Task) -> Iterator[str]:
+def _log(task: Task, judged: Counter[str]) -> Iterator[str]:
     """Transactions are whole and in order, no change sequence comes twice."""
     columns, folder = ["RECID", "CHANGE_SEQ", "LOGADDR", "TRXID"], Path(task.log_path)
     # Files that were given up for new baselines may stand in LOG's commits until they are trimmed.
@@ -108,6 +126,7 @@ def _log(task: Task) -> Iterator[str]:
         return
     rows = pa.concat_tables([pq.read_table(p, columns=columns) for p in there]).sort_by("CHANGE_SEQ")
     seqs = rows["CHANGE_SEQ"].to_pylist()
+    judged["LOG"] += len(seqs)
     if len(set(seqs)) != len(seqs):
         yield f"LOG: {len(seqs) - len(set(seqs))} change sequences come twice"
     addresses = rows["LOGADDR"].to_pylist()
@@ -127,7 +146,7 @@ def _log(task: Task) -> Iterator[str]:
             yield f"LOG: a record of {trx} outside of it"
 
 
-def _changes(task: Task, tables: list[str]) -> Iterator[str]:
+def _changes(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[str]:
     """No (change_seq, oper) twice, B beside its U, TRACKING has each change of each table once."""
     tracking = _tracked(task)
     for table in tables:
@@ -138,6 +157,8 @@ def _changes(task: Task, tables: list[str]) -> Iterator[str]:
         if lake.exists(task.changes_path(table)):
             rows = lake.read(task.changes_path(table), [SEQ, OPER])
             pairs.update(zip(rows[SEQ].to_pylist(), rows[OPER].to_pylist(), strict=True))
+        judged["TRACKING"] += len(tracked)
+        judged["changes"] += len(pairs)
         if twice_ := [p for p, n in pairs.items() if n > 1]:
             yield f"{table}: {len(twice_)} change rows twice, {twice_[0]} first"
         alone = [s for s, o in pairs if o == "B" and (s, "U") not in pairs]
@@ -156,10 +177,12 @@ def _tracked(task: Task) -> dict[str, list[str]]:
     return found
 
 
-def _replayed(task: Task, now: dict[str, list[Row]], baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
+def _replayed(
+    task: Task, now: dict[str, list[Row]], baselines: dict[str, ledger.Baseline], judged: Counter[str]
+) -> Iterator[str]:
     """The change tables, row by row on top of the newest baselines, give the source's rows."""
     for table, history in histories(task.relations_path):
-        if (taken := baselines.get(table)) is None or taken.window == "open":
+        if (taken := baselines.get(table)) is None or taken.window == "open" or table not in now:
             continue
         start = DeltaTable(task.target_path(table), version=taken.version).to_pyarrow_table().to_pylist()
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
@@ -169,10 +192,11 @@ def _replayed(task: Task, now: dict[str, list[Row]], baselines: dict[str, ledger
         except KeyError as error:
             yield f"{table}: a change does not follow from the ones before ({type(error).__name__} {error})"
             continue
+        judged["replayed"] += len(made)
         yield from _differ(f"{table}: change tables replayed and source", made, now[table])
 
 
-def _keylog(task: Task, baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
+def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[str]) -> Iterator[str]:
     """Each change that TRACKING has since a table's newest baseline stands in the key log once, no other one
     more than once, and met what it expected."""
     if task.keylog.mode != "all" or not lake.exists(task.keylog_path):
@@ -188,6 +212,7 @@ def _keylog(task: Task, baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
         changes = lake.read(task.changes_path(table), [SEQ, POSITION])
         new = set(changes.filter(pc.greater_equal(changes[POSITION], taken.position))[SEQ].to_pylist())
         numbers = {int(s[16:]) for s in tracking.get(table, []) if s in new}
+        judged["key log"] += len(numbers)
         if lost := sorted(numbers - set(logged)):
             yield f"{table}: {len(lost)} changes are not in the key log, {lost[0]} first"
         if twice := sorted(n for n, times in logged.items() if times > 1):
@@ -200,12 +225,13 @@ def _keylog(task: Task, baselines: dict[str, ledger.Baseline]) -> Iterator[str]:
             yield f"{table}: {odd.num_rows} changes met something else than they expected: {said}"
 
 
-def _status(file: Path, tables: list[str]) -> Iterator[str]:
+def _status(file: Path, tables: list[str], judged: Counter[str]) -> Iterator[str]:
     done = tailrace("status", file, "--json")
     if done.returncode:
         yield f"status ends with code {done.returncode}: {done.stderr[-500:]}"
         return
     said = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
+    judged["status"] += len(said)
     for table in tables:
         one = said.get(table, {"state": "missing", "behind": 0})
         if one["state"] not in CALM:
