@@ -223,7 +223,9 @@ def bad_values(at: Path) -> tuple[Life, State]:
     mine.add(chunk(100, b"B", insert(7, [1, "NaN"]), insert(7, [2, "1"]), b"C"))
     mine.commit()
     names = ("quarantine", "item__ct", "tracking")
-    return lambda: storing(at).batch(records(at, 1, 2, 3, 4)), lambda: [rows(str(at / n)) for n in names]
+    return lambda: storing(at).batch(records(at, 1, 2, 3, 4)), lambda: [
+        rows(str(at / n), "noticed_at") for n in names
+    ]
 
 
 def storing(at: Path) -> Store:
@@ -283,7 +285,12 @@ def landing(at: Path) -> tuple[Life, State]:
 
     def state() -> object:
         (one,) = ledger.read_baselines(record).values()
-        return rows(path), rows(quarantine), lake.progress(path, "t"), (one.rows, one.after, one.number)
+        return (
+            rows(path),
+            rows(quarantine, "noticed_at"),
+            lake.progress(path, "t"),
+            (one.rows, one.after, one.number),
+        )
 
     return life, state
 
