@@ -11,8 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from . import guards, lake, log
+from .added_tables import AddedTables
 from .apply.ddl import APPLY, STOP
 from .control import live, state_version, tables
 from .control.capture_state import STOPPED, CaptureState
@@ -65,6 +67,7 @@ class Capture:
         self._known_tables: list[str] = []
         self._watch = Watch(task)
         self._moved = Moved()
+        self._added = AddedTables()
         self._renaming = Renaming(task)
         self._known = Known(task)
         self._streams: Streams
@@ -116,7 +119,8 @@ class Capture:
             self._renaming.carry_on(task)
             self._known.look()
             self._moved = self._watch.moved(source)
-            self._known_tables = members(source, task, self._known.states, self._moved)
+            wanted = members(source, task, self._known.states, self._moved)
+            self._known_tables = self._added.without(wanted)
             self._reached = True
             self._give_up(source)
             self._check(source, writer)
@@ -138,12 +142,18 @@ class Capture:
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
         stored = self._streams.now.stored
         findings = list(source.check(self._known_tables, writer.state.position, stored))
-        findings += plain_findings(self._task, source, self._known_tables)
-        findings += keyless_findings(self._task, source, self._known_tables)
+        findings += self._mistakes(source, self._known_tables)
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)
         report(findings)
+
+    def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
+        return [*plain_findings(self._task, source, names), *keyless_findings(self._task, source, names)]
+
+    def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
+        """What keeps tables from being captured from now on."""
+        return [*source.check(names, None, reading=True), *self._mistakes(source, names)]
 
     def _give_up(self, source: LogSource) -> None:
         """Gives up a stream when an operator has said so. Before another one begins, apply knows that the
@@ -258,11 +268,14 @@ class Capture:
             self._watch.follow(self._task)
             self._moved = self._watch.moved(source)
             wanted = members(source, self._task, self._known.states, self._moved)
+            wanted = self._added.ready(wanted, self._known_tables, partial(self._findings, source))
+        except ConnectionLostError:
+            raise
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
             self._state.message = f"task file not taken in: {error.what}"
             return
-        self._state.message = None
+        self._state.message = self._added.told
         if new := [t for t in wanted if t not in self._known_tables]:
             logger.info("adding %s", ", ".join(new))
         self._known_tables = wanted

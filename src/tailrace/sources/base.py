@@ -142,9 +142,15 @@ class LogSource(Protocol):
     needs is gone), with where and hint."""
 
     def check(
-        self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
+        self,
+        tables: Sequence[str],
+        after: bytes | None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        reading: bool = False,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working, each with its cure.
+        """Everything that would keep capture of these tables from working, each with its cure. While it is
+        `reading`, only what the tables need is looked at.
 
         `after` is the log's position and `stored` the identity the task was made with (None: a new task). An
         empty `begin` in it says that there is no stream of the task's yet: the next one is to be made.

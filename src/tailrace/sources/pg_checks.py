@@ -24,12 +24,15 @@ def identity(session: Session, slot: str) -> dict[str, str]:
     return {"system_identifier": system, "database": database, "slot": slot}
 
 
-def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
+def check(
+    question: Question, stored: Mapping[str, Any] | None = None, *, reading: bool = False
+) -> list[Finding]:
     """All findings, errors first; an empty list means go.
 
     Args:
         question: what to look at.
         stored: `identity` as it was when the task was made.
+        reading: the slot is being read by whoever asks: only the tables are looked at.
     """
     if question.session.info.server_version < OLDEST:
         version = question.session.info.parameter_status("server_version")
@@ -37,7 +40,7 @@ def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[F
             error(f"PostgreSQL {version} is too old", question.server, "upgrade to PostgreSQL 14 or newer")
         ]
     found = [*_identity(question, stored or {})]
-    for look in LOOKS:
+    for look in OF_TABLES if reading else LOOKS:
         found += look(question)
     return sorted(found, key=lambda finding: finding.level)
 
@@ -213,3 +216,4 @@ def _room(q: Question) -> Iterator[Finding]:
 
 LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, rights, _publication, _slot, tables)
 """The checks, in order; each yields findings."""
+OF_TABLES = (rights, tables)

@@ -77,7 +77,12 @@ class PostgresSource:
         self._caught_up = 0.0
 
     def check(
-        self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
+        self,
+        tables: Sequence[str],
+        after: bytes | None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        reading: bool = False,
     ) -> list[Finding]:
         """Everything that would keep capture of these tables from working, each with its cure."""
         with asking(self.where):
@@ -88,7 +93,7 @@ class PostgresSource:
             read_to = max(after or b"", bytes.fromhex(begin or "")) or None
             log_at = None if read_to is None else lsn_of(read_to)
             question = Question(self._session(), server, self.slot, self.publication, names, log_at, begun)
-            return pg_checks.check(question, stored)
+            return pg_checks.check(question, stored, reading=reading)
 
     def identity(self) -> dict[str, str]:
         """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
