@@ -13,6 +13,7 @@ from tailrace.control.task import reference
 from tailrace.exit_codes import markdown as exit_codes
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
+from tailrace.metrics import markdown as metrics
 from tailrace.wire.pgtypes import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -23,7 +24,7 @@ def pages() -> dict[str, str]:
     """Every page as it should be, by its path under docs."""
     made = {"types.md": markdown(), "task-file.md": reference(), "types-postgresql.md": postgresql_types()}
     made["exit-codes.md"] = exit_codes()
-    parts = {"formats/README.md": overview(), "apply.md": rules()}
+    parts = {"formats/README.md": overview(), "apply.md": rules(), "metrics.md": metrics()}
     parts |= {f"formats/{name}.md": declared(formats.get(name)) for name in formats.OURS}
     return made | {name: _filled(name, part) for name, part in parts.items()}
 

@@ -213,6 +213,7 @@ class Capture:
         self._state.runs()
         while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
+            self._state.read_at = time.time()
             if chunk is not None:
                 writer.add(chunk)
             drained = target is not None and self._drained(source, target, work)
@@ -246,9 +247,12 @@ class Capture:
         return reached is not None and reached >= target
 
     def _commit(self, source: LogSource, writer: log.LogWriter, windows: Windows) -> int:
+        began, size = time.monotonic(), writer.pending_bytes
         done = writer.commit()
         if done is None:
             return 0
+        self._state.commit_seconds.add(time.monotonic() - began)
+        self._state.bytes += size
         reach("log.committed")
         source.acknowledge(done.position)
         reach("log.acknowledged")

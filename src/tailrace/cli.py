@@ -34,6 +34,10 @@ TaskFile = Annotated[
     Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics there, as Prometheus reads them."),
+]
 
 
 def main() -> None:
@@ -86,17 +90,20 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Bring the targets up to the source's present, then stop.")
     ] = False,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Run a task: capture, store and apply, until Ctrl-C."""
     from . import processes, screen
     from .control.task import load
+    from .metrics import served
     from .status import status as status_of
 
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True)
     live = screen.live if out.is_terminal and not as_json else None
-    processes.run(task, once=once, stop=stop, screen=live, began=began)
+    with served(load(task), metrics, "capture", "pipeline") as watched:
+        processes.run(task, once=once, stop=stop, screen=live, began=began, watched=watched)
     done = status_of(load(task))
     if as_json:
         _print_json(done.as_dict())
@@ -109,6 +116,7 @@ def capture(
     task: TaskFile,
     once: Annotated[bool, typer.Option("--once", help="Stop at what is in the source's log now.")] = False,
     parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process is gone.")] = None,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Capture a source's changes into LOG (no Spark, no JVM).
@@ -117,13 +125,15 @@ def capture(
     from .capture import Capture
     from .control import live
     from .control.task import load
+    from .metrics import served
 
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True)
     if parent is not None:
         stop_with_parent(stop, parent)
     wanted = load(task)
-    Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
+    with served(wanted, metrics, "capture"):
+        Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
     state = live.read(wanted.run_path, "capture") or {}
     if as_json:
         _print_json(state)
@@ -137,11 +147,13 @@ def pipeline(
     once: Annotated[
         bool, typer.Option("--once", help="Store and apply what is in LOG now, then stop.")
     ] = False,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
     from .control import live
     from .control.task import load
+    from .metrics import served
     from .pipeline import Pipeline
     from .spark import session
     from .status import status as status_of
@@ -150,9 +162,11 @@ def pipeline(
     began = stop_on_signals(stop, starting=True)
     wanted = load(task)
     live.refuse(wanted.run_path, "pipeline")  # before a JVM is started
-    work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
-    began()
-    work.drain() if once else work.run()
+    with served(wanted, metrics, "pipeline") as watched:
+        work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
+        watched.counted = work.counted
+        began()
+        work.drain() if once else work.run()
     done = status_of(wanted).as_dict()
     _print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
 

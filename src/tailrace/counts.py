@@ -1,23 +1,35 @@
-"""What the Spark half of a task has done since it began, for the screen."""
+"""What the Spark half of a task has done since it began, for the screen and for metrics."""
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
 import time
+from dataclasses import asdict
 from typing import Any
 
 from .control.ledger import AppliedTable, Stored
+from .control.timings import Timings
 
 
 class Counts:
-    """Counts for the screen: per table rows stored and applied since the start, and their rates."""
+    """Counts since the start: per table rows stored and applied, flagged changes, conflicts by kind; how long
+    batches of store and apply took, and writing a table by plan."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Any]] = {}
         self._last: Stored | None = None
         self._began = time.monotonic()
         self._lock = threading.Lock()
+        self._took = {"store": Timings(), "apply": Timings()}
+        self._ended: dict[str, float | None] = {"store": None, "apply": None}
+        self._plans: dict[str, Timings] = {}
+
+    def went(self, stage: str, seconds: float) -> None:
+        """A batch of `store` or `apply` has ended, and took so long."""
+        with self._lock:
+            self._took[stage].add(seconds)
+            self._ended[stage] = time.time()
 
     def stored(self, batch: Stored) -> None:
         with self._lock:
@@ -33,9 +45,14 @@ class Counts:
             for k in ("inserted", "updated", "deleted"):
                 mine[k] += getattr(one, k)
             mine |= {"version": one.version, "plan": one.plan, "seconds": one.seconds}
+            mine["flagged"] += one.flagged
+            for kind, many in one.conflicts.items():
+                mine["conflicts"][kind] = mine["conflicts"].get(kind, 0) + many
+            self._plans.setdefault(one.plan, Timings()).add(one.seconds)
 
     def _of(self, table: str) -> dict[str, Any]:
-        return self._tables.setdefault(table, {"stored": 0, "inserted": 0, "updated": 0, "deleted": 0})
+        begun = dict.fromkeys(("stored", "inserted", "updated", "deleted", "flagged"), 0)
+        return self._tables.setdefault(table, {**begun, "conflicts": {}})
 
     def as_dict(self) -> dict[str, Any]:
         with self._lock:
@@ -48,5 +65,10 @@ class Counts:
                 "stored_position": last.position if last else None,
                 "seconds_since_stored_commit": lag,
                 "running_seconds": time.monotonic() - self._began,
-                "tables": {t: dict(v) for t, v in sorted(self._tables.items())},
+                "tables": {
+                    t: {**v, "conflicts": {**v["conflicts"]}} for t, v in sorted(self._tables.items())
+                },
+                "plans": {plan: asdict(took) for plan, took in sorted(self._plans.items())},
+                **{f"{stage}_seconds": asdict(took) for stage, took in self._took.items()},
+                **{f"{stage}_at": at for stage, at in self._ended.items()},
             }

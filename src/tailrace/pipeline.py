@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -172,10 +173,12 @@ class Pipeline:
             raise self._failed or gaps.unreadable(error, where) or from_spark(error, where=where) from error
 
     def _store_batch(self, records: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
         with self._failing():
             if (stored := self._store.batch(records)) is not None:
                 self._applier.add(stored)
                 self._seen.stored(stored)
+                self._seen.went("store", time.monotonic() - began)
             if self._openedge is not None:
                 self._openedge.catch_up()
 
@@ -193,8 +196,16 @@ class Pipeline:
             raise
 
     def _catch_up(self, *, wait: bool = True) -> None:
-        for one in self._applier.catch_up(self.stop, self._cadence, wait=wait):
+        began = time.monotonic()
+        done = self._applier.catch_up(self.stop, self._cadence, wait=wait)
+        for one in done:
             self._seen.applied(one)
+        if done:
+            self._seen.went("apply", time.monotonic() - began)
+
+    def counted(self) -> dict[str, Any]:
+        """What store and apply have done since this process began (`Counts.as_dict`)."""
+        return self._seen.as_dict()
 
     def _tell(self, state: str) -> None:
         live.write(

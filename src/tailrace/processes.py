@@ -20,6 +20,7 @@ from .checks import before_run
 from .control import live
 from .control.task import Task, load
 from .errors import TailraceError
+from .metrics import Served
 from .operate.process_log import ProcessLog
 from .pipeline import Pipeline
 from .spark import session
@@ -97,9 +98,10 @@ def run(
     stop: threading.Event,
     screen: Callable[[Task, threading.Event], None] | None = None,
     began: Callable[[], None] = lambda: None,
+    watched: Served | None = None,
 ) -> None:
     """Runs a task until `stop` is set, or with `once` until the source's present is in the targets. `began`
-    is called when everything has started, and looks at `stop` from then on."""
+    is called when everything has started, and looks at `stop` from then on; `watched` gets its metrics."""
     task = load(task_file)
     # Before anything is started. A capture whose parent was killed just now is about to end.
     live.refuse(task.run_path, "pipeline")
@@ -114,6 +116,8 @@ def run(
         try:
             spark = session(f"tailrace {task.name}", conf=task.spark)
             pipeline = Pipeline(task, spark, stop=stop)
+            if watched is not None:
+                watched.counted = pipeline.counted
             began()
             if once:
                 watching.result()

@@ -85,7 +85,7 @@ class Status:
 
 def status(task: Task) -> Status:
     """The state of a task, from its control tables and live files."""
-    capture, pipeline = _process(task, "capture"), _process(task, "pipeline")
+    capture, pipeline = process(task, "capture"), process(task, "pipeline")
     baselines = ledger.read_baselines(task.control_path("baselines"))
     where = log.state(task.log_path)
     tables: dict[str, TableStatus] = {}
@@ -204,7 +204,7 @@ def _has_version(table: str, version: int) -> bool:
     return bool(found.type == pyarrow.fs.FileType.File)
 
 
-def _process(task: Task, name: str) -> dict[str, Any] | None:
+def process(task: Task, name: str) -> dict[str, Any] | None:
     """What a process last said of itself, and whether it is there."""
     found = live.read(task.run_path, name)
     if found is None:

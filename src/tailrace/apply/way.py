@@ -109,4 +109,5 @@ def applied(table: str, done: Done) -> AppliedTable:
         upto=done.upto,
         flagged=done.flagged,
         suspended=done.suspended or "",
+        conflicts=done.conflicts,
     )

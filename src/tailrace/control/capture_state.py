@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import live
+from .timings import Timings
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
 
@@ -18,6 +19,9 @@ class CaptureState:
 
     Attributes:
         state: `starting`, `running`, `reconnecting` or `stopped`.
+        bytes: of the records that were committed.
+        commit_seconds: how long commits to LOG took.
+        read_at: when the source was last read from (Unix time); a quiet one, too.
         retained_bytes, left_bytes: log that the source keeps for the task, and how much more may come before
             it gives that up (None: it never does, or cannot tell).
         message: what is the matter; `reconnecting`: the last error.
@@ -30,7 +34,10 @@ class CaptureState:
     position: str | None = None
     records: int = 0
     transactions: int = 0
+    bytes: int = 0
     commits: int = 0
+    commit_seconds: Timings = field(default_factory=Timings)
+    read_at: float | None = None
     rate: float = 0.0
     lag_bytes: int | None = None
     lag_seconds: float | None = None

@@ -94,7 +94,7 @@ class AppliedTable:
     """What one apply batch did to one target (rows), and the target's version after it.
 
     `upto`: the change number that the target has reached (-1: that of the batch). Not recorded: `flagged`
-    changes, and why the table is `suspended` now (empty: it is not).
+    changes, why the table is `suspended` now (empty: it is not), changes by conflict (`apply.rules`).
     """
 
     table: str
@@ -108,6 +108,7 @@ class AppliedTable:
     upto: int = -1
     flagged: int = 0
     suspended: str = ""
+    conflicts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

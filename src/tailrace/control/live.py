@@ -3,7 +3,8 @@
 Files in `<home>/run/`, one a process; a reader sees one whole state or the one before, never a mix:
 
 - `capture.json`: `state` (starting, running, reconnecting, stopped), `pid`, `position` (hex, end of the last
-  LOG commit), `records`, `transactions`, `commits` (since the process started), `rate` (records a second),
+  LOG commit), `records`, `transactions`, `bytes`, `commits`, `commit_seconds` (since the process
+  started), `rate` (records a second), `read_at`,
   `lag_bytes`, `lag_seconds`, `retained_bytes` and `left_bytes` (`capture_state`), `baselines` (table ->
   state, parts, parts_done, rows), `tables`, `message`, `since` and `attempts` (of reconnecting), `at`;
 - `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest

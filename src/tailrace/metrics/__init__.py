@@ -1,0 +1,6 @@
+"""What a monitoring system reads of a running task: Prometheus text over HTTP."""
+
+from .declared import METRICS, Metric, markdown
+from .serve import Served, address, served
+
+__all__ = ["METRICS", "Metric", "Served", "address", "markdown", "served"]
