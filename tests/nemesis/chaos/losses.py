@@ -98,7 +98,7 @@ class Losses:
 
     def _refused(self, numbers: str) -> str:
         """What store says; a find when it is not an error that has the numbers."""
-        if self._whole:
+        if self._whole and self._random.random() < 0.3:  # else without the minute that a JVM takes
             met = tailrace("pipeline", self._file, "--once")
             text, right = plain(met.stderr), met.returncode == 1
         else:
