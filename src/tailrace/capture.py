@@ -153,7 +153,10 @@ class Capture:
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         """What keeps tables from being captured from now on."""
-        return [*source.check(names, None, reading=True), *self._mistakes(source, names)]
+        return [
+            *source.check(names, None, self._streams.now.stored, reading=True),
+            *self._mistakes(source, names),
+        ]
 
     def _give_up(self, source: LogSource) -> None:
         """Gives up a stream when an operator has said so. Before another one begins, apply knows that the

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .apply.mapping import mistakes, prepare
 from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
-from .control import ledger
+from .control import ledger, live
 from .control.streams import newest
-from .control.table_settings import RuleSettings, TableSettings
 from .control.tables import of_task
 from .control.task import Task
 from .ddl_watch import moved_of
+from .errors import ConfigError, ConnectionLostError
 from .keyless_checks import keyless_findings
 from .log import state
 from .mapping_checks import database_findings, finding, maps
 from .membership import members
+from .name_checks import name_findings
 from .operate.consumers import consumers_said
+from .ordering import known
 from .sources import open_source
 from .sources.base import Finding, LogSource
 
@@ -35,11 +38,7 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     """
     source = open_source(task)
     try:
-        tables = _tables(task, source)
-        after = state(task.log_path).position
-        found = list(source.check(tables, after, newest(task).stored))
-        found += keyless_findings(task, source, tables)
-        found += mapping_findings(task, source, tables, spark)
+        found = _of_source(task, source, spark)
     finally:
         source.close()
     cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
@@ -49,23 +48,24 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     return sorted(found, key=lambda one: one.level)
 
 
-def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
-    """Raises SourceError when a mapping is wrong; what is wrong at the source capture says by itself."""
-    keys = set(TableSettings.model_fields) - set(RuleSettings.model_fields)
-    if not any(keys & said.model_fields_set for said in task.tables.values()):
-        return
-    source = open_source(task)
-    try:
-        tables = _tables(task, source)
-        report(mapping_findings(task, source, tables, spark))
-    finally:
-        source.close()
-
-
-def _tables(task: Task, source: LogSource) -> list[str]:
-    """The tables that the task would capture now."""
+def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
     states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-    return members(source, task, states, moved_of(task, source))
+    try:
+        tables = members(source, task, states, moved_of(task, source))
+    except ConfigError as error:  # a name in the task file that is not at the source
+        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+    found = name_findings(task, source, tables, known(task, states))
+    reading = live.locked(task.run_path, "capture")
+    found += source.check(tables, state(task.log_path).position, newest(task).stored, reading=reading)
+    found += keyless_findings(task, source, tables)
+    return found + mapping_findings(task, source, tables, spark)
+
+
+def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
+    """Raises SourceError for what `check` calls an error. A source that is away is no reason: capture knows
+    whether to wait for it."""
+    with suppress(ConnectionLostError):
+        report(check(task, spark))
 
 
 def mapping_findings(

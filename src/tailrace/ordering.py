@@ -7,7 +7,6 @@ two seconds, one that does not run when it starts.
 
 from __future__ import annotations
 
-import difflib
 import getpass
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from .control.task import Task
 from .ddl_watch import moved_of
 from .errors import ConfigError
 from .membership import drop_targets, members
+from .nearest import meant
 from .sources import open_source
 
 
@@ -147,8 +147,7 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
     for pattern in patterns:
         mine = [t for t in there if fnmatchcase(t, pattern)]
         if not mine:
-            near = difflib.get_close_matches(pattern, there, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else "`tailrace status` lists its tables"
+            hint = meant(pattern, there) or "`tailrace status` lists its tables"
             raise ConfigError(f"no table of the task fits {pattern!r}", where=task, hint=hint)
         found |= set(mine)
     return sorted(found)

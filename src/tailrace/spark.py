@@ -8,6 +8,7 @@ what the results depend on is set, in a notebook in a session of our own beside 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -93,7 +94,16 @@ def session(
     with no_orphan(), interrupts_kept():
         made = builder.getOrCreate()
     told_by_us(made.sparkContext)
+    _said_once()
     return made
+
+
+def _said_once() -> None:
+    """pyspark also logs, with Java's stack, the errors of SQL that it raises: that is for `-v`."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = not logging.getLogger().isEnabledFor(logging.INFO)
 
 
 def local_settings(master: str) -> dict[str, str]:

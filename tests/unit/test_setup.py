@@ -39,7 +39,12 @@ class FakeSource:
         return [n for n in names if any(fnmatchcase(n, p) for p in patterns)]
 
     def check(
-        self, tables: Sequence[str], after: bytes | None, stored: Mapping[str, Any] | None = None
+        self,
+        tables: Sequence[str],
+        after: bytes | None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        reading: bool = False,
     ) -> list[Finding]:
         return [WARNING] if "public.b" in tables else []
 
@@ -128,7 +133,7 @@ def test_what_cannot_work_is_said_without_the_password(
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
-        ("postgesql://db/x", "did you mean postgresql://"),
+        ("postgesql://db/x", "did you mean postgresql?"),
         ("oracle://db/x", "write postgresql://"),
         ("db", "write"),
     ],

@@ -99,7 +99,7 @@ spark: {spark.x: true, spark.y: 5}
         "line 1: name is missing": "",
         "line 1: unknown setting 'nam'": "did you mean 'name'?",
         "line 2: home: an address is not a folder": "mount it",
-        "line 4: source.url: no source reads ": "did you mean postgresql://?",
+        "line 4: source.url: no source reads ": "did you mean postgresql?",
         "line 5: unknown setting 'source.table'": "did you mean 'tables'?",
         "line 7: source.tables: 'orders' names no schema": "public.orders",
         "line 9: capture.commit_every: 'soon' is not a duration": "500ms",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..nearest import meant
 from . import addresses
 
 if TYPE_CHECKING:
@@ -31,18 +31,17 @@ def opener(url: str) -> Callable[[Task], LogSource]:
     Traceback (most recent call last):
     tailrace.errors.ConfigError: no source reads postgesql:// addresses
       where: source.url
-      hint: did you mean postgresql://?
+      hint: did you mean postgresql?
     """
     addresses.check(url)
     scheme = url.partition("://")[0]
     if scheme in SCHEMES:
         return SCHEMES[scheme]
-    near = difflib.get_close_matches(scheme, SCHEMES, n=1)
     known = " or ".join(f"{name}://user@host:port/database" for name in SCHEMES)
     raise ConfigError(
         f"no source reads {scheme}:// addresses" if scheme else "the source's address has no scheme",
         where="source.url",
-        hint=f"did you mean {near[0]}://?" if near else f"write {known}",
+        hint=meant(scheme, SCHEMES, many=1, cutoff=0.6) or f"write {known}",
     )
 
 

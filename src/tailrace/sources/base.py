@@ -149,11 +149,11 @@ class LogSource(Protocol):
         *,
         reading: bool = False,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working, each with its cure. While it is
-        `reading`, only what the tables need is looked at.
+        """Everything that would keep capture of these tables from working, each with its cure.
 
         `after` is the log's position and `stored` the identity the task was made with (None: a new task). An
         empty `begin` in it says that there is no stream of the task's yet: the next one is to be made.
+        `reading`: the task's own capture runs, and reads the stream.
         """
 
     def identity(self) -> dict[str, str]:

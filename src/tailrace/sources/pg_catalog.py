@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..change import Relation
 from ..errors import ConfigError, SourceError
+from ..nearest import meant
 from ..wire.pgmessages import RelationColumn, RelationMessage
 from .pg_connect import Session, quoted_table
 from .pg_evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
@@ -118,8 +118,7 @@ def oids(session: Session, tables: Sequence[str]) -> list[int]:
 
 
 def _unknown(name: str, found: Iterable[str]) -> ConfigError:
-    near = difflib.get_close_matches(name, list(found), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "write schema.table; check the role's database"
+    hint = meant(name, found) or "write schema.table; check the role's database"
     return ConfigError(f"there is no table {name}", where="source.tables", hint=hint)
 
 

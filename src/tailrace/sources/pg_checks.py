@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from .pg_rights import rights
 from .pg_slot import published
 
 OLDEST = 140000
+_GOING_S = 2.0
+_READER = "select active_pid from pg_replication_slots where slot_name = %s"
 _SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
 
 
@@ -24,15 +27,12 @@ def identity(session: Session, slot: str) -> dict[str, str]:
     return {"system_identifier": system, "database": database, "slot": slot}
 
 
-def check(
-    question: Question, stored: Mapping[str, Any] | None = None, *, reading: bool = False
-) -> list[Finding]:
+def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
     """All findings, errors first; an empty list means go.
 
     Args:
         question: what to look at.
         stored: `identity` as it was when the task was made.
-        reading: the slot is being read by whoever asks: only the tables are looked at.
     """
     if question.session.info.server_version < OLDEST:
         version = question.session.info.parameter_status("server_version")
@@ -40,7 +40,7 @@ def check(
             error(f"PostgreSQL {version} is too old", question.server, "upgrade to PostgreSQL 14 or newer")
         ]
     found = [*_identity(question, stored or {})]
-    for look in OF_TABLES if reading else LOOKS:
+    for look in LOOKS:
         found += look(question)
     return sorted(found, key=lambda finding: finding.level)
 
@@ -72,7 +72,7 @@ def _server(q: Question) -> Iterator[Finding]:
             "ALTER SYSTEM SET wal_level = logical; then restart the server",
         )
     used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
-    if used >= most:
+    if used >= most and not q.reading:
         yield error(
             f"all {most} max_wal_senders are in use: no connection is left for the stream",
             q.server,
@@ -162,11 +162,13 @@ def _slot(q: Question) -> Iterator[Finding]:
             f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
         )
         return
-    if slot["active"]:
+    if q.reading:
+        return  # it goes on while we look
+    if slot["active"] and (reader := _reader(q)):
         yield error(
-            f"process {slot['active_pid']} reads the slot already",
+            f"process {reader} reads the slot already",
             where,
-            f"stop the other capture, or SELECT pg_terminate_backend({slot['active_pid']})",
+            f"stop the other capture, or SELECT pg_terminate_backend({reader})",
         )
     confirmed = lsn(slot["confirmed_flush_lsn"] or "0/0")
     if q.after is not None and confirmed > q.after:
@@ -176,6 +178,14 @@ def _slot(q: Question) -> Iterator[Finding]:
             where,
             ANEW,
         )
+
+
+def _reader(q: Question) -> int | None:
+    """The process that reads the slot, and goes on to: a server needs a moment to see that one has gone."""
+    end = time.monotonic() + _GOING_S
+    while (reader := q.value(_READER, q.slot)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return int(reader) if reader else None
 
 
 def _set_back(q: Question) -> Iterator[Finding]:
@@ -216,4 +226,3 @@ def _room(q: Question) -> Iterator[Finding]:
 
 LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, rights, _publication, _slot, tables)
 """The checks, in order; each yields findings."""
-OF_TABLES = (rights, tables)

@@ -92,8 +92,10 @@ class PostgresSource:
             begun = begin != "" and (bool(stored) or after is not None)
             read_to = max(after or b"", bytes.fromhex(begin or "")) or None
             log_at = None if read_to is None else lsn_of(read_to)
-            question = Question(self._session(), server, self.slot, self.publication, names, log_at, begun)
-            return pg_checks.check(question, stored, reading=reading)
+            question = Question(
+                self._session(), server, self.slot, self.publication, names, log_at, begun, reading
+            )
+            return pg_checks.check(question, stored)
 
     def identity(self) -> dict[str, str]:
         """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
