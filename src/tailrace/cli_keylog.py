@@ -74,7 +74,7 @@ def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json:
     """The newest runs: when, how they ended, what they did."""
     from .operate import ask
 
-    found = ask.runs(ctx.obj.path, limit, table)
+    found = _found(ask.runs(ctx.obj.path, limit, table), ctx, table)
     shown = found if as_json else [_run(r) for r in found]
     _print(shown, as_json, "no runs stand beside this key log")
 
@@ -87,7 +87,7 @@ def flagged(
     """Changes that did not hit the row they expected, or ended in an error."""
     from .operate import ask
 
-    _rows(ctx.obj.path, ask.flagged(ask.where(table, since, key or ())), limit, as_json, "no flagged rows")
+    _rows(ctx, ask.flagged(ask.where(table, since, key or ())), limit, as_json, "no flagged rows", table, key)
 
 
 @app.command()
@@ -102,7 +102,7 @@ def story(
     """Everything that became of one key, in order."""
     from .operate import ask
 
-    _rows(ctx.obj.path, ask.where(table, since, key), limit, as_json, "no change of that key")
+    _rows(ctx, ask.where(table, since, key), limit, as_json, "no change of that key", table, key)
 
 
 @app.command()
@@ -119,10 +119,11 @@ def tail(
     which = ask.where(table, since, key or ())
     which = ask.flagged(which) if only_flagged else which
     if not follow:
-        _rows(ctx.obj.path, which, limit, as_json, "no rows")
+        _rows(ctx, which, limit, as_json, "no rows", table, key)
         return
     seen = rows.reached(ctx.obj.path)
-    _lines(rows.newest(ctx.obj.path, limit, which, upto=seen), as_json)
+    found = rows.newest(ctx.obj.path, limit, which, upto=seen)
+    _lines(_found(found, ctx, table, key) if limit else found, as_json)
     stop = threading.Event()
     stop_on_signals(stop)  # Ctrl-C too where whoever started us has it ignored
     while not stop.wait(every):
@@ -138,7 +139,8 @@ def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_j
     """Errors by table and kind: how many, the first and the last time."""
     from .operate import ask
 
-    _print(ask.errors(ctx.obj.path, ask.where(table, since)), as_json, "no errors")
+    found = _found(ask.errors(ctx.obj.path, ask.where(table, since)), ctx, table)
+    _print(found, as_json, "no errors")
 
 
 @app.command()
@@ -150,7 +152,7 @@ def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_
     """
     from .operate import ask
 
-    found = ask.latency(ctx.obj.path, ask.where(table, since))
+    found = _found(ask.latency(ctx.obj.path, ask.where(table, since)), ctx, table)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
         out.print("[dim]milliseconds; by two clocks: the source's, and the one of who wrote the key log[/]")
@@ -212,7 +214,7 @@ def acknowledge(
     """Note how far a consumer has read."""
     from .operate import retention
 
-    retention.of_keylog(ctx.obj.path).acknowledge(name, sort)
+    retention.acknowledge(ctx.obj.path, name, sort)
     list_consumers(ctx, as_json)
 
 
@@ -225,10 +227,26 @@ def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> No
     list_consumers(ctx, as_json)
 
 
-def _rows(path: str, which: Filter, limit: int, as_json: bool, nothing: str) -> None:
+def _found(
+    found: list[dict[str, Any]], ctx: typer.Context, table: str | None, key: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """What was found; an error when it is nothing because the question names what is not there."""
+    from .operate import ask_names
+
+    if not found and (table or key):
+        ask_names.check(ctx.obj.path, table, key or ())
+    return found
+
+
+def _rows(
+    ctx: typer.Context, which: Filter, limit: int, as_json: bool, nothing: str, table: str | None,
+    key: list[str] | None,
+) -> None:  # fmt: skip
     from .operate import rows
 
-    found = rows.newest(path, limit, which)
+    found = rows.newest(ctx.obj.path, limit, which)
+    if limit:
+        _found(found, ctx, table, key)
     if as_json or not found:
         _print(found, as_json, nothing)
         return

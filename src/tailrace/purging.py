@@ -101,18 +101,24 @@ def number_at(task: Task, text: str) -> int:
     stored = lake.progress(task.tracking_path, STORE_APP)
     if len(text) == POSITION_WIDTH and set(text.upper()) <= set("0123456789ABCDEF"):
         batches = ledger.read_stored(task.control_path("stored"))
+        if text.upper() > max((b.position for b in batches), default=""):
+            raise _beyond(task, text, stored)
         return max((b.upto for b in batches if b.position <= text.upper()), default=-1)
     if not text.isdecimal() or not (len(text) == sequence.WIDTH or len(text) < sequence.NUMBER_DIGITS):
         hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
         raise ConfigError(f"{text!r} is no position", hint=hint)
     number = sequence.number_of(text) if len(text) == sequence.WIDTH else int(text)
     if number > stored:
-        raise ConfigError(
-            f"{text} is beyond what is stored: change number {stored}",
-            where=task.name,
-            hint="`tailrace status` says how far the store is",
-        )
+        raise _beyond(task, text, stored)
     return number
+
+
+def _beyond(task: Task, text: str, stored: int) -> ConfigError:
+    return ConfigError(
+        f"{text} is beyond what is stored: change number {max(stored, 0)}",
+        where=task.name,
+        hint="`tailrace status` says how far the store is",
+    )
 
 
 def purge_task(

@@ -32,6 +32,7 @@ from .control.task import Task
 from .control.totals import batches_after, last_stored
 from .ddl_watch import moved_of
 from .errors import ConfigError, PositionError, TableMovedError
+from .nearest import meant
 from .operate.consumers import consumers_of
 from .query.state import state_at
 from .sources.base import LogSource, Snapshot
@@ -99,6 +100,9 @@ def validate(
     and apply what the source has). Otherwise validation waits until the running task has stored up to the
     snapshot's position, at most `timeout_s` seconds (PositionError). `progress` is told each table.
     `amend` gets the tables that differ, when any does; the report says what was found before it.
+
+    Raises:
+        ConfigError: a table has no baseline yet, or there is no table to compare.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
@@ -109,7 +113,13 @@ def validate(
         raise ConfigError(
             f"no baseline of {', '.join(missing)} yet",
             where=task.name,
-            hint=f"start `tailrace run` for {task.name}",
+            hint=meant(missing[0], baselines) or f"start `tailrace run` for {task.name}",
+        )
+    if not wanted:
+        raise ConfigError(
+            "nothing was compared: no table that is a copy of its source has a baseline",
+            where=task.name,
+            hint="`tailrace status` says how the tables stand; `tailrace run` takes their baselines",
         )
     if catch_up is not None:
         catch_up()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
 
 import tailrace
 from tailrace import cli
+from tailrace.control.task import load
+from tailrace.errors import ConfigError
 from tailrace.setup import Draft
 from tailrace.sources.base import Finding
+from tailrace.validate import validate
 
 pytestmark = pytest.mark.unit
 TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
@@ -75,6 +78,11 @@ def test_init_with_errors_ends_with_3_and_does_not_say_run(
     assert (done.exit_code, "tailrace run" in done.output) == (expected, level == "warning")
     assert then in done.output
     assert code("init", "postgresql://db/shop", "--json") == expected
+
+
+def test_a_validation_that_compares_nothing_is_no_success(file: str) -> None:
+    with pytest.raises(ConfigError, match="nothing was compared"):
+        validate(load(file), cast(Any, None), cast(Any, None))
 
 
 def test_no_code_stands_anywhere_else() -> None:

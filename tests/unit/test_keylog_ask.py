@@ -156,6 +156,33 @@ def test_the_commands(tmp_path: Path) -> None:
     assert 'id="7"' in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("flagged --table s.tt", "no table s.tt"), ("errors -t s.tt", "no table s.tt"),
+        ("latency -t x.*", "no table x.*"), ("runs -t s.tt", "no table s.tt"),
+        ("tail -t s.tt", "no table s.tt"), ("tail -f -t s.tt", "no table s.tt"),
+        ("story --key idd=7", "did you mean id?"), ("story -k id=7 -k lane=1", "a column lane"),
+        ("flagged --key idd=7", "did you mean id?"), ("story -t s.tt -k id=7", "did you mean s.t?"),
+        ("consumer ack audit 3", "the newest `keylog_sort` is 2"),
+    ],
+)  # fmt: skip
+def test_names_that_the_key_log_does_not_have_are_errors(tmp_path: Path, words: str, said: str) -> None:
+    log = write(tmp_path, [row(1), row(2)])
+    tailrace(log, "consumer", "add", "audit")
+    done = CliRunner().invoke(app, ["keylog", log, *words.split()])
+    assert isinstance(done.exception, ConfigError) and said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "words", ["flagged -t s.t", "story -k id=77", "story -k v=y -t s.*", "errors -t s.t"]
+)
+def test_nothing_found_of_what_is_there_is_no_error(tmp_path: Path, words: str) -> None:
+    assert tailrace(write(tmp_path, [row(1), row(2)]), *words.split()) == []
+    (tmp_path / "new").mkdir()
+    assert tailrace(write(tmp_path / "new"), *words.split()) == []
+
+
 def test_following_a_key_log(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1), missed(2)])
     command = [

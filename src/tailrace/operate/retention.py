@@ -111,6 +111,22 @@ def add_consumer(keylog: str, name: str) -> None:
     of_keylog(keylog).add(name)
 
 
+def acknowledge(keylog: str, name: str, sort: int) -> None:
+    """Notes that a consumer needs nothing up to a `keylog_sort`.
+
+    Raises:
+        ConfigError: it is not registered, has acknowledged more already, or the key log is not that far.
+    """
+    readers = of_keylog(keylog)
+    if sort > (reached := max(rows.reached(keylog), readers.promised)):
+        raise ConfigError(
+            f"{name!r} cannot have read {sort}: the newest `keylog_sort` is {reached}",
+            where=keylog,
+            hint="acknowledge the greatest `keylog_sort` that was read",
+        )
+    readers.acknowledge(name, sort)
+
+
 def _delete(keylog: str, runs: Sequence[str]) -> None:
     """A table that goes on being written to may ask to try again."""
     if not lake.exists(keylog):
