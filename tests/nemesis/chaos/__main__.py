@@ -39,7 +39,7 @@ def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | Non
         whole = kinds == "whole" or (kinds == "mixed" and n % 2 == 1)
         chosen = [next(quick) for _ in range(QUICK)]
         if whole:
-            chosen = [*chosen[:1], next(slow), *chosen[1:2], next(slow), ""]
+            chosen = [chosen[0], next(slow), ""]
         else:
             chosen.append("")
         if only is None or only == n:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +16,7 @@ import psycopg
 from tailrace.control.task import Task, load
 from tailrace.sources.embedded import EmbeddedPostgres
 
-from .commands import PYTHON, tailrace
+from .calm import calm
 from .disk import Disk
 from .faults import Faults
 from .lives import CAPTURE, live, tracebacks
@@ -27,11 +25,9 @@ from .losses import Losses
 from .proxy import Proxy
 from .storing import store
 from .tasks import written
-from .validators import CALM, validate
+from .validators import validate
 
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "wal_sender_timeout": "20s"}
-DRAIN_S = 1500.0
-"""For `run --once`: a find is a state that is wrong, not a machine that is slow."""
 
 
 @dataclass
@@ -98,7 +94,7 @@ def _played(
     at.transactions, at.layouts = load_.stop(), load_.layouts
     at.kills, at.done = at.kills + faults.kills, faults.done
     at.finds += faults.finds
-    _calm(at, file, whole=whole)
+    calm(at, file, random, whole=whole)
     if not any(f.startswith("it does not come to rest") for f in at.finds):
         if not whole:
             at.say(f"stored in {store(task, random)} batches")
@@ -107,47 +103,6 @@ def _played(
     for each in sorted(Path(task.run_path).glob("capture.log*")):
         at.finds += tracebacks(each.name, each.read_text(errors="replace"))
     at.changes = _changes(task)
-
-
-def _calm(at: Round, file: Path, *, whole: bool) -> None:
-    """No faults any more: what is paused is resumed, what is removed comes back, everything is drained."""
-    tries: list[str] = []
-    for n in range(5):
-        with (at.folder / f"calm-{n}.log").open("w") as out:
-            try:
-                code = subprocess.run(
-                    [*PYTHON, "run" if whole else "capture", str(file), "--once"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                    timeout=DRAIN_S, check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                code = 124
-        text = (at.folder / f"calm-{n}.log").read_text(errors="replace")
-        at.say(f"calm {n}: code {code}")
-        at.finds += tracebacks(f"calm {n}", text)
-        if code:
-            tries.append(f"code {code}: " + " / ".join(text.strip().splitlines()[-5:])[:700])
-            continue
-        if not _ordered(at, file):
-            return
-    at.finds.append(
-        "it does not come to rest: " + (tries[-1] if tries else "tables stay paused, suspended or removed")
-    )
-
-
-def _ordered(at: Round, file: Path) -> bool:
-    """Gives the orders that bring all tables back; whether there were any."""
-    done = tailrace("status", file, "--json")
-    given = False
-    for one in json.loads(done.stdout)["tables"] if done.returncode == 0 else []:
-        state, why = one["state"], str(one.get("why"))
-        action = {"paused": "resume", "removed": "add", "suspended": "resync"}.get(state)
-        if action is None and state in CALM:
-            continue
-        at.say(f"  {one['table']} is {state}: {why}")
-        if action:
-            tailrace(action, file, one["table"])
-        given = True
-    return given
 
 
 def _changes(task: Task) -> int:

@@ -41,6 +41,12 @@ NOT = re.compile(r"no\b|nobody|nothing|0 |all of LOG|newer baselines")
 TABLES = ["m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.G*", "m.*"]
 
 
+def _at_work(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 class Faults:
     """The faults of a round. `whole`: its lives have a JVM, and targets."""
 
@@ -161,7 +167,7 @@ class Faults:
             another = subprocess.Popen(
                 [*PYTHON, command[0], str(self.file), *command[1:]], stdin=subprocess.DEVNULL, stdout=said, stderr=said
             )  # fmt: skip
-            while another.poll() is None and time.monotonic() < end:
+            while another.poll() is None and time.monotonic() < end and _at_work(pid):
                 java = java or self._child(another.pid, lambda p: p.name() == "java") is not None
                 time.sleep(0.05)
             if another.poll() is None:

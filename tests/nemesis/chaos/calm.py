@@ -1,0 +1,87 @@
+"""No faults any more: everything is drained, by commands as users give them, or by a Spark session that stays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from tailrace.control.task import load
+from tailrace.errors import TailraceError
+from tailrace.pipeline import Pipeline
+from tailrace.spark import session
+
+from .commands import PYTHON, tailrace
+from .lives import tracebacks
+from .validators import CALM
+
+if TYPE_CHECKING:
+    from .driver import Round
+
+DRAIN_S = 1500.0
+"""A find is a state that is wrong, not a machine that is slow."""
+TRIES = 6
+WITH_OWN_JVM = 0.2
+"""How often everything is drained by `run --once`, which starts a JVM of its own: a minute or more."""
+
+
+def calm(at: Round, file: Path, random: Random, *, whole: bool) -> None:
+    """What is paused is resumed, what is removed comes back, everything is drained. A find, when it cannot be."""
+    tries: list[str] = []
+    for n in range(TRIES):
+        resident = whole and random.random() > WITH_OWN_JVM
+        code, text = _command(at, file, n, "run" if whole and not resident else "capture")
+        if resident and not code:
+            code, text = _drained(file)
+        at.say(f"calm {n}: code {code}")
+        if code:
+            tries.append(f"code {code}: {text[-700:]}")
+            continue
+        if not _ordered(at, file):
+            return
+    at.finds.append(
+        "it does not come to rest: " + (tries[-1] if tries else "tables stay paused, suspended or removed")
+    )
+
+
+def _command(at: Round, file: Path, n: int, action: str) -> tuple[int, str]:
+    said = at.folder / f"calm-{n}.log"
+    with said.open("w") as out:
+        try:
+            code = subprocess.run(
+                [*PYTHON, action, str(file), "--once"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                timeout=DRAIN_S, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            code = 124
+    text = said.read_text(errors="replace")
+    at.finds += tracebacks(f"calm {n}", text)
+    return code, " / ".join(text.strip().splitlines()[-8:])
+
+
+def _drained(file: Path) -> tuple[int, str]:
+    """The Spark half of `run --once`, in this process."""
+    task = load(file)
+    try:
+        Pipeline(task, session("tailrace chaos", conf=task.spark)).drain()
+    except TailraceError as error:
+        return 1, str(error)
+    return 0, ""
+
+
+def _ordered(at: Round, file: Path) -> bool:
+    """Gives the orders that bring all tables back; whether there were any."""
+    done = tailrace("status", file, "--json")
+    given = False
+    for one in json.loads(done.stdout)["tables"] if done.returncode == 0 else []:
+        state, why = one["state"], str(one.get("why"))
+        action = {"paused": "resume", "removed": "add", "suspended": "resync"}.get(state)
+        if action is None and state in CALM:
+            continue
+        at.say(f"  {one['table']} is {state}: {why}")
+        if action:
+            tailrace(action, file, one["table"])
+        given = True
+    return given
