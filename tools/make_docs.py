@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tailrace import formats
 from tailrace.apply.rules import markdown as rules
+from tailrace.apply.rules import outcomes_markdown
 from tailrace.apply.targets.postgresql_layout import markdown as postgresql_types
 from tailrace.control.task import reference
 from tailrace.exit_codes import markdown as exit_codes
@@ -23,7 +24,7 @@ OPENS, CLOSES = "<!-- generated -->\n", "<!-- /generated -->"
 def pages() -> dict[str, str]:
     """Every page as it should be, by its path under docs."""
     made = {"types.md": markdown(), "task-file.md": reference(), "types-postgresql.md": postgresql_types()}
-    made["exit-codes.md"] = exit_codes()
+    made |= {"exit-codes.md": exit_codes(), "outcomes.md": outcomes_markdown()}
     parts = {"formats/README.md": overview(), "apply.md": rules(), "metrics.md": metrics()}
     parts |= {f"formats/{name}.md": declared(formats.get(name)) for name in formats.OURS}
     return made | {name: _filled(name, part) for name, part in parts.items()}

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.rules import CONFLICTS, MODES, POLICIES, SITUATIONS, Rules, markdown, reason
+from tailrace.apply.rules import (
+    CONFLICTS,
+    MODES,
+    POLICIES,
+    SITUATIONS,
+    Rules,
+    markdown,
+    outcomes_markdown,
+    reason,
+)
 from tailrace.errors import ConfigError
 from tailrace.incoming import Ruling, ruling
 
@@ -136,7 +145,7 @@ def test_what_there_is_not(mode: str, on: dict[str, str]) -> None:
 
 def test_every_flag_has_a_reason_and_every_row_of_the_page_a_place() -> None:
     assert reason(None) and all(reason(k) for k in CONFLICTS)
-    page = markdown()
+    page = markdown() + outcomes_markdown()
     assert all(text in page for text in [*SITUATIONS.values(), *MODES.values(), *POLICIES.values()])
 
 

@@ -32,8 +32,8 @@ CONFLICTS: Final = {
 }
 POLICIES: Final = {
     "apply": "the change is made to fit: written over the row that is there, or inserted",
-    "ignore": "the change is passed over",
-    "log": "the change is passed over, flagged, and kept in `attrep_apply_exceptions`",
+    "ignore": "the change is skipped",
+    "log": "the change is skipped, flagged, and kept in `attrep_apply_exceptions`",
     "suspend": "the batch ends before the change, and its table takes no more until it is resumed",
     "stop": "the batch ends before the change, and apply stops with an error that names it",
 }
@@ -254,7 +254,7 @@ def reason(kind: str | None) -> str | None:
 
 
 def markdown() -> str:
-    """Modes, policies and the whole decision table, for docs/apply.md."""
+    """Modes and policies, for docs/apply.md."""
     lines = [
         "| mode | what it does | insert_exists | update_missing | delete_missing | data_error |",
         "|---|---|---|---|---|---|",
@@ -264,8 +264,18 @@ def markdown() -> str:
         lines.append(f"| `{mode}` | {text} | {' | '.join(defaults)} |")
     lines += ["", "| policy | what it does |", "|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in POLICIES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def outcomes_markdown() -> str:
+    """The page `docs/outcomes.md`: what becomes of each kind of change, by mode and policy."""
+    lines = [
+        "# Outcomes: what each mode does with each change",
+        "",
+        "Written from `tailrace.apply.rules`. Modes, policies and columns are explained in [rules](apply.md).",
+    ]
     for mode in MODES:
-        lines += ["", f"**{mode}**", "", "| change | conflict | policy | effect | action_taken | "
+        lines += ["", f"## {mode}", "", "| change | conflict | policy | effect | action_taken | "
                   "result_row_count | flagged |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         for situation, text in SITUATIONS.items():
             lines += _lines(mode, situation, text)
