@@ -201,7 +201,9 @@ class Capture:
             if not asked:
                 waiting.add(table)
             if not state.wanted and policy != STOP and state.held != tables.SUSPENDED:
-                logger.warning("%s: %s; the policy for it is `%s`", table, why, policy)
+                logger.warning(
+                    "%s: %s; the policy for it is `%s`", table, why, policy, extra={"table": table}
+                )
                 tables.suspend(path, table, why, who="capture")
             if asked:
                 tables.resync(path, table, why, who="capture")
@@ -264,6 +266,8 @@ class Capture:
         self._state.records += done.records
         self._state.transactions += done.transactions
         self._state.commits += 1
+        said = {"position": self._state.position, "batch": writer.state.number}
+        logger.info("captured %d log records of %d transactions", done.records, done.transactions, extra=said)
         return done.records
 
     def _look(self, source: LogSource, work: Baselines) -> None:

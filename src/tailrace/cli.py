@@ -8,13 +8,13 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables
+from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables, logs
 from .cli_out import err, out
-from .cli_process import UMASK, ended, keep_private, stop_with_parent
+from .cli_process import UMASK, anywhere, ended, keep_private, stop_with_parent
 from .cli_signals import stop_on_signals
 from .exit_codes import FINDINGS
 
@@ -44,7 +44,7 @@ def main() -> None:
     """Runs the command line; an error of ours is printed with its hint; see `exit_codes`."""
     try:
         keep_private(os.environ.get(UMASK, "077"))
-        app()
+        app(anywhere(sys.argv[1:]))
     except Exception as error:  # noqa: BLE001 - raised again there, when it is a defect
         ended(error)
 
@@ -57,6 +57,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on standard error.")] = False,
     umask: Annotated[
         str | None,
@@ -66,14 +67,22 @@ def _options(
             "(everybody). TAILRACE_UMASK in the environment says the same.",
         ),
     ] = None,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(
+            envvar=logs.FORMAT,
+            show_envvar=False,
+            help="What standard error gets: text, or one JSON object a line. TAILRACE_LOG_FORMAT in the "
+            "environment says the same.",
+        ),
+    ] = "text",
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    logs.begin(log_format, logging.INFO if verbose else logging.WARNING)
+    logs.about(command=context.invoked_subcommand or "")
+    err.quiet = cli_formats.err.quiet = logs.in_json()  # words about progress
     if not verbose:
         for handler in logging.getLogger().handlers:
             handler.addFilter(not_raised)
@@ -101,7 +110,7 @@ def run(
 
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True)
-    live = screen.live if out.is_terminal and not as_json else None
+    live = screen.live if out.is_terminal and not as_json and not logs.in_json() else None
     with served(load(task), metrics, "capture", "pipeline") as watched:
         processes.run(task, once=once, stop=stop, screen=live, began=began, watched=watched)
     done = status_of(load(task))

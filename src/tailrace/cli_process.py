@@ -7,10 +7,12 @@ import re
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from typing import NoReturn
 
 from rich.markup import escape
 
+from . import logs
 from .cli_out import err
 from .errors import ConfigError, TailraceError, full, spark_lost
 from .exit_codes import FAILED
@@ -34,13 +36,34 @@ def keep_private(wanted: str | None) -> str | None:
     return wanted
 
 
+def anywhere(words: Sequence[str]) -> list[str]:
+    """A command line with the options that hold for every command before the command.
+
+    >>> anywhere(["run", "shop.yaml", "--log-format", "json", "-v"])
+    ['--log-format', 'json', '-v', 'run', 'shop.yaml']
+    >>> anywhere(["apply", "--log-format=json", "--", "-v"])
+    ['--log-format=json', 'apply', '--', '-v']
+    """
+    end = words.index("--") if "--" in words else len(words)
+    first, rest, at = list[str](), list[str](), 0
+    while at < end:
+        many = 2 if words[at] == "--log-format" else 1
+        ours = many == 2 or words[at] in ("-v", "--verbose") or words[at].startswith("--log-format=")
+        (first if ours else rest).extend(words[at : min(at + many, end)])
+        at += many
+    return [*first, *rest, *words[end:]]
+
+
 def ended(error: Exception) -> NoReturn:
     """Ends the process with code 1 and an error of ours; raises it again when it is a defect."""
     place = getattr(error, "filename", None) or tempfile.gettempdir()
     told = error if isinstance(error, TailraceError) else full(error, where=place)
     if (told := told or spark_lost(error, where="this command")) is None:
         raise error
-    err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
+    if logs.in_json():
+        sys.stderr.write(logs.line("ERROR", told.what, where=told.where, hint=told.hint))
+    else:
+        err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
     sys.exit(FAILED)
 
 

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from .logs import line
+
 
 def end(number: int, frame: FrameType | None = None) -> None:
     """Ends the process with the code that shells have for a signal (Ctrl-C: 130), and one line."""
-    sys.stderr.write("stopped\n")
+    sys.stderr.write(line("INFO", "stopped"))
     raise SystemExit(128 + number)
 
 

@@ -67,7 +67,7 @@ class Watch:
             new = [ddl.Event(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready]
             ddl.happened(self._task.control_path("ddl_events"), new)
             for one in new:
-                logger.warning("%s: %s", one.table, said(one))
+                logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
         self.carry_out()
 
     def carry_out(self) -> None:

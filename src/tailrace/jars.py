@@ -13,6 +13,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .java import ensure_java
+from .logs import line
 from .machine import cache_folder
 
 KNOWN_PAIRS = {("4.2", "4.4.0"): "io.delta:delta-spark_4.2_2.13:4.4.0"}
@@ -58,16 +59,15 @@ def resolve_jars(say: bool = True) -> list[Path]:
         if sizes and all(_size(Path(p)) == size for p, size in sizes.items()):
             return [Path(p) for p in sizes]
     if say:
-        sys.stderr.write(f"tailrace: fetching {wanted} and what it needs, once (about 90 MB)\n")
+        sys.stderr.write(line("INFO", f"tailrace: fetching {wanted} and what it needs, once (about 90 MB)"))
     jars = _ask_ivy(wanted)
     sizes = {str(jar): jar.stat().st_size for jar in jars}
     draft = notes.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(sizes, indent=1))
     draft.replace(notes)
     if say:
-        sys.stderr.write(
-            f"tailrace: {len(jars)} jars, {sum(sizes.values()) / 1e6:.0f} MB, in {jars[0].parent}\n"
-        )
+        megabytes = sum(sizes.values()) / 1e6
+        sys.stderr.write(line("INFO", f"tailrace: {len(jars)} jars, {megabytes:.0f} MB, in {jars[0].parent}"))
     return jars
 
 

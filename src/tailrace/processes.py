@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from . import logs
 from .checks import before_run
 from .control import live
 from .control.task import Task, load
@@ -45,7 +46,8 @@ class CaptureChild:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its words go to `<home>/run/capture.log` (`operate.process_log`)."""
+        """Starts the process; its words go to `<home>/run/capture.log` (`operate.process_log`), log lines in
+        JSON to our standard error, too."""
         command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
         command += ["--once"] if self._once else []
         self._began = time.monotonic()
@@ -53,7 +55,7 @@ class CaptureChild:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if self._process.stdout is not None:
-            self.log.take(self._process.stdout)
+            self.log.take(self._process.stdout, also=sys.stderr.write if logs.in_json() else None)
 
     def watch(self, stop: threading.Event) -> None:
         """Returns when the child is done (`once`) or `stop` is set; TailraceError when it cannot go on."""
@@ -69,7 +71,7 @@ class CaptureChild:
                 logger.warning("capture was killed (signal %d), starting it again", -code)
                 self.start()
             else:
-                words = self.log.last_words(12)
+                words = "\n".join(map(logs.text, self.log.last_words(12).splitlines()))
                 raise TailraceError(
                     f"capture ended with code {code}", where=str(self.log.path), hint=words or None
                 )

@@ -107,7 +107,9 @@ class Renaming:
             return self._one(table, states, places, busy)
         except ApplyError as error:
             if self._failed.get(table) != str(error):
-                logger.warning("the target of %s waits for its new name: %s", table, error)
+                logger.warning(
+                    "the target of %s waits for its new name: %s", table, error, extra={"table": table}
+                )
             self._failed[table] = str(error)
             return False
 
@@ -144,7 +146,7 @@ class Renaming:
             return False
         reach("rename.moved")
         self._order(tables.RENAMED, table, to)
-        logger.warning("the target of %s is called %s now", table, to)
+        logger.warning("the target of %s is called %s now", table, to, extra={"table": table})
         return True
 
     def _wait(

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import logs
 from .errors import ConfigError
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
@@ -210,8 +211,7 @@ def _log_file() -> Path:
         # The logger whose level a Python session takes over; it says so in two lines unless it is the root's.
         "logger.py.name = org.apache.spark.api.python.PythonGatewayServer\nlogger.py.level = error\n"
         "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
-        "appender.stderr.layout.type = PatternLayout\n"
-        "appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
+        + logs.log4j()
     )
     return file
 

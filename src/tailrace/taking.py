@@ -99,7 +99,7 @@ class Baselines:
                 return False
             if state.held != tables.SUSPENDED:
                 why = why_not(table)
-                logger.warning("%s: %s", table, why)
+                logger.warning("%s: %s", table, why, extra={"table": table})
                 tables.suspend(self._orders, table, why, who="capture")
             self._unfit.add(table)
         return True
@@ -149,7 +149,7 @@ class Baselines:
             state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
             self._given_up[table] = state.wanted if state else 0
             self.progress[table]["state"] = "given up"
-            logger.warning("%s: %s", table, why)
+            logger.warning("%s: %s", table, why, extra={"table": table})
             tables.suspend(self._orders, table, why, who="capture")
 
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
@@ -238,6 +238,8 @@ class Baselines:
 
     def _record_done(self, done: ledger.Baseline) -> None:
         ledger.write_baseline(self._record, done)
+        said = {"table": done.table, "position": done.position}
+        logger.info("baseline %d of %s: %d rows", done.number, done.table, done.rows, extra=said)
 
     def _progress(self, at: BaselineProgress) -> None:
         state = "done" if at.parts_done == at.parts else "running"

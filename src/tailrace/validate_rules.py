@@ -31,7 +31,9 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
             hint="validate other tables",
         )
     for table in archives:
-        logger.warning("%s is archived, its target is no copy of the source: not compared", table)
+        logger.warning(
+            "%s is archived, its target is no copy of the source: not compared", table, extra={"table": table}
+        )
     return [t for t in tables if t not in archives]
 
 

@@ -160,7 +160,12 @@ class Windows:
         reach("windows.close")
         for one in found:
             if one.stale:
-                logger.warning("a stale token of baseline %d of %s: passed over", one.baseline, one.table)
+                logger.warning(
+                    "a stale token of baseline %d of %s: passed over",
+                    one.baseline,
+                    one.table,
+                    extra={"table": one.table},
+                )
             else:
                 self._close(self._open[one.table], one.number)
 

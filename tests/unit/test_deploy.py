@@ -22,7 +22,7 @@ SERIES = {series: one for one in METRICS.values() for series in one.series}
 ELSEWHERE = {"up", "process_resident_memory_bytes"}
 """Metrics of Prometheus itself, and of every process that its library serves."""
 _WORDS = {
-    "by", "on", "unless", "and", "time", "rate", "increase", "sum", "max", "min", "count", "topk",
+    "by", "on", "ignoring", "unless", "and", "time", "rate", "increase", "sum", "max", "min", "count", "topk",
     "histogram_quantile", "or", "label_values",
 }  # fmt: skip
 
@@ -33,7 +33,7 @@ def names(expression: str) -> set[str]:
     >>> sorted(names('sum by (a) (rate(b_total{c=~"$d"}[5m])) > 3 unless on (a) e{f="g h"}'))
     ['b_total', 'e']
     """
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\b(?:by|on) *\([^)]*\)", " ", expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\b(?:by|on|ignoring) *\([^)]*\)", " ", expression)
     return {w for w in re.findall(r"[a-zA-Z_:][\w:]*", bare) if w not in _WORDS}
 
 

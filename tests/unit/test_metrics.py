@@ -59,10 +59,8 @@ DONE = AppliedTable(
 @pytest.fixture
 def counted() -> Counts:
     made = Counts()
-    made.applied(DONE)
-    made.applied(dataclasses.replace(DONE, seconds=4.0))
-    made.went("store", 0.2)
-    made.went("apply", 5.0)
+    made.applied([DONE, dataclasses.replace(DONE, seconds=4.0)], 5.0)
+    made.stored(Stored(3, make(0, 3), "0" * 40, AT, {"s.t": {"rows": 9}}), 0.2)
     return made
 
 

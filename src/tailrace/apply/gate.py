@@ -138,9 +138,16 @@ class Ordered:
         for table, one in fresh.items():
             before = self._states.get(table, TableControl(table)).held
             if one.held and one.held != before:
-                logger.warning("%s is %s by %s: %s; its changes wait", table, one.held, one.who, one.why)
+                logger.warning(
+                    "%s is %s by %s: %s; its changes wait",
+                    table,
+                    one.held,
+                    one.who,
+                    one.why,
+                    extra={"table": table},
+                )
             elif before and not one.held:
-                logger.warning("%s is no longer %s", table, before)
+                logger.warning("%s is no longer %s", table, before, extra={"table": table})
         self._states, self._baselines, self._version = fresh, baselines, version
         names = tables.target_names(fresh)
         self.names.update(names)
@@ -190,7 +197,7 @@ class Ordered:
         self._errors[table] = count
         if group.retries:
             retries.note(self._kept, table, count, error.what)
-        logger.warning("%s: error %d in a row: %s", table, count, error.what)
+        logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
         if group.retries and count >= group.retries:
             mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == name)})
             why = f"group {name}: {count} errors in a row of {table}: {error.what}"

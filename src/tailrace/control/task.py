@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from .. import logs
 from ..errors import ConfigError
 from ..lake import file_name
 from . import state_version, task_text, yaml_lines
@@ -214,6 +215,7 @@ def load(path: str | Path) -> Task:
     found = read(text, folder=file.resolve().parent)
     if isinstance(found, Task):
         state_version.of(found.home)
+        logs.about(task=found.name)
         return found
     count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
     raise ConfigError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO
@@ -23,10 +24,11 @@ class ProcessLog:
         self._size, self._files = file_bytes, files
         self._taking: threading.Thread | None = None
 
-    def take(self, stream: IO[bytes]) -> None:
-        """Writes a process's lines until it ends."""
+    def take(self, stream: IO[bytes], also: Callable[[str], object] | None = None) -> None:
+        """Writes a process's lines until it ends; `also` gets each, too."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._taking = threading.Thread(target=self._copy, args=(stream,), daemon=True, name="process log")
+        work = (stream, also or (lambda _: None))
+        self._taking = threading.Thread(target=self._copy, args=work, daemon=True, name="process log")
         self._taking.start()
 
     def last_words(self, lines: int) -> str:
@@ -36,7 +38,7 @@ class ProcessLog:
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         return "\n".join(text.strip().splitlines()[-lines:])
 
-    def _copy(self, stream: IO[bytes]) -> None:
+    def _copy(self, stream: IO[bytes], also: Callable[[str], object]) -> None:
         handler = RotatingFileHandler(
             self.path, maxBytes=self._size, backupCount=self._files - 1, encoding="utf-8", errors="replace"
         )
@@ -44,4 +46,5 @@ class ProcessLog:
             while line := stream.readline(_LINE_BYTES):  # one without an end comes in pieces
                 words = line.decode(errors="replace").rstrip("\n")
                 handler.emit(logging.makeLogRecord({"msg": words}))
+                also(f"{words}\n")
         handler.close()

@@ -186,7 +186,13 @@ def announced(
     types = types_of(session, ((c.type_oid, c.typmod) for c in message.columns))
     made = layout(message, moment, bracket, types, previous, overrides)
     for column in unknown(made, previous):
-        logger.warning("%s, column %s: %s; `tailrace resync` mends it", made.table, column.name, column.note)
+        logger.warning(
+            "%s, column %s: %s; `tailrace resync` mends it",
+            made.table,
+            column.name,
+            column.note,
+            extra={"table": made.table},
+        )
     return made
 
 

@@ -174,6 +174,7 @@ class DeltaTarget:
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
         """See `Auditing`."""
+        began = time.monotonic()
         with self._locks[self.path(batch.table)]:
             path = self.path(batch.table)
             table = DeltaTable(path)
@@ -201,7 +202,9 @@ class DeltaTarget:
                 return Outcome(version=lake.version(path) if version is None else version)
 
             done = merge_audited(made.df, task, batch.upto, nothing)
-            return None if done == TOO_LARGE else done
+        if isinstance(done, Audited):
+            return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+        return None if done == TOO_LARGE else done
 
     def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
         """Applies small batches of different tables in one job; see `delta_many.merge_many`."""

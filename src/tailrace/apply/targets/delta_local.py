@@ -24,7 +24,8 @@ from .delta_rewrite import merge
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-_NUMBERS, _TEXTS = ("inserted", "updated", "deleted", "missing", "version"), ("file", "told", "table")
+_NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
+_TEXTS = ("file", "told", "table")
 RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS]])
 TOO_LARGE = "too large"
 LEAST_MEMORY = 64 << 20

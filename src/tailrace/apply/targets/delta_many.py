@@ -4,6 +4,7 @@ their changes itself and merges them (`delta_audit`). No job, plan or thread is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -119,7 +120,7 @@ class ManyTask:
                 yield self._one(place)
 
     def _one(self, place: int) -> pa.RecordBatch:
-        small = self.todo[place]
+        small, began = self.todo[place], time.monotonic()
         try:
             task = self._task(small)
             if task is None:
@@ -129,7 +130,8 @@ class ManyTask:
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
             return result(table=str(place), file=FAILED, told=text)
-        return result(**{**done.to_pylist()[0], "table": str(place)})
+        took = int((time.monotonic() - began) * 1e6)
+        return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
 
     def _task(self, small: Small) -> AuditTask | None:
         """The merge; None when the table, or its change table, is not for one task."""
@@ -191,6 +193,7 @@ def merge_many(
             outcome = Outcome(version=row["version"], plan="task_local")
             done = Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
         if isinstance(done, Audited):
-            done = replace(done, outcome=replace(done.outcome, plan="task_local"))
+            seconds = row["took_us"] / 1e6
+            done = replace(done, outcome=replace(done.outcome, plan="task_local", seconds=seconds))
         found[place] = done if isinstance(done, Audited) else None
     return [found[place] for place in range(len(todo))]

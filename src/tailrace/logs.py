@@ -1,0 +1,119 @@
+"""Log lines on standard error: text, or one JSON object a line (`tailrace --log-format json`).
+
+An object has `time` (UTC, ISO 8601), `level`, `logger`, `message`, and where they are known `command`,
+`task`, `table`, `position` (hex), `batch` (the last change number of it), and of an error `where`, `hint`,
+`exception`. Who logs gives them by `extra=`: `logger.info("applied", extra={"table": "shop.item"})`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+TEXT, JSON = "text", "json"
+FORMAT = "TAILRACE_LOG_FORMAT"
+"""The variable that says, as `--log-format` does, how log lines look; processes that are started have it."""
+FIELDS = ("task", "table", "position", "batch", "where", "hint")
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_about: dict[str, str] = {}
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON.
+
+    >>> of = {"name": "tailrace.apply", "levelname": "INFO", "created": 0.5, "table": "shop.item"}
+    >>> line = JsonLines().format(logging.makeLogRecord({"msg": "applied %d", "args": (3,), **of}))
+    >>> line.partition(', "message"')[0]
+    '{"time": "1970-01-01T00:00:00.500Z", "level": "INFO", "logger": "tailrace.apply"'
+    >>> json.loads(line)["message"], json.loads(line)["table"]
+    ('applied 3', 'shop.item')
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {"level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        said |= _about | {n: getattr(record, n) for n in FIELDS if getattr(record, n, None) is not None}
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return _line(record.created, said)
+
+
+def begin(kind: str, level: int) -> None:
+    """Sets up what this process logs; with `JSON` also what would be printed as a traceback or a warning."""
+    os.environ[FORMAT] = kind
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if kind == JSON else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level, handlers=[handler], force=kind == JSON)
+    if kind == JSON:
+        logging.captureWarnings(True)
+        sys.excepthook = _uncaught
+        threading.excepthook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def in_json() -> bool:
+    """Whether log lines are JSON."""
+    return os.environ.get(FORMAT) == JSON
+
+
+def about(**fields: str) -> None:
+    """What all lines from now on are about: `task`, `command`."""
+    _about.update(fields)
+
+
+def line(level: str, message: str, **fields: Any) -> str:
+    """A line as it would be logged, with its end; for where logging cannot be used (handlers of signals)."""
+    if not in_json():
+        return f"{message}\n"
+    now = dt.datetime.now(dt.timezone.utc).timestamp()
+    return _line(now, {"level": level, "logger": "tailrace", "message": message, **_about, **fields}) + "\n"
+
+
+def text(said: str) -> str:
+    """A line of another process as people read it: what a JSON line says, any other as it is.
+
+    >>> text('{"level": "ERROR", "message": "no slot", "where": "db", "hint": "make one"}'), text("killed")
+    ('no slot\\n  where: db\\n  hint: make one', 'killed')
+    """
+    try:
+        found = json.loads(said)
+        parts = [found["message"], *(f"  {n}: {found[n]}" for n in ("where", "hint") if found.get(n))]
+        return "\n".join([*parts, *([found["exception"]] if found.get("exception") else [])])
+    except (ValueError, KeyError, TypeError):
+        return said
+
+
+def log4j() -> str:
+    """The layout of what Spark's JVM logs, as properties of log4j: the same object a line."""
+    if not in_json():
+        return (
+            "appender.stderr.layout.type = PatternLayout\n"
+            "appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
+        )
+    stamp = {"format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "timeZone": "UTC"}
+    template = {
+        "time": {"$resolver": "timestamp", "pattern": stamp},
+        "level": {"$resolver": "level", "field": "name"},
+        "logger": {"$resolver": "logger", "field": "name"},
+        "message": {"$resolver": "message", "stringified": True},
+        **_about,
+        "exception": {"$resolver": "exception", "field": "stackTrace", "stackTrace": {"stringified": True}},
+    }
+    return (
+        "appender.stderr.layout.type = JsonTemplateLayout\n"
+        f"appender.stderr.layout.eventTemplate = {json.dumps(template)}\n"
+    )
+
+
+def _line(created: float, said: dict[str, Any]) -> str:
+    at = dt.datetime.fromtimestamp(created, dt.timezone.utc).isoformat(timespec="milliseconds")
+    return json.dumps({"time": at.replace("+00:00", "Z"), **said}, default=str, ensure_ascii=False)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    info = (kind, error or kind(), trace)
+    logging.getLogger("tailrace").critical("%s: %s", kind.__name__, error, exc_info=info)
