@@ -16,6 +16,7 @@ from .control.tables import of_task
 from .control.task import Task
 from .ddl_watch import moved_of
 from .errors import ConfigError, ConnectionLostError
+from .identities import identity_findings
 from .keyless_checks import keyless_findings
 from .log import state
 from .mapping_checks import database_findings, finding, maps
@@ -49,7 +50,8 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
 
 
 def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
-    states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    states = of_task(task.orders_path, baselines)
     try:
         tables = members(source, task, states, moved_of(task, source))
     except ConfigError as error:  # a name in the task file that is not at the source
@@ -58,6 +60,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     reading = live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, newest(task).stored, reading=reading)
     found += keyless_findings(task, source, tables)
+    found += identity_findings(task, tables, baselines)
     return found + mapping_findings(task, source, tables, spark)
 
 

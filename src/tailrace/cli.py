@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables, logs
 from .cli_out import err, out
-from .cli_process import UMASK, anywhere, ended, keep_private, stop_with_parent
+from .cli_process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
 from .cli_signals import stop_on_signals
 from .exit_codes import FINDINGS
 
@@ -82,7 +83,7 @@ def _options(
 ) -> None:
     logs.begin(log_format, logging.INFO if verbose else logging.WARNING)
     logs.about(command=context.invoked_subcommand or "")
-    err.quiet = cli_formats.err.quiet = logs.in_json()  # words about progress
+    err.quiet = logs.in_json()  # words about progress
     if not verbose:
         for handler in logging.getLogger().handlers:
             handler.addFilter(not_raised)
@@ -117,7 +118,7 @@ def run(
     if as_json:
         _print_json(done.as_dict())
     else:
-        out.print(screen.table(done))
+        out.print(screen.status(done))
 
 
 @app.command()
@@ -221,19 +222,34 @@ def _show_draft(made: Draft) -> None:
 
 
 @app.command()
-def status(task: TaskFile, as_json: Json = False) -> None:
+def status(
+    task: TaskFile,
+    fail_if_behind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="5m",
+            help="End with code 3 when a table is further behind, or a process has not run for so long.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Say what a task is doing and how far it has come."""
     from . import screen
     from .control.task import load
+    from .lateness import late
     from .status import status as status_of
 
+    limit = None if fail_if_behind is None else seconds_of(fail_if_behind)
     found = status_of(load(task))
+    reasons = [] if limit is None else late(found, limit)
     if as_json:
-        _print_json(found.as_dict())
-        return
-    out.print(screen.table(found))
-    if why := screen.reasons(found):
-        out.print(why)
+        _print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))
+    else:
+        out.print(screen.status(found))
+        for reason in reasons:
+            out.print(f"[red]late[/] {escape(reason)}", soft_wrap=True)
+    if reasons:
+        raise typer.Exit(FINDINGS)
 
 
 @app.command()

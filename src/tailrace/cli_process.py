@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
+import typer
 from rich.markup import escape
 
 from . import logs
@@ -65,6 +66,16 @@ def ended(error: Exception) -> NoReturn:
     else:
         err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
     sys.exit(FAILED)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of an option's duration (5m, 2h); wrong usage when it is none."""
+    from .control.quantities import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def stop_with_parent(stop: threading.Event, parent: int) -> None:

@@ -17,6 +17,7 @@ FOUND = {
     "validate": "a target differs from its source",
     "validate --repair": "a target still differs, or was not repaired",
     "validate --dry-run": "there is something to repair",
+    "status --fail-if-behind": "a table is further behind, or a process has not run for so long",
     "convert": "bad rows were set aside in `_rejects`",
     "apply": "bad rows were set aside in `_rejects`, or a table is suspended",
     "demo": "a target differs from its source",

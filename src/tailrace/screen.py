@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 from rich.text import Text
 
+from .cli_out import console
 from .control import live as state
-from .status import ENDED, RECONNECTING, Status
+from .control.quantities import about, span
+from .screen_fit import Col, Fit
+from .status import ENDED, RECONNECTING, RUNNING, Status
 from .status import status as status_of
 
 if TYPE_CHECKING:
@@ -21,24 +23,40 @@ if TYPE_CHECKING:
     from .validate import Report
 
 
-def table(found: Status) -> Table:
-    """One line a table, with the task's stages in the title."""
-    shown = Table(title=_title(found), title_justify="left", caption=_caption(found), caption_justify="left")
-    for name, right in (
-        ("table", False), ("state", False), ("baseline rows", True), ("stored", True), ("inserted", True),
-        ("updated", True), ("deleted", True), ("behind", True), ("position", False),
-    ):  # fmt: skip
-        shown.add_column(name, justify="right" if right else "left", no_wrap=True)
-    for t in found.tables:
+MUCH = 1 << 30
+"""So many bytes of log that a source keeps for a task are worth a line."""
+
+
+def status(found: Status, most: int | None = None) -> Group:
+    """One line a table, with the task's stages above, and below what somebody has to know. `most`: so many
+    tables at most, those first that are not as they should be."""
+    columns = [
+        Col("table", fold=True), Col("state", fold=True), Col("baseline rows", right=True, spare=3),
+        Col("stored", right=True, spare=2), Col("inserted", right=True, spare=5),
+        Col("updated", right=True, spare=5), Col("deleted", right=True, spare=5),
+        Col("rows behind", right=True), Col("behind", right=True), Col("position", spare=6),
+    ]  # fmt: skip
+    flagged = any(t.flagged is not None for t in found.tables)
+    if flagged:
+        columns.insert(-1, Col("flagged", right=True, spare=1))
+    shown = Fit(columns, title=_title(found), below=_processes(found))
+    chosen = found.tables
+    if most is not None and len(chosen) > most:
+        chosen = sorted(chosen, key=lambda t: (t.state == RUNNING, -t.seconds_behind))[:most]
+    for t in chosen:
         rows = "" if t.baseline_rows is None else f"{t.baseline_rows:,}"
-        counts = (f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind))
-        shown.add_row(t.table, t.state, rows, *counts, (t.position or "")[:16])
-    return shown
+        counts = [f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind)]
+        odd = ["" if t.flagged is None else f"{t.flagged:,}"] if flagged else []
+        position = (t.position or "")[:16]
+        shown.add(t.table, t.state, rows, *counts, span(t.seconds_behind) if t.behind else "", *odd, position)
+    more = len(found.tables) - len(chosen)
+    lines = [*([f"{more:,} more tables: `tailrace status` lists them"] if more else []), *reasons(found)]
+    return Group(shown, *(Text(line, overflow="fold") for line in lines))
 
 
-def reasons(found: Status) -> Text:
-    """Why tables are paused, suspended or wait for a baseline, targets with other names, consumers that keep
-    old changes for long: a line each."""
+def reasons(found: Status) -> list[str]:
+    """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
+    unknown identity, consumers that keep old changes for long: a line each."""
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
@@ -46,30 +64,69 @@ def reasons(found: Status) -> Text:
         f"{t.table}: {t.errors} errors in a row, tried again: {t.error}" for t in found.tables if t.errors
     ]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
-    lines += [f"consumer {name}: {said}" for name, said in found.consumers.items()]
-    return Text("\n".join(lines))
+    lines += [
+        f"{t.table}: nothing proves which columns {', '.join(t.unknown_columns)} are; older rows may lack "
+        "their values (`tailrace validate` shows them, `tailrace resync` reads the table again)"
+        for t in found.tables
+        if t.unknown_columns
+    ]
+    return lines + [f"consumer {name}: {said}" for name, said in found.consumers.items()]
 
 
-def _title(found: Status) -> Text:
-    return Text(
+def _title(found: Status) -> str:
+    return (
         f"{found.task}: captured {found.captured:,}, stored {max(found.stored, 0):,}, "
         f"applied {max(found.applied, 0):,} (change numbers)"
     )
 
 
-def _caption(found: Status) -> Text:
-    words = [_process("capture", found.capture), _process("pipeline", found.pipeline)]
-    if found.capture and found.capture["running"]:
-        rate, behind, seconds = (found.capture.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
-        if behind is None or seconds is None:
-            words.append("lag unknown")
-        else:
-            words.append(f"{rate or 0:,.0f} records/s, lag {behind:,} bytes, {seconds:.1f} s")
-        if found.capture.get("message"):
-            words.append(str(found.capture["message"]))
+def _processes(found: Status) -> list[str]:
+    """What the two processes do, and what the source keeps for them: a line each."""
+    return [_capture(found), *_kept(found.capture or {}), _pipeline(found)]
+
+
+def _capture(found: Status) -> str:
+    said = found.capture
+    words = _process("capture", said)
+    if said is None or not said["running"]:
+        return f"{words}; lag unknown"
+    if said.get("state") == RECONNECTING:
+        tries = said.get("attempts") or 1
+        since = said.get("unreachable_since") or said["at"]
+        words = (
+            f"capture reconnecting: the source is unreachable since {since} ({tries} attempts); lag unknown"
+        )
     else:
-        words.append("lag unknown")
-    return Text("; ".join(words))
+        rate, behind, seconds = (said.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
+        if behind is None or seconds is None:
+            words += "; lag unknown"
+        else:
+            words += f": {rate or 0:,.0f} records/s, lag {behind:,} bytes, {span(seconds)}"
+    return f"{words}; {said['message']}" if said.get("message") else words
+
+
+def _pipeline(found: Status) -> str:
+    said = found.pipeline
+    words = _process("pipeline", said)
+    if said is None or not said["running"]:
+        return words
+    if found.seconds_unstored:
+        waiting = found.captured - max(found.stored, 0)
+        words += f": {waiting:,} changes wait for the store, {span(found.seconds_unstored)}"
+    elif behind := sum(t.behind for t in found.tables):
+        words += f": {behind:,} rows wait to be applied"
+    else:
+        words += ": everything captured is applied"
+    return words
+
+
+def _kept(capture: dict[str, Any]) -> list[str]:
+    """The log that the source keeps for the task, where that is much or near its end."""
+    kept, left = capture.get("retained_bytes"), capture.get("left_bytes")
+    if kept is None or (kept < MUCH and (left is None or left > kept)):
+        return []
+    then = "" if left is None else f", and gives it up after {about(left)} more"
+    return [f"the source keeps {about(kept)} of log for this task{then} (docs/operating.md)"]
 
 
 def _process(name: str, said: dict[str, Any] | None) -> str:
@@ -81,20 +138,24 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
         return f"{name} is not running since {said['since']}" + (
             "" if ended else ": it did not end by itself"
         )
-    if said.get("state") == RECONNECTING:
-        since = said.get("unreachable_since")
-        when = f"since {since}" if since else f"(last tried at {said['at']})"
-        return f"{name}: the source is unreachable {when}"
     return f"{name} {said.get('state')}"
+
+
+_BESIDE = 12
+"""Lines of the live screen that are no tables."""
 
 
 def live(task: Task, over: threading.Event) -> None:
     """Redraws the status once a second until `over` is set."""
-    with Live(console=Console(), refresh_per_second=4, transient=True) as shown:
-        while not over.is_set():
-            found = status_of(task)
-            shown.update(Group(table(found), reasons(found), _baselines(task)))
-            over.wait(1.0)
+    there = console()
+    while not over.is_set():
+        size = there.size
+        with Live(console=there, refresh_per_second=4, transient=True) as shown:
+            while not over.is_set() and there.size == size:
+                shown.update(Group(status(status_of(task), max(1, size.height - _BESIDE)), _baselines(task)))
+                over.wait(1.0)
+        if not over.is_set():
+            there.clear()  # the terminal has another size, and has moved the lines of the last frame about
 
 
 def _baselines(task: Task) -> Progress | Text:
@@ -116,42 +177,38 @@ def _baselines(task: Task) -> Progress | Text:
 
 def report(found: Report) -> Group:
     """The result of a validation: a line a table, then the first differing rows."""
-    shown = Table(title=f"validated at {found.position[:16]}", title_justify="left")
-    for name, right in (
-        ("table", False),
-        ("source rows", True),
-        ("target rows", True),
-        ("equal", False),
-        ("differs", False),
-    ):
-        shown.add_column(name, justify="right" if right else "left")
-    parts: list[Table | Text] = [shown]
+    columns = [
+        Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
+        Col("differs", fold=True),
+    ]  # fmt: skip
+    shown = Fit(columns, title=f"validated at {found.position[:16]}")
+    parts = [shown]
     for t in found.tables:
-        words = [f"{t.differing_rows:,} rows"] if t.differing_rows else []
+        words = (
+            [f"{t.differing_rows:,} {'row' if t.differing_rows == 1 else 'rows'}"] if t.differing_rows else []
+        )
         words += [t.columns] if t.columns else []
         equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
-        shown.add_row(t.table, f"{t.source_rows:,}", f"{t.target_rows:,}", equal, "; ".join(words))
+        shown.add(t.table, f"{t.source_rows:,}", f"{t.target_rows:,}", equal, "; ".join(words))
         if t.samples:
-            rows = Table(title=f"{t.table}: rows on one side only", title_justify="left")
-            for column in t.samples[0]:
-                rows.add_column(column, overflow="fold")
+            rows = Fit([Col(c, fold=True) for c in t.samples[0]], title=f"{t.table}: rows on one side only")
             for sample in t.samples:
-                rows.add_row(*("NULL" if v is None else str(v) for v in sample.values()))
+                rows.add(*("NULL" if v is None else str(v) for v in sample.values()))
             parts.append(rows)
     return Group(*parts)
 
 
 def repaired(before: Report, done: list[Repaired], after: Report | None) -> Group:
     """The result of a repair: what differed, what was (or would be) written, what is left."""
-    parts: list[Group | Table | Text] = [report(before)]
+    parts: list[Group | Fit] = [report(before)]
     if done:
         title = "repaired" if after is not None else "not repaired: what a repair would write"
-        shown = Table(title=title, title_justify="left")
-        for name in ("table", "inserts", "updates", "deletes", "run in the key log", "not repaired"):
-            shown.add_column(name, justify="right" if name.endswith("s") else "left")
+        counted = [Col(name, right=True) for name in ("inserts", "updates", "deletes")]
+        run, refused = Col("run in the key log", spare=1), Col("not repaired", fold=True)
+        shown = Fit([Col("table", fold=True), *counted, run, refused], title=title)
         for one in done:
             counts = (f"{n:,}" for n in (one.inserts, one.updates, one.deletes))
-            shown.add_row(one.table, *counts, one.run_id or "", one.refused or "")
+            shown.add(one.table, *counts, one.run_id or "", one.refused or "")
         parts.append(shown)
     if after is not None:
         parts.append(report(after))

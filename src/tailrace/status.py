@@ -11,11 +11,14 @@ import pyarrow.fs
 from . import lake, log
 from .apply.loading import loaded
 from .apply.table_map import place_of, task_map
-from .control import ledger, live, retries
+from .control import delta_log, ledger, live, retries
 from .control.policies import MEDIUM
 from .control.tables import TableControl, of_task, target_names
 from .control.task import Task
 from .control.totals import Totals
+from .formats.sqdr.control import IR_SUBSCRIPTION
+from .identities import unknown_columns
+from .operate import control_tables
 from .operate.consumers import consumers_said
 
 RUNNING, RECONNECTING = "running", "reconnecting"
@@ -35,7 +38,9 @@ class TableStatus:
     nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
     does not run, and `source unreachable` while capture looks for its source. `why`, `who` and `since` belong
     to it where somebody ordered it. `target`: the name of its target, where that is not the table's.
-    `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one."""
+    `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
+    `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
+    `unknown_columns`: columns of which it could not be proved which of the source's they are."""
 
     table: str
     state: str
@@ -56,6 +61,8 @@ class TableStatus:
     target: str | None = None
     errors: int = 0
     error: str | None = None
+    flagged: int | None = None
+    unknown_columns: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -64,9 +71,11 @@ class Status:
 
     `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
     never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
+    `unreachable_since`: since when capture, reconnecting, has not reached its source.
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
     `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
-    of consumers that keep old changes for long."""
+    of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
+    waited that the store does not have."""
 
     task: str
     capture: dict[str, Any] | None
@@ -77,6 +86,7 @@ class Status:
     position: str | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
+    seconds_unstored: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -99,6 +109,7 @@ def status(task: Task) -> Status:
     states = of_task(task.orders_path, baselines)
     _count(task, tables, totals, baselines, states)
     _ordered(task, tables, baselines, states, capture or {})
+    _noted(task, tables, baselines)
     now = _while(capture, pipeline)
     for mine in tables.values():
         mine.state = now if mine.state == RUNNING else mine.state
@@ -112,6 +123,7 @@ def status(task: Task) -> Status:
         where.position.hex().upper() if where.position else None,
         [tables[t] for t in sorted(tables)],
         consumers_said(task),
+        _unstored(task, where.number, totals.stored_upto),
     )
 
 
@@ -157,6 +169,23 @@ def _ordered(
         mine.group = task.group(name)
         if name in failing:
             mine.errors, mine.error = failing[name].errors, failing[name].what
+
+
+def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
+    """Flagged rows, as the key log counts them, and columns whose identity is unknown."""
+    for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
+        if row["group_id"] == task.name and row["subscription_id"] in tables:
+            tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
+    for name, columns in unknown_columns(log.history(task.relations_path), baselines).items():
+        if name in tables and tables[name].state != "removed":
+            tables[name].unknown_columns = columns
+
+
+def _unstored(task: Task, captured: int, stored: int) -> float:
+    if captured <= max(stored, 0):
+        return 0.0
+    at = delta_log.committed_at(task.log_path, log.version_after(task.log_path, stored))
+    return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
 def _count(
@@ -212,6 +241,8 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     running = live.locked(task.run_path, name)
     if running and found.get("state") in ENDED:  # words of the process before
         found["state"] = "starting"
+    if found.get("state") == RECONNECTING:
+        found["unreachable_since"] = found.get("since")
     found |= {"running": running, "since": None if running else found["at"]}
     if name == "capture" and (not running or found.get("state") != RUNNING):
         found |= dict.fromkeys(_TOLD_BY_CAPTURE)

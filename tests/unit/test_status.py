@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
-from tailrace import lake, screen
+from tailrace import lake, log, screen
 from tailrace.change import Column, Relation
+from tailrace.cli import app
 from tailrace.control import ledger, live, rolling
+from tailrace.control.capture_state import CaptureState
 from tailrace.control.ledger import AppliedTable, Baseline, Stored
 from tailrace.control.task import Task, load
+from tailrace.identities import identity_findings
+from tailrace.lateness import late
+from tailrace.operate import control_tables
 from tailrace.sequence import make
-from tailrace.status import Status, status
+from tailrace.status import Status, TableStatus, status
 from tailrace.status_views import status_row
 
 pytestmark = pytest.mark.unit
@@ -56,8 +67,11 @@ def of(found: Status, table: str = "s.t") -> tuple[str, int]:
     return next((t.state, t.behind) for t in found.tables if t.table == table)
 
 
-def words(found: Status) -> str:
-    return str(screen.table(found).caption)
+def words(found: Status, width: int = 500) -> str:
+    there = Console(file=io.StringIO(), width=width)
+    there.print(screen.status(found))
+    assert isinstance(there.file, io.StringIO)
+    return there.file.getvalue()
 
 
 def test_what_a_baseline_has_is_not_behind(task: Task) -> None:
@@ -97,7 +111,7 @@ def test_a_table_that_is_tracked_only_waits_for_nothing(task: Task) -> None:
 
 def test_a_table_is_running_only_while_both_processes_are(task: Task, held: ExitStack) -> None:
     assert of(status(task))[0] == "stopped"
-    assert words(status(task)) == "capture never ran; pipeline never ran; lag unknown"
+    assert "capture never ran; lag unknown\npipeline never ran\n" in words(status(task))
     held.enter_context(live.lock(task.run_path, "capture"))
     live.write(
         task.run_path, "capture", {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0, "rate": 2.0}
@@ -106,7 +120,9 @@ def test_a_table_is_running_only_while_both_processes_are(task: Task, held: Exit
     held.enter_context(live.lock(task.run_path, "pipeline"))
     live.write(task.run_path, "pipeline", {"state": "running"})
     assert of(status(task))[0] == "running"
-    assert words(status(task)) == "capture running; pipeline running; 2 records/s, lag 0 bytes, 0.0 s"
+    said = words(status(task))
+    assert "capture running: 2 records/s, lag 0 bytes, 0 s\n" in said
+    assert "pipeline running: 10 rows wait to be applied\n" in said
 
 
 def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -> None:
@@ -121,9 +137,8 @@ def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -
         False, None, None,
     )  # fmt: skip
     since = found.capture["at"]
-    assert words(found) == (
-        f"capture is not running since {since}: it did not end by itself; pipeline running; lag unknown"
-    )
+    said = f"capture is not running since {since}: it did not end by itself; lag unknown\npipeline running"
+    assert said in words(found)
     assert status_row(task)["source_current_timestamp"] is None
 
 
@@ -131,14 +146,94 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     for name in ("capture", "pipeline"):
         held.enter_context(live.lock(task.run_path, name))
     live.write(task.run_path, "pipeline", {"state": "running"})
-    last = {"state": "reconnecting", "message": "connection refused", "lag_bytes": 0, "lag_seconds": 0.0}
-    live.write(task.run_path, "capture", last)
+    lost = CaptureState()
+    lost.lost("no route")
+    lost.lost("connection refused")
+    lost.tell(task.run_path)
     found = status(task)
     assert found.capture is not None
     assert of(found)[0] == "source unreachable" and found.capture["lag_seconds"] is None
-    assert words(found) == (
-        f"capture: the source is unreachable (last tried at {found.capture['at']}); pipeline running; lag unknown; "
-        "connection refused"
-    )
-    live.write(task.run_path, "capture", last | {"unreachable_since": "9 o'clock"})
-    assert words(status(task)).startswith("capture: the source is unreachable since 9 o'clock; ")
+    assert found.capture["unreachable_since"] == lost.since
+    said = f"capture reconnecting: the source is unreachable since {lost.since} (2 attempts); lag unknown; "
+    assert f"{said}connection refused\n" in words(found)
+
+
+def test_what_a_source_keeps_is_said_when_it_is_much_or_near_its_end(task: Task, held: ExitStack) -> None:
+    held.enter_context(live.lock(task.run_path, "capture"))
+    for kept, left, expected in ((1 << 20, None, False), (3 << 30, None, True), (60 << 20, 40 << 20, True)):
+        state = CaptureState("running", retained_bytes=kept, left_bytes=left)
+        state.tell(task.run_path)
+        assert ("of log for this task" in words(status(task))) == expected
+    said = "the source keeps 60.0 MiB of log for this task, and gives it up after 40.0 MiB more"
+    assert said in words(status(task))
+
+
+def test_flagged_rows_and_columns_of_unknown_identity(task: Task) -> None:
+    flags = {"subscription_id": "s.t", "group_id": "shop", "flagged_count": 3}
+    control_tables.put(task.keylog_path, "ir_subscription", [flags])
+    told = replace(RELATION, columns=(*RELATION.columns, Column("note", -7, "text", "text", "string")))
+    log.record_layouts(task.relations_path, [log.Layout(told, bytes(20), make(0, 3))])
+    found = next(t for t in status(task).tables if t.table == "s.t")
+    assert (found.flagged, found.unknown_columns) == (3, [])  # the baseline was read after the layout came
+    log.record_layouts(task.relations_path, [log.Layout(told, bytes(20), make(0, 4))])
+    found = next(t for t in status(task).tables if t.table == "s.t")
+    assert found.unknown_columns == ["note"]
+    assert "s.t: nothing proves which columns note are" in words(status(task))
+    (warning,) = identity_findings(task, ["s.t"], ledger.read_baselines(task.control_path("baselines")))
+    assert (warning.level, warning.where) == ("warning", "s.t") and "resync" in warning.cure
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_nothing_is_cut_on_a_narrow_terminal(task: Task, width: int) -> None:
+    said = words(status(task), width)
+    assert max(map(len, said.splitlines())) <= width
+    assert "…" not in said and "tracked only" in said and "s.low" in said
+
+
+def behind(**more: Any) -> Status:
+    there = {"running": True, "state": "running", "since": None, "lag_seconds": 0.0}
+    given = {"capture": there, "pipeline": there, "tables": [], **more}
+    return Status("shop", captured=9, stored=9, applied=9, position=None, **given)
+
+
+def ago(**span: float) -> str:
+    return (AT - dt.timedelta(**span)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, []),
+        ({"tables": [TableStatus("s.t", "running", seconds_behind=299)]}, []),
+        ({"tables": [TableStatus("s.t", "paused", seconds_behind=301)]}, ["s.t is 5 min behind (paused)"]),
+        ({"tables": [TableStatus("s.t", "removed", seconds_behind=900)]}, []),
+        ({"capture": None}, ["capture never ran"]),
+        ({"pipeline": {"running": False, "since": ago(minutes=6)}}, ["pipeline has not run for 6 min"]),
+        ({"pipeline": {"running": False, "since": ago(minutes=4)}}, []),
+        (
+            {"capture": {"running": True, "state": "reconnecting", "unreachable_since": ago(hours=3)}},
+            ["capture has not reached the source for 3 h"],
+        ),
+        ({"capture": {"running": True, "lag_seconds": 400.0}}, ["capture is 6 min behind the source"]),
+        ({"seconds_unstored": 301.0}, ["captured changes have waited 5 min for the store"]),
+    ],
+)
+def test_what_is_too_far_behind(more: dict[str, Any], said: list[str]) -> None:
+    assert late(behind(**more), 300.0, AT) == said
+
+
+def test_what_is_captured_and_not_stored_waits_since_its_commit(task: Task) -> None:
+    assert status(task).seconds_unstored == 0.0
+    (three,) = (pa.table({"RECID": [7]}),)
+    words = {f"tailrace/position/{n}": 1 for n in range(3)}
+    for number in (9, 12):
+        lake.append(task.log_path, three, progress={**words, "tailrace/number": number, "tailrace/time": 1})
+    assert 0.0 < status(task).seconds_unstored < 600.0
+
+
+def test_a_monitor_gets_code_3_with_the_reasons(task: Task) -> None:
+    file = str(Path(task.folder) / "shop.yaml")
+    done = CliRunner().invoke(app, ["status", file, "--fail-if-behind", "5m", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["late"][0]) == (3, "capture never ran")
+    assert CliRunner().invoke(app, ["status", file]).exit_code == 0
+    assert CliRunner().invoke(app, ["status", file, "--fail-if-behind", "soon"]).exit_code == 2

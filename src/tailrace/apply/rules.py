@@ -272,7 +272,7 @@ def outcomes_markdown() -> str:
     lines = [
         "# Outcomes: what each mode does with each change",
         "",
-        "Written from `tailrace.apply.rules`. Modes, policies and columns are explained in [rules](apply.md).",
+        "Written from `tailrace.apply.rules`. [Rules](apply.md) explains modes, policies and columns.",
     ]
     for mode in MODES:
         lines += ["", f"## {mode}", "", "| change | conflict | policy | effect | action_taken | "

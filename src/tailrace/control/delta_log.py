@@ -5,6 +5,7 @@ Commits from before a checkpoint are needed by time travel and by streams alone.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import time
@@ -66,6 +67,17 @@ def commit_progress(table: str, version: int) -> dict[str, int]:
     with fs.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as file:
         actions = [json.loads(line) for line in file.read().splitlines()]
     return {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
+
+
+def committed_at(table: str, version: int) -> dt.datetime:
+    """When a version was committed, by the clock of who did it, or of the storage where that is not said."""
+    fs, folder = lake.filesystem(table)
+    path = f"{folder}/_delta_log/{version:020}.json"
+    with fs.open_input_stream(path) as file:
+        actions = [json.loads(line) for line in file.read().splitlines()]
+    told = [a["commitInfo"]["timestamp"] for a in actions if "timestamp" in a.get("commitInfo", {})]
+    at = told[0] / 1000 if told else fs.get_file_info(path).mtime.timestamp()
+    return dt.datetime.fromtimestamp(at, dt.timezone.utc)
 
 
 def streamed(checkpoint: str) -> int | None:

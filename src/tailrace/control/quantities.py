@@ -77,6 +77,30 @@ def show_size(value: int) -> str:
     return "0B"
 
 
+def span(seconds: float) -> str:
+    """About how long, for people.
+
+    >>> [span(s) for s in (0, 0.4, 59, 120, 7200, 200000)]
+    ['0 s', '0.4 s', '59 s', '2 min', '2 h', '2 days']
+    """
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+
+
+def about(size: float) -> str:
+    """About how many bytes, for people.
+
+    >>> [about(n) for n in (0, 900, 5 << 20, 3 << 30)]
+    ['0 B', '900 B', '5.0 MiB', '3.0 GiB']
+    """
+    for unit, length in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= length:
+            return f"{size / length:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
 FOREVER = math.inf
 
 

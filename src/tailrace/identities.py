@@ -1,0 +1,46 @@
+"""Columns of which nothing proves which of the source's columns they are: they count as new ones, and older
+rows may lack values (docs/decisions/2026-11-22-columns-proved-not-guessed.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from . import log
+from .change import Relation
+from .control.ledger import Baseline
+from .control.task import Task
+from .sources.base import Finding
+
+
+def unknown_columns(
+    history: Mapping[str, Sequence[log.Layout]], baselines: Mapping[str, Baseline]
+) -> dict[str, list[str]]:
+    """The tables with such columns in the layout that their targets have, and these columns; a baseline that
+    was read later than the layout came settles them."""
+    found = {}
+    for table, layouts in history.items():
+        taken = baselines.get(table)
+        settled = taken is not None and taken.after >= log.number(layouts[-1])
+        names = _unknown(taken.relation if settled and taken else layouts[-1].relation)
+        if names:
+            found[table] = names
+    return found
+
+
+def _unknown(relation: Relation) -> list[str]:
+    return [c.name for c in relation.columns if c.attnum < 0]
+
+
+def identity_findings(task: Task, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[Finding]:
+    """A warning for each of the tables that has such columns."""
+    unknown = unknown_columns(log.history(task.relations_path), baselines)
+    return [
+        Finding(
+            "warning",
+            f"nothing proves which columns {', '.join(unknown[t])} are: older rows may lack their values",
+            t,
+            f"`tailrace validate` shows what differs; `tailrace resync` {t} reads the table again",
+        )
+        for t in tables
+        if t in unknown
+    ]
