@@ -122,7 +122,7 @@ def test_what_spark_and_the_system_say_is_recognized() -> None:
 
 
 def test_a_command_says_it_in_its_own_words(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def no_room() -> None:
+    def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device", "/lake/file")
 
     monkeypatch.setattr(cli, "app", no_room)
