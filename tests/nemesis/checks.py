@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 
+from tailrace import log
 from tailrace.change import PREFIX
 from tailrace.control import ledger, tables
 from tailrace.control.ledger import Baseline
+from tailrace.control.tables import TableControl
 from tailrace.control.totals import Totals
 from tailrace.sequence import number_of
 
@@ -15,40 +18,70 @@ from .target import Held, found
 from .world import World
 
 
-def reached(world: World) -> list[tuple[int, int]]:
-    """Last change number and index of each transaction in LOG."""
-    ends = []
-    for rows, _ in log_files(world.ram):
-        for kind, seq, at in zip(
-            *(rows[n].to_pylist() for n in ("RECID", "CHANGE_SEQ", "LOGADDR")), strict=True
-        ):
-            if kind in (12, 100):
-                ends.append((number_of(seq), int.from_bytes(at[:8], "big") // 100))
-    return ends
+class Checks:
+    """The checks of one world; what has not changed since the last step is not looked at again."""
 
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._files = 0
+        self._ends: list[int] = []
+        self._indices: list[int] = []
+        self._baselines: dict[str, Baseline] = {}
+        self._states: dict[str, TableControl] = {}
+        self._seen: dict[str, object] = {}
+        self._fine: dict[str, tuple[Held, int]] = {}
 
-def targets(world: World) -> None:
-    """Each target is a state that its source table had: that at its progress."""
-    quiet = world.ram.at
-    world.ram.at = lambda what, path: None
-    try:
-        every = ledger._baselines("control/baselines")
-        newest: dict[str, Baseline] = {b.table: b for b in every}
-        orders = tables.read("control/orders")
-    finally:
-        world.ram.at = quiet
-    ends = reached(world)
-    states = tables.states(orders, {t: b for t, b in newest.items() if b.done})
-    for name, mine in world.held.items():
-        base = newest.get(name)
-        if base is None or not base.done or mine.upto < base.closes:
-            continue
-        if name in states and states[name].landing:
-            continue  # a baseline replaces it, or has, and is not recorded
-        by_log = max((k for number, k in ends if number <= mine.upto), default=0)
-        by_baseline = world.source.index(bytes.fromhex(base.position))
-        at = max(by_log, by_baseline)
-        differs(name, mine, world, at)
+    def after_a_step(self) -> None:
+        """What holds after each step."""
+        if self._new("control/orders", "control/baselines"):
+            orders(self._world)
+            self._take_in()
+        self._reached()
+        self._targets()
+        if self._new("tracking", *[p for p in self._world.ram.tables if p.startswith("changes/")]):
+            stored(self._world)
+
+    def _new(self, *paths: str) -> bool:
+        """Whether one of these tables has another version than at the last look."""
+        there = self._world.ram.tables
+        now = [(p, len(there[p])) for p in paths if p in there]
+        if self._seen.get(paths[0]) == now:
+            return False
+        self._seen[paths[0]] = now
+        return True
+
+    def _take_in(self) -> None:
+        with self._world.ram.unnoticed():
+            every, given = ledger._baselines("control/baselines"), tables.read("control/orders")
+        self._baselines = {b.table: b for b in every}
+        self._states = tables.states(given, {t: b for t, b in self._baselines.items() if b.done})
+
+    def _reached(self) -> None:
+        """Takes in last change number and index of each transaction that is new in LOG."""
+        files = log_files(self._world.ram, self._files)
+        self._files += len(files)
+        for rows, _ in files:
+            columns = (rows[n].to_pylist() for n in ("RECID", "CHANGE_SEQ", "LOGADDR"))
+            for kind, seq, at in zip(*columns, strict=True):
+                if kind in (log.COMMIT, log.MESSAGE):
+                    self._ends.append(number_of(seq))
+                    self._indices.append(int.from_bytes(at[:8], "big") // 100)
+
+    def _targets(self) -> None:
+        """Each target is a state that its source table had: that at its progress."""
+        for name, mine in self._world.held.items():
+            base = self._baselines.get(name)
+            if base is None or not base.done or mine.upto < base.closes:
+                continue
+            if name in self._states and self._states[name].landing:
+                continue  # a baseline replaces it, or has, and is not recorded
+            place = bisect_right(self._ends, mine.upto)
+            by_log = self._indices[place - 1] if place else 0
+            at = max(by_log, self._world.source.index(bytes.fromhex(base.position)))
+            before = self._fine.get(name)
+            if before is None or before[0] is not mine or before[1] != at:
+                differs(name, mine, self._world, at)
+                self._fine[name] = mine, at
 
 
 def differs(name: str, mine: Held, world: World, at: int) -> None:
@@ -99,13 +132,6 @@ def orders(world: World) -> None:
             "orders",
             f"numbers {twice} were given twice: {[(r['number'], r['action'], r['table']) for r in rows]}",
         )
-
-
-def after_a_step(world: World) -> None:
-    """What holds after each step."""
-    orders(world)
-    targets(world)
-    stored(world)
 
 
 def at_the_end(world: World) -> None:

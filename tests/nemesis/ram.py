@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import acero
 
 from tailrace import lake, log
 from tailrace.control import delta_log, ledger, rolling, tables, upkeep
@@ -44,29 +45,60 @@ class RamLake:
         self.at = at
         self.tables: dict[str, list[Version]] = {}
         self.parts: dict[str, pa.Table] = {}
-        self._rows: dict[str, tuple[int, pa.Table]] = {}
+        self._rows: dict[str, tuple[Version, pa.Table]] = {}
+        self._stats: dict[str, dict[str, Any]] = {}
+        self._actions: dict[str, tuple[Version, pa.Table]] = {}
+
+    @contextmanager
+    def unnoticed(self) -> Iterator[None]:
+        """Nobody is called while the context lasts."""
+        told, self.at = self.at, lambda what, path: None
+        try:
+            yield
+        finally:
+            self.at = told
 
     def rows(self, path: str) -> pa.Table:
         """A table, without being noticed."""
         if path not in self.tables:
             return pa.table({})
-        number = len(self.tables[path]) - 1
-        if self._rows.get(path, (-1, None))[0] != number:
-            newest = self.tables[path][-1]
-            none = newest.schema.empty_table()
-            made = pa.concat_tables([none, *[self._part(f, newest.schema) for f in newest.files]])
-            self._rows[path] = number, made.combine_chunks()
+        newest = self.tables[path][-1]
+        if path not in self._rows or self._rows[path][0] is not newest:
+            self._rows[path] = newest, self.chosen(newest.files, newest.schema).combine_chunks()
         return self._rows[path][1]
+
+    def chosen(self, files: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """The rows of some files."""
+        parts = [self._part(f, schema) for f in files]
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
 
     def _part(self, file: str, schema: pa.Schema) -> pa.Table:
         rows = self.parts[file]
-        have = set(rows.column_names)
         if rows.schema.equals(schema):
             return rows
+        have = set(rows.column_names)
         arrays = [
             rows[f.name].cast(f.type) if f.name in have else pa.nulls(len(rows), f.type) for f in schema
         ]
         return pa.table(arrays, schema=schema)
+
+    def actions(self, path: str, one: Version) -> pa.Table:
+        """What the log says of a version's files."""
+        if path not in self._actions or self._actions[path][0] is not one:
+            rows = [self._file(f) for f in one.files]
+            names = sorted({n for r in rows for n in r} | {"path", "size_bytes"})
+            self._actions[path] = one, pa.table({n: [r.get(n) for r in rows] for n in names})
+        return self._actions[path][1]
+
+    def _file(self, file: str) -> dict[str, Any]:
+        if file not in self._stats:
+            part = self.parts[file]
+            row: dict[str, Any] = {"path": file, "size_bytes": part.num_rows}
+            for f in part.schema:
+                if pa.types.is_integer(f.type) or pa.types.is_timestamp(f.type):
+                    row |= {f"{k}.{f.name}": v for k, v in pc.min_max(part[f.name]).as_py().items()}
+            self._stats[file] = row
+        return self._stats[file]
 
     # what `tailrace.lake` has
 
@@ -157,10 +189,6 @@ class RamLake:
         self.tables[path].append(replace(newest, files=(*files, *new)))
         self.at("wrote", path)
 
-    def chosen(self, files: Sequence[str], schema: pa.Schema) -> pa.Table:
-        """The rows of some files."""
-        return pa.concat_tables([schema.empty_table(), *[self._part(f, schema) for f in files]])
-
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Everything goes here while the context lasts."""
@@ -208,18 +236,30 @@ class _Part:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        if not batch.num_rows:
+            return
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        assert table.schema.equals(self._schema), f"{table.schema} is not {self._schema}"
         self._tables.append(table)
         self.rows += table.num_rows
 
     def close(self) -> lake.AddedFile | None:
         if not self.rows:
             return None
-        self._ram.parts[self.path] = pa.concat_tables([self._schema.empty_table(), *self._tables])
+        self._ram.parts[self.path] = pa.concat_tables(self._tables).combine_chunks()
         return lake.AddedFile(self.path, self.rows, self.rows, json.dumps({}), 0)
 
     def discard(self) -> None:
         self._tables = []
+
+
+def _where(rows: pa.Table, condition: ds.Expression) -> pa.Table:
+    """Rows that meet a condition, without threads: for a few rows they cost more than they save."""
+    plan = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
+        acero.Declaration("filter", acero.FilterNodeOptions(condition)),
+    ]
+    return acero.Declaration.from_sequence(plan).to_table(use_threads=False)
 
 
 @dataclass(frozen=True)
@@ -229,7 +269,7 @@ class _Dataset:
     rows: pa.Table
 
     def to_table(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
-        rows = self.rows if filter is None else self.rows.filter(filter)
+        rows = self.rows if filter is None or not self.rows.num_rows else _where(self.rows, filter)
         return rows.select(list(columns)) if columns else rows
 
     def scanner(self, **more: Any) -> _Dataset:
@@ -265,16 +305,7 @@ class _Delta:
         return self.ram.chosen(self._now.files, self._now.schema)
 
     def get_add_actions(self, flatten: bool) -> pa.Table:
-        rows = []
-        for file in self._now.files:
-            part = self.ram.parts[file]
-            row: dict[str, Any] = {"path": file, "size_bytes": part.num_rows}
-            for f in part.schema:
-                if pa.types.is_integer(f.type) or pa.types.is_timestamp(f.type):
-                    row |= {f"{k}.{f.name}": v for k, v in pc.min_max(part[f.name]).as_py().items()}
-            rows.append(row)
-        names = sorted({n for r in rows for n in r} | {"path", "size_bytes"})
-        return pa.table({n: [r.get(n) for r in rows] for n in names})
+        return self.ram.actions(self.path, self._now)
 
     def create_write_transaction(self, actions: Sequence[Any], **more: Any) -> None:
         gone = {a.path for a in actions if isinstance(a, RemoveAction)}

@@ -8,7 +8,7 @@ from random import Random
 
 from tailrace.control import tables
 
-from . import checks
+from .checks import Checks, at_the_end
 from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world
 
 WEIGHTS = {
@@ -92,16 +92,17 @@ def run(setup: Setup, steps: Sequence[Step]) -> tuple[Find | None, list[str], in
     accesses to tables there were."""
     with world(setup) as at:
         try:
+            after = Checks(at)
             for step in steps:
                 at.take(step)
-                checks.after_a_step(at)
-            settle(at)
+                after.after_a_step()
+            settle(at, after)
         except Find as find:
             return find, at.said, at.counted
         return None, at.said, at.counted
 
 
-def settle(at: World) -> None:
+def settle(at: World, after: Checks) -> None:
     """Everything is allowed again, and driven on until nothing is left to do."""
     at.said.append("-- the end: all tables are resumed, everything is driven on")
     at.refuse.clear()
@@ -122,15 +123,15 @@ def settle(at: World) -> None:
             Step("apply"),
         ):
             at.take(step)
-            checks.after_a_step(at)
+            after.after_a_step()
         assert at.capturing is None or before
         if at.capturing is not None and not at.capturing.reading and not at.capturing.behind:
             try:
-                checks.at_the_end(at)
+                at_the_end(at)
                 return
             except Find:
                 continue
-    checks.at_the_end(at)
+    at_the_end(at)
 
 
 def shrink(setup: Setup, steps: Sequence[Step], kind: str) -> tuple[Step, ...]:

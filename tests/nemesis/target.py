@@ -63,9 +63,9 @@ class Image:
     values: Values
 
 
-@dataclass
+@dataclass(frozen=True)
 class Held:
-    """What the target has of one table."""
+    """What the target has of one table; each change makes another one."""
 
     relation: Relation
     rows: dict[object, Values] = field(default_factory=dict)
