@@ -85,7 +85,7 @@ def _played(
         db.execute(SCHEMA.encode())
     losses = Losses(file, task, server, random, whole=whole)
     faults = Faults(file, task, server, proxy, disk, losses, random, whole=whole)
-    load_ = Load(server.url, at.seed, ddl_every=random.choice([6.0, 15.0, 1000.0])).start()
+    load_ = Load(server.url, at.seed, ddl_every=random.choice([4.0, 10.0, 30.0])).start()
     for n, point in enumerate(points):
         last, alone = n + 1 == len(points), not whole or point.partition(".")[0] in CAPTURE
         live(at, n, random, faults, point, alone=alone, last=last)
