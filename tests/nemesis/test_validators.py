@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tailrace import log
 from tailrace.control.task import Task, load
 
 from .chaos.tasks import written
-from .chaos.validators import OPER, POSITION, SEQ, _changes, _keylog
+from .chaos.validators import OPER, POSITION, SEQ, _changes, _keylog, _log
 
 pytestmark = pytest.mark.unit
 TABLE = "m.keyed"
@@ -100,3 +101,18 @@ def test_planted_in_the_key_log(tmp_path: Path) -> None:
         _made(task, changes, [1, 2, 3], logged)
         [find] = _of_keylog(task)[0]
         assert word in find
+
+
+def test_planted_in_log(tmp_path: Path) -> None:
+    task, row = _task(tmp_path), log.INSERT
+    whole = [(log.BEGIN, 1), (row, 1), (log.COMMIT, 1), (log.BEGIN, 2), (row, 2), (log.COMMIT, 2)]
+    for records, finds in [
+        (whole, []),
+        (whole[:2] + whole[3:], ["LOG: transaction 2 begins within 1"]),
+        (whole[:3] + whole[4:], ["LOG: a record of 2 outside of it", "LOG: transaction 2 is not whole"]),
+    ]:
+        rows = [(kind, _seq(n), bytes([n]), trx) for n, (kind, trx) in enumerate(records)]
+        _write(task.log_path, ["RECID", "CHANGE_SEQ", "LOGADDR", "TRXID"], rows)
+        judged: Counter[str] = Counter()
+        assert list(_log(task, judged)) == finds
+        assert judged == {"LOG": len(records)}

@@ -79,7 +79,7 @@ class Losses:
             return "newer baselines have what is not stored"
         shutil.move(folder / one.path, aside)
         said = self._refused(f"{one.low} to {one.high}")
-        if not self._whole or self._random.random() < 0.5 or not self._given_up(one):
+        if not self._whole or self._random.random() < 0.3 or not self._given_up(one):
             shutil.move(aside, folder / one.path)
             return f"{said}; put back"
         aside.unlink()
