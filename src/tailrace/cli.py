@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from . import __version__, cli_check, cli_export, cli_formats, cli_keylog, cli_purge, cli_tables, logs
+from . import (
+    __version__,
+    cli_check,
+    cli_drop,
+    cli_export,
+    cli_formats,
+    cli_keylog,
+    cli_purge,
+    cli_tables,
+    logs,
+)
 from .cli_out import err, out
 from .cli_process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
 from .cli_signals import stop_on_signals
@@ -194,8 +204,10 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a task file from what a database has, and say what still stands in the way; code 3 when there is
-    an error."""
+    """Write a task file from what a database has, and say what still stands in the way.
+
+    It ends with code 3 when there is an error.
+    """
     from .setup import draft
 
     made = draft(url, name=name, patterns=tables or None, output=output, force=force)
@@ -319,6 +331,7 @@ app.command("export-status")(cli_export.export_status)
 for one in cli_tables.COMMANDS:
     app.command()(one)
 app.command()(cli_check.check)
+app.command()(cli_drop.drop)
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)

@@ -22,8 +22,10 @@ def check(
     task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
-    """Say what would keep a task from working, each with its cure; nothing is written, no data is read. Code
-    3 when there is an error."""
+    """Say what would keep a task from working, each with its cure; code 3 when there is an error.
+
+    Nothing is written, and no data is read.
+    """
     from .checks import check as findings_of
     from .control.task import load
     from .spark import session

@@ -271,6 +271,14 @@ def test_settings_of_the_server_and_a_lost_slot(pg: EmbeddedPostgres) -> None:
                 for statement in statements:
                     session.execute(statement)
 
+        def set_to(name: str, value: str) -> None:
+            admin(f"alter system set {name} = '{value}'", "select pg_reload_conf()")
+            with psycopg.connect(server.url(), autocommit=True) as session:
+                while session.execute(f"show {name}").fetchone() != (
+                    value,
+                ):  # the server reads it when it can
+                    time.sleep(0.01)
+
         admin("create table a (id int primary key)")
         admin(one(ask(), "wal_level is replica").cure.split(";")[0])
         server.restart()
@@ -284,16 +292,23 @@ def test_settings_of_the_server_and_a_lost_slot(pg: EmbeddedPostgres) -> None:
         with source.snapshot():
             assert one(ask(), "one max_wal_senders is left").level == "warning"
         source.start(None, [])
-        admin("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
+        at = source.end_position()
         with source.snapshot():
             full = one(ask(), "all 2 max_wal_senders are in use")
         admin(full.cure.split(";")[0])
         source.close()
-        for _ in range(4):
+        for _ in range(6):
             admin(
-                "insert into a select coalesce(max(id), 0) + i from a, generate_series(1, 1000) i group by i",
+                "insert into a select (select coalesce(max(id), 0) from a) + i from generate_series(1, 100) i",
                 "select pg_switch_wal()",
             )
+        set_to("max_wal_size", "32MB")
+        much = one(ask(at), "more than max_wal_size")
+        assert much.level == "warning" and "nobody reads it" in much.what
+        set_to("max_slot_wal_keep_size", "96MB")
+        near = one(ask(at), "the server gives it up after")
+        assert near.level == "warning" and "max_slot_wal_keep_size is 96MB" in near.what
+        set_to("max_slot_wal_keep_size", "1MB")
         admin("checkpoint")
         (lost,) = ask(position_at(1))
         assert lost.level == "error" and "gave the slot up" in lost.what and "--new-stream" in lost.cure

@@ -100,6 +100,18 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Something that a source keeps for a task: `what` with its name, a `detail`, whether it is the task's
+    own and may go, the `sql` that takes it away, and how many bytes of log it keeps."""
+
+    what: str
+    detail: str
+    ours: bool
+    sql: str
+    retained: int | None = None
+
+
+@dataclass(frozen=True)
 class BaselinePart:
     """A piece of a table that one worker reads: pages `first` to `last` (exclusive; None: to the end) of the
     physical table `leaf` (quoted SQL name). `rows` is an estimate. Picklable."""
@@ -179,6 +191,12 @@ class LogSource(Protocol):
 
     def renew(self) -> None:
         """Gives up what the source keeps of the stream: the next `prepare` begins one at the log's end."""
+
+    def kept(self, stored: Mapping[str, Any] | None) -> list[Kept]:
+        """What the source keeps for the task; `stored` as for `check`."""
+
+    def leave(self, stored: Mapping[str, Any] | None) -> None:
+        """Takes away what of that is the task's own: it does not come back."""
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """Changes of these tables are wanted no longer."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from . import pg_slot
 from .base import Finding
 from .pg_check_tables import Question, error, tables, warning
 from .pg_connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
@@ -14,6 +15,8 @@ from .pg_slot import published
 
 OLDEST = 140000
 _GOING_S = 2.0
+_NEAR = 0.25
+"""A slot is near its limit when so much of `max_slot_wal_keep_size` is left."""
 _READER = "select active_pid from pg_replication_slots where slot_name = %s"
 _SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
 
@@ -162,6 +165,7 @@ def _slot(q: Question) -> Iterator[Finding]:
             f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
         )
         return
+    yield from _retained(q, slot, where)
     if q.reading:
         return  # it goes on while we look
     if slot["active"] and (reader := _reader(q)):
@@ -178,6 +182,23 @@ def _slot(q: Question) -> Iterator[Finding]:
             where,
             ANEW,
         )
+
+
+def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """Log that the server keeps for the slot, where its disk may fill, or where it is about to give it up."""
+    if slot["wal_status"] not in ("extended", "unreserved") and slot["safe_wal_size"] is None:
+        return
+    _, kept, left = pg_slot.retained(q.session, q.slot)
+    size, limit = (kept or 0) >> 20, q.value("show max_slot_wal_keep_size")
+    idle = "" if slot["active"] else ", and nobody reads it"
+    page = "start capture, or end the task with `tailrace drop`; docs/operating.md says what to set"
+    if left is not None and (slot["wal_status"] == "unreserved" or left < _NEAR * (left + (kept or 0))):
+        then = f"the server gives it up after {max(left, 0) >> 20:,} MiB more, and changes are lost"
+        what = f"the slot keeps {size:,} MiB of log{idle}; {then} (max_slot_wal_keep_size is {limit})"
+        yield warning(what, where, page)
+    elif slot["wal_status"] == "extended":
+        what = f"the slot keeps {size:,} MiB of log{idle}: more than max_wal_size"
+        yield warning(f"{what}, and the server's disk may fill", where, page)
 
 
 def _reader(q: Question) -> int | None:

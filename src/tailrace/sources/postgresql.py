@@ -19,8 +19,8 @@ from ..change import Relation
 from ..errors import PositionError, TableMovedError
 from ..failpoints import reach
 from ..wire.pgmessages import RelationMessage
-from . import pg_baseline, pg_catalog, pg_checks, pg_slot, pg_snapshot
-from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot
+from . import pg_baseline, pg_catalog, pg_checks, pg_leaving, pg_slot, pg_snapshot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Kept, Lag, Renamed, Snapshot
 from .pg_address import address
 from .pg_check_tables import Question
 from .pg_connect import ANEW, Session, asking, connect, lsn_of, position_at
@@ -154,6 +154,17 @@ class PostgresSource:
         self.close()
         with asking(self.where):
             pg_slot.drop(self._session(), self.slot)
+
+    def kept(self, stored: Mapping[str, Any] | None) -> list[Kept]:
+        """The slot and the publication, as far as they are there."""
+        with asking(self.where):
+            return pg_leaving.kept(self._session(), self.slot, self.publication, stored)
+
+    def leave(self, stored: Mapping[str, Any] | None) -> None:
+        """Drops the slot, and the publication if the role owns it."""
+        self.close()
+        with asking(self.where):
+            pg_leaving.leave(self._session(), self.slot, self.publication, stored)
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """Takes tables out of the publication."""

@@ -1,0 +1,96 @@
+"""`tailrace drop`: what the source keeps goes, then the task's folders; nothing of others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.capture import Capture
+from tailrace.cli import app
+from tailrace.control import live
+from tailrace.control.task import Task, load
+from tailrace.errors import ConfigError
+
+pytestmark = pytest.mark.db
+FILE = "name: {name}\nhome: home\nsource: {{url: '{url}', tables: [s.*]}}\n"
+
+
+@pytest.fixture
+def task(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
+    """A task that has captured one table, and a table of somebody else in its home."""
+    db.execute("create schema s; create table s.t (id int primary key); insert into s.t values (1)")
+    (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
+    made = load(tmp_path / "shop.yaml")
+    Capture(made, once=True).run()
+    (tmp_path / "home/mine").mkdir()
+    return made
+
+
+def tailrace(task: Task, *words: str) -> Any:
+    done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml"), *words, "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def there(db: psycopg.Connection) -> list[str]:
+    slots = db.execute("select slot_name::text from pg_replication_slots where database = current_database()")
+    return [*(n for (n,) in slots), *(n for (n,) in db.execute("select pubname::text from pg_publication"))]
+
+
+def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Connection) -> None:
+    done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
+    assert done.exit_code == 0 and "nothing was touched" in done.output
+    for what in (
+        "would go: slot tailrace_shop (keeps ",
+        "would go: publication tailrace_shop",
+        f"{task.home}/log",
+    ):
+        assert what in done.output
+    assert "stays: 1 targets in" in done.output
+    assert there(db) == ["tailrace_shop", "tailrace_shop"] and Path(task.log_path).is_dir()
+
+
+def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycopg.Connection) -> None:
+    assert tailrace(task, "--yes")["targets"] == []
+    assert there(db) == [] and [p.name for p in Path(task.home).iterdir()] == ["mine"]
+    assert Path(task.target_path("s.t")).is_dir()
+    assert tailrace(task, "--yes")["folders"] == {}  # again: there is nothing left
+    Capture(task, once=True).run()  # and a task of that name begins anew
+    assert there(db) == ["tailrace_shop", "tailrace_shop"]
+
+
+def test_targets_go_when_it_is_asked_for(task: Task, db: psycopg.Connection) -> None:
+    assert tailrace(task, "--yes", "--targets")["targets"] == ["s.t"]
+    assert there(db) == [] and not Path(task.target.path).exists()
+
+
+def test_a_task_that_runs_is_not_dropped(task: Task, db: psycopg.Connection) -> None:
+    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="runs already"):
+        CliRunner().invoke(
+            app,
+            ["drop", str(task.folder / "shop.yaml"), "--yes"],
+            catch_exceptions=False,
+            standalone_mode=False,
+        )
+    assert there(db) == ["tailrace_shop", "tailrace_shop"] and Path(task.log_path).is_dir()
+
+
+def test_a_slot_that_the_task_has_not_made_stays(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s")
+    db.execute("select pg_create_logical_replication_slot('tailrace_shop', 'pgoutput')")
+    (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
+    (slot,) = tailrace(load(tmp_path / "shop.yaml"), "--yes")["source"]
+    assert not slot["ours"] and there(db) == ["tailrace_shop"]
+
+
+def test_without_its_source_a_task_can_be_dropped(task: Task, db: psycopg.Connection) -> None:
+    said = tailrace(task, "--yes", "--leave-source")
+    assert not said["asked"] and there(db) == ["tailrace_shop", "tailrace_shop"]
+    assert [p.name for p in Path(task.home).iterdir()] == ["mine"]
