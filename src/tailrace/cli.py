@@ -21,6 +21,7 @@ from . import (
     cli_formats,
     cli_keylog,
     cli_purge,
+    cli_schema,
     cli_tables,
     logs,
 )
@@ -37,7 +38,6 @@ app = typer.Typer(
     help="tailrace keeps a database's changes: captures them, stores them in change tables, applies them to "
     "targets, and answers for them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -332,6 +332,7 @@ for one in cli_tables.COMMANDS:
     app.command()(one)
 app.command()(cli_check.check)
 app.command()(cli_drop.drop)
+app.command()(cli_schema.schema)
 app.command()(cli_formats.formats)
 app.command()(cli_formats.convert)
 app.command()(cli_formats.apply)

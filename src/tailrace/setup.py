@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from .control import live
+from .control import live, task_schema
 from .control.task import Task, dump
 from .errors import ConfigError
 from .sources import addresses, open_source
@@ -58,7 +58,7 @@ def draft(
     output: Path | None = None,
     force: bool = False,
 ) -> Draft:
-    """Writes a task file for a database and checks whether capture could run.
+    """Writes a task file for a database, and its schema beside it; checks whether capture could run.
 
     Args:
         url: the database's address.
@@ -92,6 +92,7 @@ def draft(
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, variable = without_password(url, name)
     path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
+    task_schema.write(path.parent)
     return Draft(path, tables, findings, variable)
 
 

@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 from ..errors import TailraceError
@@ -103,7 +104,9 @@ TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_environment),
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
 Level = Annotated[int, Field(ge=0, le=3)]
-ConfText = Annotated[str, BeforeValidator(_conf_text)]
+ConfText = Annotated[
+    str, BeforeValidator(_conf_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
+]
 
 
 class Settings(BaseModel):

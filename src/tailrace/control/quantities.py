@@ -6,7 +6,7 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -127,10 +127,25 @@ def show_how_long(value: float) -> str:
     return "forever" if math.isinf(value) else show_seconds(value)
 
 
-HowLong = Annotated[float, BeforeValidator(how_long), Field(ge=0)]
+_DURATION = rf"{_NUMBER}|({_NUMBER}(ms|s|m|h|d)\s*)+"
+
+
+def _written(words: str, example: str) -> WithJsonSchema:
+    """How the task file's JSON schema describes a quantity."""
+    return WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "minimum": 0,
+            "pattern": rf"^\s*({words})\s*$",
+            "examples": [example],
+        }
+    )
+
+
+HowLong = Annotated[float, BeforeValidator(how_long), Field(ge=0), _written(f"{_DURATION}|forever", "30d")]
 """A field that says how long something is kept; its value is seconds, infinite for `forever`."""
-Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0), _written(_DURATION, "5m")]
 """A field that holds a duration; its value is seconds."""
 
-Bytes = Annotated[int, BeforeValidator(size), Field(ge=0)]
+Bytes = Annotated[int, BeforeValidator(size), Field(ge=0), _written(f"{_NUMBER}[A-Za-z]*", "64MiB")]
 """A field that holds a size; its value is bytes."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from .base import Settings, Text
 
@@ -59,8 +59,10 @@ def _conflict(name: str) -> str:
     return name
 
 
+_WRITTEN = "|".join([*get_args(PolicyName), _LIMITED.pattern])
+_POLICIES = {"type": ["string", "object"], "pattern": rf"^({_WRITTEN})$"}
 Conflict = Annotated[str, AfterValidator(_conflict)]
-Policies = dict[Conflict, Annotated[OnConflict, BeforeValidator(on_conflict)]]
+Policies = dict[Conflict, Annotated[OnConflict, BeforeValidator(on_conflict), WithJsonSchema(_POLICIES)]]
 
 
 DDL_KINDS = (

@@ -18,6 +18,8 @@ from .table_settings import OnConflict, TableSettings
 if TYPE_CHECKING:
     from .task import Task
 
+SCHEMA = "tailrace.schema.json"
+"""The file beside the task file that has its JSON schema (`task_schema`)."""
 ALWAYS = {"name", "home", "url", "tables", "path"}
 """Settings that are written out even when they have their default."""
 
@@ -28,6 +30,7 @@ def dump(task: Task, *, url: str | None = None) -> str:
     `url` is written as the source's address instead of the one in use: `${NAME}` in it stays as it is.
     """
     lines = [
+        f"# yaml-language-server: $schema={SCHEMA}",
         "# A tailrace task. `tailrace run` takes this file. A setting behind a # has the value it shows.",
         "",
     ]
@@ -83,7 +86,7 @@ def shown(field: FieldInfo, value: Any) -> str:
     """A setting's value as a task file has it."""
     if value is None:
         return ""
-    readers = [getattr(part, "func", None) for part in field.metadata]
+    readers = _readers(field)
     if quantities.how_long in readers or quantities.seconds in readers:
         return quantities.show_how_long(value)
     if quantities.size in readers:
@@ -95,6 +98,15 @@ def shown(field: FieldInfo, value: Any) -> str:
     return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 
+def has_unit(field: FieldInfo) -> bool:
+    """Whether a setting's values are durations or sizes."""
+    return bool({quantities.how_long, quantities.seconds, quantities.size} & set(_readers(field)))
+
+
+def _readers(field: FieldInfo) -> list[Any]:
+    return [getattr(part, "func", None) for part in field.metadata]
+
+
 def reference(model: type[Task]) -> str:
     """The page `docs/task-file.md`, in Markdown."""
     lines = [
@@ -104,7 +116,8 @@ def reference(model: type[Task]) -> str:
         "",
         "A task file is YAML. `tailrace init URL` writes one; only `name` and `source.url` are required.",
         "Folders are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`, sizes",
-        "`64MiB`, `1GiB`. A wrong file is refused with every mistake and its line. The smallest one:",
+        "`64MiB`, `1GiB`. A wrong file is refused with every mistake and its line. Editors",
+        "[complete it](install.md#task-files-in-an-editor). The smallest one:",
         "",
         "```yaml",
         "name: shop",

@@ -1,0 +1,121 @@
+"""The task file's JSON schema takes what the task file takes, and refuses what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tailrace.control import task_schema
+from tailrace.control.task import SECTIONS, Task, dump, read
+from tailrace.control.task_text import SCHEMA
+
+pytestmark = pytest.mark.unit
+ROOT = Path(__file__).parents[2]
+HEAD = "name: shop\nsource: {url: 'postgresql://me@db/shop'}\n"
+
+
+class Core(yaml.SafeLoader):
+    """YAML as editors read it (1.2): `on`, `off` and numbers with `_` are texts."""
+
+
+Core.yaml_implicit_resolvers = {
+    first: [
+        (tag, rule) for tag, rule in rules if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int")
+    ]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Core.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
+Core.add_implicit_resolver("tag:yaml.org,2002:int", re.compile("^[-+]?[0-9]+$"), list("-+0123456789"))
+
+
+@pytest.fixture(scope="module")
+def checker() -> Any:
+    found = task_schema.schema()
+    jsonschema.Draft7Validator.check_schema(found)
+    return jsonschema.Draft7Validator(found)
+
+
+def wrong(checker: Any, text: str) -> list[str]:
+    return [e.message for e in checker.iter_errors(yaml.load(text, Core))]
+
+
+GOOD = [
+    "",
+    "capture:\n  # commit_every: 2s\n",
+    "capture: {commit_every: 500ms, commit_bytes: 1.5 GB, idle_advance: 1h30m}",
+    "capture: {commit_every: 2, chunk_bytes: 4096}",
+    "target: lake",
+    "target: postgresql://me@other/dwh?schema=x",
+    "target: {path: lake, local_limit: 2GiB}",
+    "tables:\n  shop.item:\n  shop.*: {mode: strict, on: {update_missing: log then stop after 100}}",
+    "apply: {on: {delete_missing: ignore}, max_changes: 2_000_000, ddl: {drop: ignore}}",
+    "groups: {small: {tables: [s.a, s.b], every: 5m, retries: 3}}",
+    "keylog: {mode: off}",
+    "retention: {keep: 30d, tables: {shop.*: forever}}",
+    "policies: {shop.item: 1, shop.item.note: 0}",
+    "spark: {spark.driver.memory: 4g, spark.ui.enabled: false, spark.sql.shuffle.partitions: 8}",
+]
+BAD = [
+    "captures: {}",
+    "capture: {commit_evry: 2s}",
+    "capture: {commit_every: soon}",
+    "capture: {commit_bytes: big}",
+    "on_bad_value: ignore",
+    "apply: {on: {update_mising: log}}",
+    "apply: {on: {update_missing: lag}}",
+    "apply: {ddl: {dropp: ignore}}",
+    "policies: {shop.item: 4}",
+    "groups: {small: {every: 5m}}",
+    "keylog: {mode: everything}",
+    "baseline: {workers: 0}",
+]
+
+
+@pytest.mark.parametrize("more", GOOD)
+def test_what_a_task_file_may_say(checker: Any, more: str) -> None:
+    assert isinstance(read(HEAD + more, ROOT), Task)
+    assert wrong(checker, HEAD + more) == []
+
+
+@pytest.mark.parametrize("more", BAD)
+def test_what_it_may_not(checker: Any, more: str) -> None:
+    assert isinstance(read(HEAD + more, ROOT), list)
+    assert wrong(checker, HEAD + more)
+
+
+def test_task_files_of_the_examples_and_of_init(checker: Any) -> None:
+    task = read(HEAD + "apply: {max_changes: 50_000, every: 5s, within: 1m}", ROOT)
+    assert isinstance(task, Task)
+    text = dump(task)
+    assert text.splitlines()[0] == f"# yaml-language-server: $schema={SCHEMA}"
+    assert wrong(checker, text) == []
+    shown = re.sub(r"^( *)# (\w+: )", r"\1\2", text, flags=re.MULTILINE)
+    shown = re.sub(r"^ *\w+: *\n(?! )", "", shown, flags=re.MULTILINE)
+    assert [w for w in wrong(checker, shown) if "is not of type" not in w] == []
+
+
+def test_every_setting_is_described_and_has_its_default_as_people_write_it() -> None:
+    found = task_schema.schema()
+    assert {*found["properties"]} == {*Task.model_fields}
+    for model in SECTIONS.values():
+        said = found["definitions"][model.__name__]["properties"]
+        assert {*said} == {*model.model_fields}
+        assert all(one["description"] for one in said.values())
+    apply = found["definitions"]["ApplySettings"]["properties"]
+    assert (apply["every"]["default"], apply["max_bytes"]["default"]) == ("2s", "500MiB")
+    assert "Infinity" not in task_schema.text()
+
+
+def test_the_command_prints_it_and_writes_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tailrace", "schema"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    subprocess.run([*command, "-o", tmp_path / "s.json"], check=True)
+    assert json.loads(printed) == json.loads((tmp_path / "s.json").read_text()) == task_schema.schema()
