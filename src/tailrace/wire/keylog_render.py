@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,9 @@ from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, esca
 
 Bools = npt.NDArray[np.bool_]
 NIL = '=&xsi:nil="true"'
-SPECIAL = "[\\x00-\\x1f&'\"<>]"
 _YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
+_IS_SPECIAL = np.zeros(256, np.bool_)
+_IS_SPECIAL[[*range(32), *map(ord, NAMED.values())]] = True
 _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
@@ -101,17 +103,43 @@ def value_text(values: pa.Array, field: Field) -> pa.StringArray:
 
 
 def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
-    """The five characters and control characters escaped; few texts have any."""
-    special = pc.fill_null(pc.match_substring_regex(text, SPECIAL), False)
-    if not pc.any(special).as_py():
+    """The five characters and control characters escaped: every byte of all texts at once."""
+    if text.offset:
+        text = pa.concat_arrays([text])
+    valid, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, np.int32)[: len(text) + 1]
+    octets = np.frombuffer(data or b"", np.uint8)[: ends[-1] if len(text) else 0]
+    sizes, escapes = _escapes(digits)
+    special = np.flatnonzero(_IS_SPECIAL[octets])
+    if not len(special):
         return text
-    some = text.filter(special)
-    for name, character in NAMED.items():  # the ampersand comes first
-        some = pc.replace_substring(some, character, name)
-    for code in range(ord(" ")):
-        if pc.any(pc.match_substring(some, chr(code))).as_py():
-            some = pc.replace_substring(some, chr(code), f"{HEX}{code:0{digits}X}")
-    return pc.replace_with_mask(text, special, some)
+    # How much longer the text has got up to each special byte, which moves all that stands behind it.
+    grown = np.cumsum(sizes[octets[special]] - 1)
+    place = special + grown - (sizes[octets[special]] - 1)
+    made = np.empty(len(octets) + int(grown[-1]), np.uint8)
+    plain = np.ones(len(made), np.bool_)
+    for code in np.unique(octets[special]).tolist():
+        at = place[octets[special] == code]
+        for i, octet in enumerate(escapes[code]):
+            made[at + i] = octet
+            plain[at + i] = False
+    rest = np.ones(len(octets), np.bool_)
+    rest[special] = False
+    made[plain] = octets[rest]
+    moved = np.concatenate([[0], grown])[np.searchsorted(special, ends)] + ends
+    parts = [valid, pa.py_buffer(moved.astype(np.int32)), pa.py_buffer(made)]
+    return pa.Array.from_buffers(pa.string(), len(text), parts)
+
+
+@cache
+def _escapes(digits: int) -> tuple[npt.NDArray[np.int64], dict[int, bytes]]:
+    """How many bytes each byte becomes, and what the special ones become."""
+    made = {ord(c): name.encode() for name, c in NAMED.items()}
+    made |= {code: f"{HEX}{code:0{digits}X}".encode() for code in range(ord(" "))}
+    sizes = np.ones(256, np.int64)
+    for code, text in made.items():
+        sizes[code] = len(text)
+    return sizes, made
 
 
 def _hex(values: pa.BinaryArray) -> pa.StringArray:
