@@ -165,14 +165,21 @@ def inspect(
     from_: Annotated[str | None, typer.Option("--from", help="The format, when it cannot be told.")] = None,
     option: Option = None,
     rows: Annotated[int, typer.Option(help="Changes to show of each table.")] = 5,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read all rows, and say what is odd about them (starts Spark).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say whose table a file is, what its masks mean, and what is odd about it."""
-    from . import inspect as work
-    from .spark import session
+    """Say whose table a file is, what its masks mean, and with --check what is odd about it."""
+    from .glance import glance
 
     given = dict(pair(o) for o in option or [])
-    found = work.inspect(session("tailrace inspect"), path, form=from_, given=given, rows=rows)
+    found = None if check else glance(path, form=from_, given=given, rows=rows)
+    if found is None:
+        from . import inspect as work
+        from .spark import session
+
+        found = work.inspect(session("tailrace inspect"), path, form=from_, given=given, rows=rows)
     _print_json(found.as_dict()) if as_json else _show_found(found)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tailrace import formats
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.formats.sqdr import text as sqdr_text
-from tailrace.formats.sqdr.columns import _name_in, _table_names
+from tailrace.formats.sqdr.columns import _name_in, names_of
 from tailrace.formats.sqdr.tables import ACTIONS, CHANGES, COLUMNS_TABLE, KEYLOG_TABLE, SIGNALS
 from tailrace.wire.keylog_values import Field
 
@@ -46,7 +46,7 @@ def test_a_destination_is_read_as_it_was_written(name):
 def test_no_table_has_two_subscriptions():
     notes: list[str] = []
     item, old = sqdr_text.dest("SHOP.ITEM"), sqdr_text.dest("SHOP.OLD")
-    found = _table_names({"1": [old, item], "2": [item], "3": [], None: ["<Dest>odd</Dest>"]}, notes)
+    found = names_of({"1": [old, item], "2": [item], "3": [], None: ["<Dest>odd</Dest>"]}, notes)
     assert found == {"1": "SHOP.ITEM@1", "2": "SHOP.ITEM@2", "3": "3", None: "None"}
     assert notes == [
         "subscription 1 wrote to SHOP.OLD, SHOP.ITEM",

@@ -31,6 +31,9 @@ from ..change import ChangeTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from .glances import Glance
+    from .samples import Sample
+
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
 """Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL
 where the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
@@ -138,6 +141,8 @@ class Format:
         beside: gives a table that holds no changes, by its name, as it is kept beside this format's tables
             (None: it has no place there).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
+        samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
+        glance: what they say, by source table, given the path, too (None: nothing without Spark).
     """
 
     name: str
@@ -161,6 +166,8 @@ class Format:
     save: Callable[[Tables, str, str, Any], None] | None = None
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
     beside: Callable[[str, DataFrame], DataFrame | None] | None = None
+    samples: Callable[[str, Any], dict[str, Sample]] | None = None
+    glance: Callable[[Mapping[str, Sample], Any, str], list[Glance]] | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, and one gap more for each header of a change table that this format does not hold."""

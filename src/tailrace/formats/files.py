@@ -53,6 +53,15 @@ def load(spark: SparkSession, path: str) -> dict[str, DataFrame]:
     Raises:
         ConfigError: there is nothing, or nothing that is a table.
     """
+    return {name: read(spark, place) for name, place in places(path).items()}
+
+
+def places(path: str) -> dict[str, Path]:
+    """Where the tables under a path lie, by name.
+
+    Raises:
+        ConfigError: there is nothing, or nothing that is a table.
+    """
     root = Path(path)
     if not root.exists():
         raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
@@ -67,7 +76,7 @@ def load(spark: SparkSession, path: str) -> dict[str, DataFrame]:
         raise ConfigError(
             f"{path} holds no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
         )
-    return {name: read(spark, place) for name, place in found.items()}
+    return found
 
 
 def _stems_differ(root: Path) -> bool:

@@ -15,6 +15,8 @@ from .. import mask
 from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..errors import FormatError
 from .base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
+from .glances import Glance, headed
+from .samples import Sample
 from .shape import as_type, canonical, conform, data_start, quoted, reasons
 
 if TYPE_CHECKING:
@@ -134,6 +136,18 @@ def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[
     return {name + options.suffix: ct.df.drop(WHY, FILE, ROW, RAW) for name, ct in changes.items()}
 
 
+def glance(tables: Mapping[str, Sample], options: TailraceOptions, path: str) -> list[Glance]:
+    """What the first rows of change tables say."""
+    made = []
+    for vendor, one in sorted(tables.items()):
+        heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
+        if "change_seq" in heads:
+            key = [k.strip() for k in options.key.split(",") if k.strip()]
+            types = types_of(options.columns)
+            made.append(headed(vendor.removesuffix(options.suffix), one, heads, key, types=types))
+    return made
+
+
 def knows(columns: Sequence[str]) -> float:
     """tailrace's tables have `header__column_mask`; else they are Qlik's."""
     have = {c.lower() for c in columns}
@@ -179,4 +193,5 @@ FORMAT = Format(
     write=write,
     knows=knows,
     beside=lambda _, df: df,
+    glance=glance,
 )

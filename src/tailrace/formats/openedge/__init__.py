@@ -17,6 +17,7 @@ from ..shape import any_of, quoted
 from . import tables as tables_
 from .files import load, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
+from .glance import glance, samples
 from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
 from .kept import KEPT
 from .made import policy_id, table_number
@@ -199,6 +200,8 @@ FORMAT = Format(
     knows=knows,
     load=load,
     save=save,
+    samples=samples,
+    glance=glance,
 )  # fmt: skip
 
 __all__ = [

@@ -5,7 +5,7 @@ Source: spec/openedge.md §1.3, §2, §3, §5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
     metadata = metadata_rows(tables)
     found = sources(
         metadata,
-        {n: _user_columns(df) for n, df in images.items()},
+        {n: user_columns(df.columns) for n, df in images.items()},
         keys=parse_lists(options.keys),
         numbers=parse_numbers(options.numbers),
         dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
@@ -147,10 +147,10 @@ def _is_change_table(df: DataFrame) -> bool:
     return knows(df.columns) == 1.0 and "_operation" in (c.lower() for c in df.columns)
 
 
-def _user_columns(df: DataFrame) -> list[str]:
+def user_columns(columns: Sequence[str]) -> list[str]:
     """The columns behind the metadata; names of metadata are found in any spelling."""
-    meta = set(find_columns(df.columns, CHANGE, where=CHANGE.name).values())
-    return [c for c in df.columns if c not in meta and c not in _ASIDE]
+    meta = set(find_columns(columns, CHANGE, where=CHANGE.name).values())
+    return [c for c in columns if c not in meta and c not in _ASIDE]
 
 
 def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:

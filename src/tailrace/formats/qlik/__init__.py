@@ -14,6 +14,7 @@ from ..base import Format, Gap, VendorColumn, VendorTable
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
+from .glance import glance, samples
 from .loading import incomplete, load
 from .options import HEADERS, QlikOptions
 from .reading import read
@@ -115,4 +116,6 @@ FORMAT = Format(
     save=save,
     complete=incomplete,
     beside=qlik_control.beside,
+    samples=samples,
+    glance=glance,
 )

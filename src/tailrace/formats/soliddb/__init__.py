@@ -15,6 +15,7 @@ from .. import files
 from ..base import Format, Gap, Tables
 from ..shape import any_of, quoted
 from .changes import KEPT
+from .glance import glance, samples
 from .log import RECNAMES, SYS_LOG
 from .options import SolidOptions
 from .reading import kind_of, read
@@ -116,4 +117,6 @@ FORMAT = Format(
     write=write,
     knows=knows,
     save=save,
+    samples=samples,
+    glance=glance,
 )  # fmt: skip

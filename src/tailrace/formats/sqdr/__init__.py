@@ -13,6 +13,7 @@ from ...change import BEFORE, NATIVE, ChangeTable
 from ..base import Format, Gap
 from ..shape import quoted
 from . import control
+from .glance import glance, samples
 from .reading import is_keylog, read
 from .tables import (
     CHANGES,
@@ -138,4 +139,6 @@ FORMAT = Format(
     write=write,
     knows=knows,
     beside=control.beside,
+    samples=samples,
+    glance=glance,
 )

@@ -44,7 +44,7 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     told = _told(tables)
     dests = _dests(log)
     notes: list[str] = []
-    table_of = _table_names(dests, notes)
+    table_of = names_of(dests, notes)
     missing = [s for s, table in table_of.items() if table not in told]
     seen = _seen(log, missing) if missing else {}
     for subscription, (_, key) in seen.items():
@@ -56,7 +56,7 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     sources = []
     for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
         table = table_of[subscription]
-        fields, key = _from_told(told[table]) if table in told else seen[subscription]
+        fields, key = told_of(told[table]) if table in told else seen[subscription]
         sources.append(Source(subscription, table, *_as_opted(table, fields, key, options)))
     return Sources(tuple(sources), tuple(notes))
 
@@ -68,16 +68,16 @@ def _as_opted(
     low = [f.name.lower() for f in fields]
     if len(set(low)) < len(low):
         raise FormatError("columns differ in letter case only", where=table)
-    kinds, octets = types_of(options.columns), _listed(options.octet)
+    kinds, octets = types_of(options.columns), listed(options.octet)
     made = [
         sqdr_text.field_of(f.name, kinds.get(f.name, f.type), octet=f.octet or f.name in octets)
         for f in fields
     ]
-    key = [k for k in _listed(options.key) if k in {f.name for f in fields}] or key
+    key = [k for k in listed(options.key) if k in {f.name for f in fields}] or key
     return tuple(made), tuple(key)
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     return [n.strip() for n in text.split(",") if n.strip()]
 
 
@@ -94,7 +94,7 @@ def _told(tables: Tables) -> _Told:
     return found
 
 
-def _from_told(rows: list[dict[str, object]]) -> tuple[list[Field], list[str]]:
+def told_of(rows: list[dict[str, object]]) -> tuple[list[Field], list[str]]:
     rows = sorted(rows, key=lambda r: int(str(r["place"] or 0)))
     fields = [Field(str(r["column_name"]), str(r["type"] or "string"), bool(r["octet"])) for r in rows]
     return fields, [str(r["column_name"]) for r in rows if r["is_key"]]
@@ -120,7 +120,7 @@ def _dests(log: DataFrame) -> dict[str | None, list[str]]:
     return found
 
 
-def _table_names(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str | None, str]:
+def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str | None, str]:
     """A name for each subscription: its latest destination's, else its own; no name twice."""
     names: dict[str | None, str] = {}
     for subscription, texts in dests.items():

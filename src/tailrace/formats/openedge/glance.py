@@ -1,0 +1,96 @@
+"""The first rows of OpenEdge's tables, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ... import mask
+from ...wire import cd_dump
+from ..files import kind_of, places
+from ..glances import Glance, plain_rows
+from ..samples import Sample, sample
+from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .policy import DUMP, METADATA, POLICIES, Source, sources
+from .reading import plain_name, user_columns
+from .tables import AFTER_UPDATE, CHANGE, KNOWN, OPER, TRACKING, knows
+
+_TRACKING = "_cdc_change_tracking"
+_HEADERS = {
+    "_Tran-Id": "transaction_id", "_Time-Stamp": "timestamp", "_Recid": "recid", "_User-Name": "user_name",
+    "_Partition-Id": "partition_id", "_Tenant-Id": "tenant_id",
+}  # fmt: skip
+
+
+def samples(path: str, options: OpenEdgeOptions) -> dict[str, Sample]:
+    """The tables under a path, those whose names begin with `_` too; policies and schema tables whole."""
+    root = Path(path)
+    hidden = [p for p in root.glob("_*") if kind_of(p)] if root.is_dir() else []
+    plain = not root.is_dir() or any(kind_of(p) for p in root.glob("[!_.]*"))
+    found = {} if root.name.endswith(DUMP) or not plain else places(path)
+    found |= {p.name: p for p in hidden}
+    return {n: sample(p, every=plain_name(n) in METADATA) for n, p in found.items()}
+
+
+def dumps(path: str) -> list[cd_dump.TablePolicy]:
+    """The policies of `.cd` files at a path."""
+    root = Path(path)
+    files = [root] if root.is_file() else sorted(root.glob("*" + DUMP))
+    read = (cd_dump.read(f.read_bytes(), where=f.name) for f in files if f.name.endswith(DUMP))
+    return [p for dump in read for p in dump.policies]
+
+
+def glance(tables: Mapping[str, Sample], options: OpenEdgeOptions, path: str) -> list[Glance]:
+    """What the first rows of change tables and tracking say, by source table."""
+    plain = {plain_name(n): n for n in tables}
+    images = {n: s for n, s in tables.items() if plain_name(n) not in KNOWN and knows(s.columns) == 1.0}
+    metadata = {n: plain_rows(tables[plain[n]], KNOWN[n]) for n in METADATA if n in plain}
+    tracked = plain_rows(tables[plain[_TRACKING]], TRACKING) if _TRACKING in plain else []
+    if not images and not tracked:
+        return []  # policies and schema alone: no change
+    found = sources(
+        metadata,
+        {n: user_columns(s.columns) for n, s in images.items()},
+        keys=parse_lists(options.keys),
+        numbers=parse_numbers(options.numbers),
+        dumped=dumps(path),
+    )
+    return [_one(s, images, [r for r in tracked if _is_of(r, s, len(found) == 1)]) for s in found]
+
+
+def _is_of(row: Mapping[str, Any], source: Source, alone: bool) -> bool:
+    """Whether a tracking row is a source table's; as `shares` says it of rows in Spark."""
+    ids = {r["_Policy-Id"] for r in source.rows.get(POLICIES, ())}
+    if source.number is not None or ids:
+        numbered = source.number is not None and row["_Source-Table-Number"] == source.number
+        return numbered or row["_Policy-Id"] in ids
+    return alone
+
+
+def _one(source: Source, images: Mapping[str, Sample], tracked: list[dict[str, Any]]) -> Glance:
+    places = {p: c for c, p in source.positions.items()}
+    rows: list[dict[str, Any]] = []
+    types: dict[str, str] = {}
+    if source.change_table is not None:
+        rows = plain_rows(images[source.change_table], CHANGE)
+        types = {c: t for c, t in images[source.change_table].types().items() if c in source.columns}
+    by_number = {r["_Change-Sequence"]: r for r in tracked}
+    shown = {r["_Change-Sequence"] for r in rows}
+    # Halves of a split record are one image.
+    rows = list({(r["_Change-Sequence"], r["_Operation"]): r for r in reversed(rows)}.values())[::-1]
+    rows += [r for r in tracked if r["_Change-Sequence"] not in shown]
+    changes = []
+    for row in rows:
+        oper = OPER.get(row["_Operation"])
+        if oper is None:
+            continue
+        told = by_number.get(row["_Change-Sequence"], {})
+        both = {**row, **{k: v for k, v in told.items() if v is not None and k != "_Operation"}}
+        change = {h: both.get(n) for n, h in _HEADERS.items()}
+        change |= {"change_seq": f"{row['_Change-Sequence'] or 0:035d}", "change_oper": oper}
+        field_map = told.get("_Change-FieldMap") if row["_Operation"] == AFTER_UPDATE else None
+        if field_map is not None:
+            change["changed"] = [places[n] for n in mask.decode_field_map(field_map) if n in places]
+        changes.append(change)
+    return Glance(source.name, list(source.key), {**types, **source.types}, changes)

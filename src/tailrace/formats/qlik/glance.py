@@ -1,0 +1,99 @@
+"""The first rows of Qlik tables, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...change import INSERT
+from ..glances import Glance, headed
+from ..samples import Sample, of_csv, of_json, sample
+from . import files as found
+from . import layout as lay
+from .files import DataFile, Listing
+from .options import QlikOptions
+
+
+def samples(path: str, options: QlikOptions) -> dict[str, Sample]:
+    """The tables under a path with the first rows of each layout; keys and types in the schema's metadata.
+
+    Raises:
+        ConfigError: there is nothing.
+        FormatError: a DFM or a file's head cannot be read.
+    """
+    listed = found.listing(path, options)
+    made = {n: _first(listed, files, options) for n, files in found.tables(listed, options).items()}
+    for folder in listed.delta:
+        made[folder.rpartition("/")[2] or listed.root.rpartition("/")[2]] = sample(_place(listed, folder))
+    return made
+
+
+def _place(listed: Listing, path: str) -> Path:
+    return Path(listed.root) / path
+
+
+def _first(listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> Sample:
+    """The rows of one file a layout, the newest first."""
+    layouts = {f.layout: f for f in reversed(files)}
+    made = [_one(listed, f, options) for f in layouts.values()]
+    newest = made[0]
+    counts = [f.meta.records if f.meta else None for f in files]
+    total = None if None in counts else sum(c for c in counts if c is not None)
+    return Sample(newest.rows, newest.total if len(files) == 1 else total, newest.text, tuple(made[1:]))
+
+
+def _one(listed: Listing, file: DataFile, options: QlikOptions) -> Sample:
+    if file.kind == "parquet":
+        made = sample(_place(listed, file.path))
+    else:
+        with listed.fs.open_input_stream(f"{listed.root}/{file.path}", compression="detect") as stream:
+            made = of_json(stream) if file.kind == "json" else _csv(stream, file, options)
+    columns = file.meta.columns if file.meta else ()
+    told = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
+    return Sample(made.rows.replace_schema_metadata(told), made.total, made.text)
+
+
+def _csv(stream: Any, file: DataFile, options: QlikOptions) -> Sample:
+    said = dict(file.meta.options) if file.meta else {}
+    quote = said.get("quoteChar") or '"'
+    between = said.get("fieldDelimiter") or ","
+    return of_csv(stream, names=file.names, header=options.csv_header, delimiter=between, quotechar=quote)
+
+
+def glance(tables: Mapping[str, Sample], options: QlikOptions, path: str) -> list[Glance]:
+    """What the first rows of change tables and full loads say."""
+    made: dict[str, Glance] = {}
+    for name, newest in sorted(tables.items()):
+        source = options.source_of(name) or name
+        glances = [_glance(source, one, options) for one in (newest, *newest.older)]
+        if source in made:
+            glances.append(made[source])
+        made[source] = replace(glances[0], changes=[c for g in glances for c in g.changes])
+    return list(made.values())
+
+
+def _glance(source: str, one: Sample, options: QlikOptions) -> Glance:
+    told = _told(one)
+    key = options.keys_of(source) or [c for _, c in sorted((p, c) for c, (p, _) in told.items() if p)]
+    types = {c: kind for c, (_, kind) in told.items()}
+    prefix = lay.find_prefix(one.columns, options.prefix)
+    if prefix is None:
+        loaded = [{"change_oper": INSERT, "native_oper": "L"} for _ in range(one.rows.num_rows)]
+        return Glance(source, key, {**one.types(), **types}, loaded)
+    heads = lay.headers_of(one.columns, prefix)
+    data = [c for c in one.columns if c not in heads.values()]
+    counted = data if options.masks == "queue" else one.columns
+    little = {"big": False, "little": True, "auto": None}[options.mask_order]
+    return headed(source, one, heads, key, types=types, counted=counted, little=little)
+
+
+def _told(one: Sample) -> dict[str, tuple[int, str]]:
+    """Column -> its place in the key (0: none) and its type, as the DFM says."""
+    found: dict[str, tuple[int, str]] = {}
+    for name, text in (one.rows.schema.metadata or {}).items():
+        place, _, kind = text.decode().partition(" ")
+        if place.isdigit() and name.decode() in one.columns:
+            found[name.decode()] = (int(place), kind)
+    return found

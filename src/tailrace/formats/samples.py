@@ -1,0 +1,178 @@
+"""The first rows of tables in files as Arrow, without Spark: what `inspect` looks at."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import FormatError, UnsupportedError
+from ..laketypes import spark_type
+from .files import kind_of, places
+
+ROWS = 1000
+CELLS = 200_000
+"""A sample of a wide table has fewer rows than `ROWS`: this many values at most."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of a table.
+
+    Attributes:
+        rows: values as they lie in the files; of text kinds as text, nothing as NULL.
+        total: how many rows there are; None: they were not counted.
+        text: whether all values are text.
+        older: the first rows of files with other columns.
+    """
+
+    rows: pa.Table
+    total: int | None
+    text: bool = False
+    older: tuple[Sample, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names, in order."""
+        return list(self.rows.column_names)
+
+    def types(self) -> dict[str, str]:
+        """The columns with their Spark SQL types, `string` for those of text kinds."""
+        return {f.name: _type_of(f.type) for f in self.rows.schema}
+
+    def named(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The rows as dictionaries of some columns: wanted name -> column."""
+        some = self.rows.select(list(dict.fromkeys(names.values())))
+        return [{want: row[have] for want, have in names.items()} for row in some.to_pylist()]
+
+
+def _type_of(kind: pa.DataType) -> str:
+    try:
+        return spark_type(kind)
+    except UnsupportedError:  # a type that the lake does not have
+        return str(kind)
+
+
+def samples(path: str, *, whole: Sequence[str] = ()) -> dict[str, Sample]:
+    """The tables under a path by name, as `files.load` finds them.
+
+    Args:
+        path: a file, a folder of files, or a folder of tables.
+        whole: names of tables (in lower case) of which all rows are wanted, not the first.
+
+    Raises:
+        ConfigError: there is nothing, or nothing that is a table.
+        FormatError: a file cannot be read as what its name says.
+    """
+    return {n: sample(place, every=n.lower() in whole) for n, place in places(path).items()}
+
+
+def sample(place: Path, *, every: bool = False) -> Sample:
+    """The first rows of one table: a file, a folder of files of one kind, or a Delta table.
+
+    Raises:
+        FormatError: it cannot be read as what its name says.
+    """
+    kind = kind_of(place)
+    try:
+        if kind == "delta":
+            return _delta(place, every)
+        inside = sorted(f for f in place.iterdir() if kind_of(f) == kind) if place.is_dir() else [place]
+        if kind == "parquet":
+            return _parquet(inside, every)
+        with _opened(inside[0]) as stream:
+            read = of_csv if kind == "csv" else of_json
+            found = read(stream, every=every)
+        return found if len(inside) == 1 else Sample(found.rows, None, text=True)
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise FormatError(f"it cannot be read: {error}", where=str(place)) from error
+
+
+def _most(columns: int, every: bool) -> int:
+    return 1 << 62 if every else max(10, min(ROWS, CELLS // max(columns, 1)))
+
+
+def _parquet(inside: Sequence[Path], every: bool) -> Sample:
+    footers = [pq.read_metadata(f) for f in inside]
+    most = _most(footers[0].num_columns, every)
+    parts: list[pa.Table] = []
+    for file in inside:
+        left = most - sum(p.num_rows for p in parts)
+        if left <= 0:
+            break
+        batches = pq.ParquetFile(file).iter_batches(batch_size=min(left, 1 << 16))
+        first: list[pa.RecordBatch] = []
+        while sum(map(len, first)) < left and (batch := next(batches, None)) is not None:
+            first.append(batch)
+        schema = first[0].schema if first else pq.read_schema(file)
+        parts.append(pa.Table.from_batches(first, schema).slice(0, left))
+    rows = pa.concat_tables(parts, promote_options="permissive")
+    return Sample(rows, sum(f.num_rows for f in footers))
+
+
+def _delta(place: Path, every: bool) -> Sample:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(place))
+    dataset = table.to_pyarrow_dataset()
+    rows = dataset.head(_most(len(dataset.schema), every))
+    return Sample(rows, dataset.count_rows())
+
+
+def _opened(file: Path) -> IO[bytes]:
+    return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def of_csv(
+    stream: IO[bytes],
+    *,
+    every: bool = False,
+    names: Sequence[str] | None = None,
+    header: bool = True,
+    **dialect: Any,
+) -> Sample:
+    """The first rows of CSV text; `names` where there is no header line, `dialect` as `csv.reader` has it."""
+    csv.field_size_limit(1 << 30)
+    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), **dialect)
+    first = next(lines, []) if header else []
+    have = list(names) if names is not None else first
+    return _texts(have, lines, every)
+
+
+def of_json(stream: IO[bytes], *, every: bool = False) -> Sample:
+    """The first rows of JSON lines: columns in the order of the first line, values as text."""
+    lines = (json.loads(line) for line in stream if line.strip())
+    ahead = list(islice(lines, 1))
+    names = dict.fromkeys(n for line in ahead for n in line)
+    most = _most(len(names), every)
+    rows = [*ahead, *islice(lines, most - 1)]
+    names |= dict.fromkeys(n for row in rows for n in row)
+    cells = ([_text(row.get(n)) for n in names] for row in rows)
+    done = next(lines, None) is None
+    made = _texts(list(names), cells, every=True)
+    return Sample(made.rows, len(rows) if done else None, text=True)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _texts(names: Sequence[str], lines: Iterator[Sequence[str | None]], every: bool) -> Sample:
+    """Lines of values as columns of text; what a line lacks is NULL, what it has too much is left out."""
+    most = _most(len(names), every)
+    rows = list(islice((line for line in lines if line), most))
+    done = next(lines, None) is None
+    columns = [[(row[i] or None) if i < len(row) else None for row in rows] for i in range(len(names))]
+    arrays = [pa.array(values, pa.string()) for values in columns]
+    return Sample(pa.Table.from_arrays(arrays, names=list(names)), len(rows) if done else None, text=True)

@@ -1,0 +1,115 @@
+"""`tailrace inspect` without Spark: each vendor's example, a part of it alone, very wide tables."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailrace import mask
+from tailrace.errors import ConfigError
+from tailrace.glance import glance
+from tailrace.inspect import Found
+
+pytestmark = pytest.mark.unit
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def look(*path: str | Path, **more: str) -> Found:
+    found = glance(str(EXAMPLES.joinpath(*path)), **more)
+    assert found is not None
+    return found
+
+
+def changed(found: Found, table: str) -> list[tuple[str, list[str] | None]]:
+    (one,) = (t for t in found.tables if t.name == table)
+    return [(row["change_oper"], row["changed"]) for row in one.rows]
+
+
+def test_openedge() -> None:
+    found = look("openedge", "tables", rows=20)
+    assert (found.format, found.sure) == ("openedge", 1.0)
+    item, till = found.tables
+    assert (item.name, item.key, item.operations) == ("PUB.Item", ["Id"], {"I": 3, "B": 2, "U": 3, "D": 1})
+    assert item.columns == {"Id": "int", "Name": "string", "Price": "decimal(38,2)", "Tags": "string"}
+    assert ("U", ["Price", "Tags"]) in changed(found, "PUB.Item")
+    assert (till.name, till.columns, till.operations) == ("PUB.Till", {}, {"U": 1})
+
+
+def test_openedge_tables_alone() -> None:
+    assert [t.operations for t in look("openedge", "tables", "PUB.CDC_Item.csv").tables] == [
+        {"I": 3, "B": 2, "U": 2, "D": 1}
+    ]
+    policies = look("openedge", "tables", "PUB._Cdc-Table-Policy.csv")
+    assert (policies.format, policies.tables) == ("openedge", [])
+    assert policies.beside["PUB._Cdc-Table-Policy"][0]["_Policy-Name"] == "item_values"
+
+
+def test_qlik_in_two_layouts_and_a_full_load() -> None:
+    found = look("qlik", "tables", rows=20)
+    (item,) = found.tables
+    assert (found.format, item.name, item.key) == ("qlik", "shop.item", ["id"])
+    assert item.columns == {"id": "int", "name": "string", "colour": "string", "price": "decimal(10,2)"}
+    assert item.operations == {"I": 3, "B": 3, "U": 3, "D": 1}
+    # Bits count the columns of the row's own file.
+    assert [c for c in changed(found, "shop.item") if c[0] == "U"] == [
+        ("U", ["name", "price"]), ("U", ["colour"]), ("U", ["price"]),
+    ]  # fmt: skip
+
+
+def test_sqdr() -> None:
+    found = look("sqdr", "tables")
+    (item,) = found.tables
+    assert (found.format, item.name, item.key) == ("sqdr", "SHOP.ITEM", ["ID"])
+    assert item.operations == {"I": 4, "U": 2, "D": 1}
+    assert item.rows[0]["carried"] == ["ID", "NAME", "PRICE", "TAG"]
+    alone = look("sqdr", "tables", "ir_keylog.csv").tables[0]
+    assert (alone.key, list(alone.columns)) == (["ID"], ["ID", "NAME", "PRICE", "TAG"])
+
+
+def test_soliddb() -> None:
+    found = look("soliddb", "tables")
+    assert (found.format, [t.name for t in found.tables]) == ("soliddb", ["SHOP.ITEM"])
+    assert found.tables[0].operations["U"] == 3
+
+
+def test_no_spark_is_loaded() -> None:
+    code = f"from tailrace.glance import glance; import sys; glance({str(EXAMPLES / 'qlik' / 'tables')!r}); "
+    subprocess.run([sys.executable, "-c", code + "sys.exit('py4j' in sys.modules)"], check=True)
+
+
+def test_what_takes_more_than_a_look(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no"):
+        glance(str(tmp_path / "nowhere"))
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    assert glance(str(tmp_path)) is None  # nobody's: the whole look says so
+    shutil.copy(EXAMPLES / "sqdr" / "tables" / "ir_keylog.csv", tmp_path)
+    shutil.copytree(EXAMPLES / "qlik" / "tables", tmp_path, dirs_exist_ok=True)
+    assert glance(str(tmp_path)) is None  # two vendors'
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_ten_thousand_columns(tmp_path: Path, kind: str) -> None:
+    heads = ("change_seq", "change_oper", "change_mask")
+    names = [f"header__{h}" for h in heads] + [f"c{n}" for n in range(10_000)]
+    octets = mask.encode([3, 10_002])
+    values = [
+        "2026010112000000" + "0" * 18 + "1",
+        "U",
+        octets if kind == "parquet" else octets.hex(),
+        *"x" * 10_000,
+    ]
+    place = tmp_path / "t__ct"
+    place.mkdir()
+    if kind == "parquet":
+        pq.write_table(pa.table({n: [v] for n, v in zip(names, values, strict=True)}), place / "1.parquet")
+    else:
+        (place / "1.csv").write_text("\n".join(",".join(map(str, line)) for line in (names, values)) + "\n")
+    found = look(tmp_path)
+    assert (found.tables[0].name, len(found.tables[0].columns)) == ("t", 10_000)
+    assert changed(found, "t") == [("U", ["c0", "c9999"])]
