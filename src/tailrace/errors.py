@@ -26,6 +26,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+AGAIN = "nothing was written; it begins anew"
+
 
 class TailraceError(Exception):
     """Root of all errors tailrace raises on purpose.
@@ -112,7 +114,7 @@ class ConcurrentCommitError(ApplyError):
         """Of a table that was read in one version and has another one by now (None: not known which)."""
         came = "another version" if now is None else f"version {now}"
         said = f"{came} came after version {read}, which was read: somebody else committed to it"
-        return cls(said, where=where, hint="nothing was written; it begins anew")
+        return cls(said, where=where, hint=AGAIN)
 
 
 class NameTakenError(ApplyError):

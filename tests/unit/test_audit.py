@@ -72,7 +72,8 @@ class Place:
             "s.t", self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, self.mode),
             exceptions.counted("s.t", after, self.rules.limits), after,
         )  # fmt: skip
-        return AuditTask(self.path, "t", upto, KEY, self.columns, EXTRA, None, audit)
+        follows = lake.progress(self.path, "t")
+        return AuditTask(self.path, "t", upto, KEY, self.columns, EXTRA, None, audit, follows)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted((tuple(r.values()) for r in lake.read(self.path).to_pylist()), key=repr)

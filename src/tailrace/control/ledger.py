@@ -144,8 +144,12 @@ class Baseline:
         return self.window == "exact" or self.closes > 0
 
 
-def write_stored(path: str, batch: Stored, relids: Mapping[str, int]) -> None:
-    """Records a store batch: one row for the batch (table NULL) and one per table."""
+def write_stored(path: str, batch: Stored, relids: Mapping[str, int], after: int | None = None) -> None:
+    """Records a store batch: one row for the batch (table NULL) and one per table.
+
+    `after`: the change number from which its changes were counted on; OvertakenError when another process has
+    recorded some of them since. None: nobody else can have.
+    """
     head = {
         "upto": batch.upto,
         "change_seq": batch.change_seq,
@@ -158,7 +162,9 @@ def write_stored(path: str, batch: Stored, relids: Mapping[str, int]) -> None:
         dict(head, table=t, relid=relids[t], rows=c["rows"], counts=json.dumps(dict(c)))
         for t, c in batch.tables.items()
     ]
-    made = lake.append(path, pa.Table.from_pylist(rows, STORED_SCHEMA), progress={STORE_APP: batch.upto})
+    follows = None if after is None else {STORE_APP: after}
+    found = pa.Table.from_pylist(rows, STORED_SCHEMA)
+    made = lake.append(path, found, progress={STORE_APP: batch.upto}, after=follows)
     _folded(path, STORED, made)
 
 

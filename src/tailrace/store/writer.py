@@ -158,7 +158,8 @@ class Store:
             tables,
         )
         reach("store.stored")
-        write_stored(self._paths.stored, done, {p.table: relid for relid, p in self._plans.items()})
+        by_table = {p.table: relid for relid, p in self._plans.items()}
+        write_stored(self._paths.stored, done, by_table, self._stored_after)
         self._stored_after = max(upto, self._stored_after)
         reach("store.tracking")
         tracked, after = parts.get(("tracking", 0), []), {STORE_APP: self._tracking_after}

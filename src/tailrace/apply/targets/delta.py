@@ -195,13 +195,15 @@ class DeltaTarget:
                 pa.schema(kinds),
                 self._memory,
                 audit,
+                after,
             )
 
             def nothing() -> Outcome:
                 version = lake.commit(path, [], progress={task.app_id: batch.upto})
                 return Outcome(version=lake.version(path) if version is None else version)
 
-            done = merge_audited(made.df, task, batch.upto, nothing)
+            with delta_spark.naming_conflicts(path, table.version()):
+                done = merge_audited(made.df, task, batch.upto, nothing)
         if isinstance(done, Audited):
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done

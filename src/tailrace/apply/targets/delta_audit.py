@@ -16,7 +16,7 @@ from ...failpoints import reach
 from .audit import Audit, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
-from .delta_local import TOO_LARGE, info, result
+from .delta_local import TOO_LARGE, append, info, result
 from .delta_rewrite import merge
 
 
@@ -27,6 +27,9 @@ class AuditTask:
 
     They are held in memory: when they take more than a third of `memory_bytes`, nothing is written, and the
     result says so (`TOO_LARGE`). A task that runs again after its commit has nothing to tell.
+
+    `follows`: the progress that the table had when they were chosen; -1: none. With another one they are
+    refused with ConcurrentCommitError: some would be judged, and added, that are there already.
     """
 
     path: str
@@ -37,6 +40,7 @@ class AuditTask:
     extra: pa.Schema
     memory_bytes: int | None
     audit: Audit
+    follows: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = held(batches, self.wanted, self.memory_bytes)
@@ -49,8 +53,9 @@ class AuditTask:
         source = source_of(rows, self.key, self.schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, self.upto, source)
         done = merge(
-            self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor
-        )
+            self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
+            follows=self.follows,
+        )  # fmt: skip
         yield row_of(done, auditor.told(done))
 
     def _archived(self, changes: pa.Table) -> pa.RecordBatch:
@@ -66,11 +71,10 @@ class AuditTask:
             added = part.close()
             auditor.finish()
         reach("delta.local")
-        version = lake.commit(
-            self.path, [added] if added else [], progress={self.app_id: self.upto}, info=info(plan="append")
-        )
-        done = Outcome(inserted=rows.num_rows, version=-1 if version is None else version, plan="append")
-        return row_of(done, None if version is None else auditor.told(done))
+        files, words = [added] if added else [], info(plan="append")
+        version = append(self.path, files, self.app_id, self.upto, self.follows, words)
+        done = Outcome(inserted=rows.num_rows, version=version, plan="append")
+        return row_of(done, auditor.told(done))
 
     @property
     def wanted(self) -> pa.Schema:

@@ -21,7 +21,7 @@ from ..fold import Folded, Images, fold, relevant, weights
 from ..plan import TableBatch
 from . import delta_spark
 from .base import Outcome
-from .delta_local import NET, MergeTask, PartTask, info, merge_local, write_parts
+from .delta_local import NET, MergeTask, PartTask, append, info, merge_local, write_parts
 from .delta_size import actions, rows_in
 from .delta_whole import WholeTask, joined, write_whole
 
@@ -116,12 +116,15 @@ class Job:
 
     def _committed(self, done: Outcome, files: list[lake.AddedFile], *, adds: bool = False) -> Outcome:
         """Commits parts, which are to be all of the table or, by the plan `append`, more of it; `adds`:
-        whatever it has by now."""
+        whatever it has by now, as long as nobody else has applied to it."""
         progress, words = {self.app: self.batch.upto}, info(plan=done.plan)
         now = self.table.version()
+        if adds:
+            reached = self.table.transaction_version(self.app)
+            follows = -1 if reached is None else int(reached)
+            return replace(done, version=append(self.path, files, self.app, self.batch.upto, follows, words))
         if done.plan == "append":
-            after = None if adds else now
-            version = lake.commit(self.path, files, progress=progress, info=words, only_after=after)
+            version = lake.commit(self.path, files, progress=progress, info=words, only_after=now)
         else:
             version = lake.overwrite(
                 self.path, files, schema=self.schema, progress=progress, only_after=now, info=words

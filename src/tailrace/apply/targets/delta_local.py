@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import guards, lake
+from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
 from .delta_changes import Source
@@ -155,6 +156,22 @@ def write_parts(df: DataFrame, task: PartTask) -> tuple[list[lake.AddedFile], Ou
     found = run(df, task)
     total = {n: sum(r[n] for r in found) for n in ("inserted", "deleted", "missing")}
     return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], Outcome(**total)
+
+
+def append(
+    path: str, files: list[lake.AddedFile], app_id: str, upto: int, follows: int, words: dict[str, str]
+) -> int:
+    """Adds parts, made of the changes behind `follows`, to whatever a table has; gives the version.
+
+    Raises:
+        ConcurrentCommitError: the table's progress is not `follows` any more; nothing was written.
+    """
+    try:
+        done = lake.commit(path, files, progress={app_id: upto}, info=words, after={app_id: follows})
+    except OvertakenError as error:
+        raise ConcurrentCommitError(error.what, where=path, hint=AGAIN) from error
+    assert done is not None  # noqa: S101 - progress that has not moved is behind `upto`
+    return done
 
 
 def info(**words: object) -> dict[str, str]:

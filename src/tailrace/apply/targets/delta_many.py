@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from ... import guards, lake
 from ...change import PREFIX, Relation
-from ...errors import TailraceError, from_spark
+from ...errors import ConcurrentCommitError, TailraceError, from_spark
 from ...laketypes import arrow_type, schema_of
 from ...machine import cores
 from ...sequence import NUMBER_DIGITS, TIME_DIGITS
@@ -126,6 +126,8 @@ class ManyTask:
             if task is None:
                 return result(table=str(place), file=TOO_LARGE)
             (done,) = task(small.read(task.wanted))
+        except ConcurrentCommitError:
+            return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
@@ -150,7 +152,10 @@ class ManyTask:
             return None
         key = tuple(small.relation.key)
         schema = schema_of(made)
-        return AuditTask(small.target, self.app_id, small.upto, key, schema, _EXTRA, self.memory_bytes, audit)
+        follows = -1 if reached is None else int(reached)
+        return AuditTask(
+            small.target, self.app_id, small.upto, key, schema, _EXTRA, self.memory_bytes, audit, follows
+        )
 
 
 def _audit(small: Small) -> Audit | None:

@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ... import guards, lake
-from ...errors import ConcurrentCommitError
+from ...errors import AGAIN, ConcurrentCommitError
 from ...failpoints import reach
 from ...filestats import width
 from ...machine import cores
@@ -278,10 +278,12 @@ def merge(
     auditor: Auditor | None = None,
     *,
     only_after: int | None = None,
+    follows: int | None = None,
 ) -> Outcome:
     """Merges changes into a table, once: an outcome without counts when the table already has them.
 
-    `only_after`: the version that the changes were made from; with another one, ConcurrentCommitError.
+    `only_after`: the version that the changes were made from; `follows`: the progress that they were chosen
+    by (-1: none). With another one, ConcurrentCommitError.
     """
     for attempt in range(_ATTEMPTS):
         table = DeltaTable(path)
@@ -290,6 +292,9 @@ def merge(
             break
         if only_after is not None and table.version() != only_after:
             raise ConcurrentCommitError.at(path, only_after, table.version())
+        if follows is not None and follows != (-1 if reached is None else reached):
+            said = f"somebody else applied to it: {app_id} is at {reached}, no longer at {follows}"
+            raise ConcurrentCommitError(said, where=path, hint=AGAIN)
         try:
             return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
         except CommitFailedError:

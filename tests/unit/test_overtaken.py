@@ -1,0 +1,89 @@
+"""Who slept for a whole lease and goes on after somebody else has applied: nothing is there twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tailrace import lake
+from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.keylog_rows import LETTER
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets.delta_audit import AuditTask
+from tailrace.apply.targets.delta_local import append
+from tailrace.control import ledger
+from tailrace.errors import ConcurrentCommitError, OvertakenError
+from tailrace.sequence import make
+from tailrace.store import writer
+
+from ..ending import ends
+from .test_audit import Place, change, images
+from .test_log_gaps import home, ids, records, store
+
+pytestmark = pytest.mark.unit
+CHANGES = [change(1, "I", "p"), change(2, "I", "q"), change(3, "I", "r")]
+
+
+@pytest.mark.parametrize("rules", [Rules.of("archive", {}), Rules.of("strict", {"insert_exists": "log"})])
+def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, rules: Rules) -> None:
+    """One has chosen all three, sleeps, and another applies the first two."""
+    place = Place(tmp_path, "strict", {})
+    place.rules = rules
+    late, early = place.task(3, 0), place.task(2, 0)
+    run(early, 2)
+    with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at -1"):
+        run(late, 3)
+    assert [r[1] for r in place.rows()] == ["p", "q"]
+    assert not lake.exists(str(tmp_path / EXCEPTIONS))
+    assert lake.progress(place.path, "t") == 2
+
+
+def run(task: AuditTask, many: int) -> None:
+    """The task gets the first changes."""
+    task = replace(task, extra=task.extra.append(pa.field(LETTER, pa.string())))
+    rows = [{LETTER: c.oper, **row} for c in CHANGES[:many] for row in images(c)]
+    list(task([pa.RecordBatch.from_pylist(rows, task.wanted)]))
+
+
+def test_parts_are_added_behind_the_progress_that_they_follow(tmp_path: Path) -> None:
+    path, rows = str(tmp_path / "t"), pa.table({"n": [1]})
+    lake.append(path, rows, progress={"x": 4})
+    part = lake.Part(path, rows.schema)
+    part.write(rows)
+    added = part.close()
+    assert added is not None
+    lake.append(path, rows, progress={"others": 9})
+    assert append(path, [added], "x", 7, 4, {}) == 3
+    with pytest.raises(ConcurrentCommitError, match="x is at 7, no longer at 4"):
+        append(path, [added], "x", 9, 4, {})
+    assert lake.read(path).num_rows == 3
+
+
+def test_a_batch_is_recorded_behind_those_that_it_was_counted_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has the first transaction in its change table and sleeps; it wakes up when the next one has counted
+    both."""
+    at = home(tmp_path, 2)
+    first, both = records(at, 1, 2, 3), records(at, *range(1, 7))
+
+    def wakes(name: str) -> None:
+        if name == "store.stored":
+            monkeypatch.setattr(writer, "reach", lambda _: None)
+            late = ledger.Stored(
+                3, make(0, 3), "", dt.datetime.now(dt.timezone.utc), {"shop.item": {"rows": 1}}
+            )
+            ledger.write_stored(str(at / "stored"), late, {"shop.item": 7}, -1)
+
+    with ends("store.stored"):
+        store(at).batch(first)
+    monkeypatch.setattr(writer, "reach", wakes)
+    with pytest.raises(OvertakenError, match="tailrace/store is at 3, no longer at -1"):
+        store(at).batch(both)
+    store(at).batch(both)
+    assert [(b.upto, b.rows) for b in ledger.read_stored(str(at / "stored"))] == [(3, 1), (6, 1)]
+    assert ids(at) == [0, 1]
