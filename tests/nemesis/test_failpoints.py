@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,15 +15,36 @@ import tailrace
 from tailrace import failpoints
 from tailrace.errors import ConfigError
 
+from ..db import test_points as server
+from ..spark import test_points as spark
+from ..unit import test_points as alone
+from . import test_schedules as schedules
+
 pytestmark = pytest.mark.unit
 
 CODE = Path(tailrace.__file__).parent
 REACHED = re.compile(r'\breach\("([^"]+)"\)')
+ENDS: dict[ModuleType, Sequence[str]] = {
+    schedules: schedules.HERE,
+    alone: alone.ENDS,
+    spark: spark.ENDS,
+    server: server.ENDS,
+}
+"""At which points the tests of a file end a process. Each asserts that it came there, and what is there after a
+restart is what is there without that."""
 
 
 def test_every_registered_point_stands_in_the_code_and_no_other() -> None:
     found = {n for path in CODE.rglob("*.py") for n in REACHED.findall(path.read_text())}
     assert found == set(failpoints.POINTS)
+
+
+def test_each_run_of_the_tests_ends_a_process_at_every_point() -> None:
+    met = {point for points in ENDS.values() for point in points}
+    assert sorted(met) == sorted(failpoints.POINTS)
+    for file in ENDS:
+        marks = file.pytestmark if isinstance(file.pytestmark, list) else [file.pytestmark]
+        assert "slow" not in {mark.name for mark in marks}, file
 
 
 def test_off_it_does_nothing() -> None:

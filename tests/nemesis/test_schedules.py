@@ -34,7 +34,7 @@ HERE = sorted(
     if name
     not in ("store.quarantine", "store.retype", "store.behind")  # no bad values; nothing of LOG is lost
 )
-"""The fail points of what runs here as it is; those of targets and key logs are in `test_points.py`."""
+"""The fail points of what runs here as it is; `test_failpoints.py` says where the others are."""
 
 
 @pytest.fixture(autouse=True)

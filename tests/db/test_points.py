@@ -1,0 +1,123 @@
+"""Processes end at the fail points that need a server; the next ones go on, and all is there once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from tailrace import failpoints, lake, log
+from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.postgresql_landing import PostgresLanding
+from tailrace.apply.targets.postgresql_place import Place, locked
+from tailrace.apply.targets.postgresql_progress import Progress
+from tailrace.capture import Capture
+from tailrace.control import ledger
+from tailrace.laketypes import schema_of
+from tailrace.testing.images import RELATION, batch_of, image
+
+from ..ending import ends
+from .test_audit_postgresql import START, Table
+from .test_slot import ids, task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.db
+
+KILLED = {"capture.slot": -9, "baseline.part": 1, "baseline.landed": -9}
+"""Fail point -> what capture's process ends with: at one of them a process that it started is killed."""
+BATCH = ("postgresql.load", "postgresql.commit", "postgresql.committed")
+ENDS = (*KILLED, "postgresql.audited", "postgresql.land", *BATCH)
+"""The fail points at which tests of this file end."""
+
+
+def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
+    """Each time a row comes before the next start; the last baseline has them all."""
+    db.execute("create schema s; create table s.a (id int primary key)")
+    one = task(tmp_path, database)
+    command = [sys.executable, "-m", "tailrace", "capture", str(tmp_path / "shop.yaml"), "--once"]
+    for n, (point, code) in enumerate(KILLED.items(), 1):
+        db.execute("insert into s.a values (%s)", (n,))
+        env = os.environ | {failpoints.VARIABLE: point}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert (point == "baseline.part") == (
+            "a process that read a part of the baseline died" in done.stderr
+        )
+    assert ids(one, "s.a") == [1, 2, 3]  # which nobody has recorded
+    db.execute("insert into s.a values (4)")
+    Capture(one, once=True).run()
+    assert ids(one, "s.a") == [1, 2, 3, 4]
+    assert ledger.read_baselines(one.control_path("baselines"))["s.a"].number == 1
+    rows = lake.read(one.log_path, ["RECID", "CHANGE_SEQ"]).to_pylist()
+    # The first slot went with the row 2.
+    assert sum(r["RECID"] == log.INSERT for r in rows) == 2
+    assert len({r["CHANGE_SEQ"] for r in rows}) == len(rows)
+
+
+def test_a_batch_in_one_task_is_rolled_back(tmp_path: Path, database: str) -> None:
+    table = Table(tmp_path, database, "strict", {})
+    for c in START:
+        table.model.apply(c)
+    with ends("postgresql.audited"):
+        table.apply(START)
+    assert table.rows() == []
+    table.apply(START)
+    table.same("")
+
+
+def test_a_baseline_becomes_the_target_at_once(database: str, db: psycopg.Connection) -> None:
+    place = Place.of(f"{database}&schema=lake")
+
+    def life(*keys: int) -> None:
+        landing = PostgresLanding(place, "t").begin(RELATION)
+        part = landing.part(RELATION)
+        rows = [image(k, "x") for k in keys]
+        part.write(pa.RecordBatch.from_pylist([{**r, "Wide_Word": None} for r in rows], schema_of(RELATION.columns)))  # fmt: skip
+        part.close()
+        landing.commit(RELATION, [], max(keys))
+
+    def found() -> tuple[list[tuple[int]], int]:
+        with locked(place, "t", RELATION.table) as on:
+            reached = Progress(place, "t").read(on, RELATION.table)
+        assert reached is not None
+        return db.execute("select id from lake.item order by 1").fetchall(), reached.upto
+
+    life(1, 2)
+    with ends("postgresql.land"):
+        life(1, 3)
+    assert found() == ([(1,), (2,)], 2)
+    life(1, 3)
+    assert found() == ([(1,), (3,)], 3)
+
+
+@pytest.mark.spark
+def test_a_batch_of_several_jobs_is_there_once(
+    database: str, db: psycopg.Connection, spark: SparkSession
+) -> None:
+    few = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")
+    loaded = few.selectExpr("*", "cast(1 as decimal(12,2)) Wide_Word")
+    batches = [
+        batch_of(spark, RELATION, [(n, "I", image(n, "c")), (n + 1, "D", {"id": n - 2})]) for n in (3, 5)
+    ]
+
+    def life(n: int) -> None:
+        target = PostgresTarget(spark, database, task="test")
+        if n == 0:
+            target.load(RELATION, loaded, 2)
+        else:
+            target.apply(batches[n - 1])
+
+    for n, point in enumerate(BATCH):
+        with ends(point):
+            life(n)
+        life(n)
+    assert db.execute("select id, v from shop.item order by 1").fetchall() == [(2, "b"), (5, "c")]
+    assert PostgresTarget(spark, database, task="test").progress(RELATION.table) == 6
