@@ -79,11 +79,10 @@ def mapping_findings(
     if not mine:
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
-    session = spark()
-    found = [finding(t, what) for t, one in mine.items() for what in mistakes(session, one, layouts[t])]
+    found = [finding(t, what) for t, one in mine.items() for what in mistakes(spark, one, layouts[t])]
     if found:
         return found
-    made = {t: prepare(session, one, layouts[t]) for t, one in mine.items()}
+    made = {t: prepare(spark, one, layouts[t]) for t, one in mine.items()}
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
     return found + database_findings(task, mine)

@@ -289,14 +289,15 @@ def validate(
     """
     from . import screen
     from .control.task import load
+    from .screen_steps import bar
     from .setup import repair_task, validate_task
 
     wanted = load(task)
-    progress = (lambda _: None) if as_json else (lambda t: err.print(f"[dim]comparing {t}[/]"))
     if repair or dry_run:
-        before, done, after = repair_task(
-            wanted, tables or (), dry_run=dry_run, samples=samples, progress=progress
-        )
+        with bar(err, quiet=as_json) as steps:
+            before, done, after = repair_task(
+                wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps
+            )
         if as_json:
             told = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
             _print_json(before.as_dict() | told)
@@ -306,7 +307,8 @@ def validate(
         if unrepaired or (after is not None and not after.equal):
             raise typer.Exit(FINDINGS)
         return
-    report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, progress=progress)
+    with bar(err, quiet=as_json) as steps:
+        report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps)
     _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
     if not report.equal:
         raise typer.Exit(FINDINGS)

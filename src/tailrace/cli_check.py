@@ -15,6 +15,8 @@ from .cli_out import out
 from .exit_codes import FINDINGS
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from .sources.base import Finding
 
 
@@ -31,7 +33,13 @@ def check(
     from .spark import session
 
     wanted = load(task)
-    found = findings_of(wanted, lambda: session(f"tailrace check {wanted.name}", conf=wanted.spark))
+
+    def spark() -> SparkSession:
+        if not as_json:
+            Console(stderr=True).print("starting Spark: it looks at the expressions in `tables`")
+        return session(f"tailrace check {wanted.name}", conf=wanted.spark)
+
+    found = findings_of(wanted, spark)
     if as_json:
         sys.stdout.write(json.dumps({"findings": [vars(one) for one in found]}, indent=2) + "\n")
     else:

@@ -29,12 +29,16 @@ def export_log(
     """Write a task's LOG as solidDB's SYS_LOG."""
     from .cli_formats import pair
     from .control.task import load
+    from .screen_steps import bar
     from .spark import session
     from .sys_log import export_sys_log
 
     wanted, given = load(task), dict(pair(o) for o in option or [])
-    spark = session("tailrace export-log", conf=wanted.spark)
-    done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
+    with bar(Console(stderr=True), quiet=as_json) as steps:
+        steps.now("starting Spark: it writes the tables")
+        spark = session("tailrace export-log", conf=wanted.spark)
+        steps.now("writing SYS_LOG")
+        done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
     if as_json:
         _print_json(vars(done))
         return

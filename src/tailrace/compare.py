@@ -1,23 +1,31 @@
-"""Two sides of a table, compared by counts and checksums per bucket of keys, row by row where they differ."""
+"""Two sides of a table, compared by counts and checksums per bucket of keys, row by row where they differ.
+
+What is computed is computed here, over Arrow batches: in this process (`Files`), or by Spark's tasks over the
+same functions (`compare_spark`). Rows are known by their hashes (`wire.row_hashes`), so both agree.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from .apply.fold import col
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
 from .change import Relation
+from .wire.row_hashes import hashes, kind_of, slices
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-_CHANGE = "_change"
-
-Sums = dict[int, tuple[int, Decimal]]
-"""Bucket -> its rows, and the sum of their hashes."""
+Sums = dict[int, tuple[int, int]]
+"""Bucket -> its rows, and the sum of their hashes (64 bits)."""
+Counts = dict[int, int]
+"""Hash of a row (64 bits, signed) -> its copies in the source less those in the target."""
+SUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("sum", pa.int64())])
+BUCKET, HASH = "bucket", "hash"
 
 
 @dataclass(frozen=True)
@@ -47,27 +55,75 @@ class TableResult:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How rows are compared: the columns and the types in which they are, the places of the key's columns
+    among them, the number of buckets. Spark's tasks get it, with batches of the columns in its order."""
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    buckets: int
+
+    def tagged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[npt.NDArray[Any], pa.RecordBatch]]:
+        """The rows in the types of the schema, and the bucket and the hash of each (a structured array)."""
+        for batch in batches:
+            arrays = [a.cast(f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
+            for rows in slices(pa.record_batch(arrays, schema=self.schema)):
+                tags = np.empty(rows.num_rows, [(BUCKET, np.int32), (HASH, np.int64)])
+                mine = hashes(rows.columns)
+                keys = hashes([rows.columns[k] for k in self.key])
+                tags[BUCKET], tags[HASH] = keys % np.uint64(self.buckets), mine.view(np.int64)
+                yield tags, rows
+
+    def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One batch (schema `SUMS`): the rows of each bucket, and the sum of their hashes."""
+        rows, sums = np.zeros(self.buckets, np.int64), np.zeros(self.buckets, np.uint64)
+        for tags, _ in self.tagged(batches):
+            rows += np.bincount(tags[BUCKET], minlength=self.buckets)
+            np.add.at(sums, tags[BUCKET], tags[HASH].view(np.uint64))
+        some = np.flatnonzero(rows)
+        found = [some.astype(np.int32), rows[some], sums[some].view(np.int64)]
+        yield pa.record_batch([pa.array(one) for one in found], schema=SUMS)
+
+    def named(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of some buckets: `HASH`, then the columns as c0, c1, ..."""
+        names = [HASH, *(f"c{i}" for i in range(len(self.schema)))]
+        for tags, rows in self.tagged(batches):
+            near = pa.array(np.isin(tags[BUCKET], buckets))
+            tagged = pa.record_batch([pa.array(np.ascontiguousarray(tags[HASH])), *rows.columns], names)
+            yield tagged.filter(near)
+
+
+class Sides(Protocol):
+    """The rows of source and target, wherever they are read."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """The columns of both."""
+
+    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
+        """The buckets of both."""
+
+    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
+        """Among the rows of some buckets: how many are on one side only (of a row that both have, copies that
+        one has more), and some of them, the first by key: `COPIES`, then the columns of the shape."""
+
+
+COPIES = "header__copies"
+"""So many copies of a row are in the source and not in the target; below zero: the other way around."""
+
+
 def compare(
-    table: str,
-    relation: Relation,
-    left: DataFrame,
-    right: DataFrame,
-    overlaid: bool,
-    buckets: int,
-    samples: int,
+    table: str, relation: Relation, sides: Sides, overlaid: bool, buckets: int, samples: int
 ) -> TableResult:
-    """Compares a table's source rows (`left`) with its target's."""
+    """Compares a table's source rows with its target's; `relation`: the target's layout."""
     began = time.monotonic()
-    shared = [c for c in left.columns if c in right.columns]
-    only_left = [c for c in left.columns if c not in shared]
-    only_right = [c for c in right.columns if c not in shared]
-    words = [f"only in the source: {', '.join(only_left)}"] if only_left else []
-    words += [f"only in the target: {', '.join(only_right)}"] if only_right else []
-    left, right = left.select(*map(col, shared)), right.select(*map(col, shared))
-    key = [k for k in relation.key if k in shared] or shared
-    sources, targets = _by_bucket(left, right, key, buckets)
-    differing = _apart(sources, targets)
-    count, some = _rows_apart(left, right, key, buckets, differing, samples) if differing else (0, [])
+    shape, words = shape_of(*sides.schemas, relation.key, buckets)
+    sources, targets = sides.sums(shape) if shape.schema else ({}, {})
+    differing = apart(sources, targets)
+    count, some = 0, pa.table({})
+    if differing:
+        count, some = sides.apart(shape, differing, samples)
     return TableResult(
         table,
         not differing and not words,
@@ -76,84 +132,120 @@ def compare(
         len(sources.keys() | targets.keys()),
         len(differing),
         count,
-        some,
+        [_shown(row) for row in some.to_pylist()],
         "; ".join(words) or None,
         overlaid,
         round(time.monotonic() - began, 3),
     )
 
 
-def differing(left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int) -> list[int]:
-    """The buckets in which two sides with the same columns differ."""
-    return _apart(*_by_bucket(left, right, key, buckets))
+def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int) -> tuple[Shape, list[str]]:
+    """How two sides can be compared, and in words what of their columns cannot."""
+    words = []
+    for one, other, side in ((left, right, "source"), (right, left, "target")):
+        if only := [n for n in one.names if n not in other.names]:
+            words.append(f"only in the {side}: {', '.join(only)}")
+    fields = []
+    for name in (n for n in left.names if n in right.names):
+        types = left.field(name).type, right.field(name).type
+        if (kind := kind_of(*types)) is None:
+            words.append(f"{name} is {types[0]} in the source and {types[1]} in the target")
+        else:
+            fields.append(pa.field(name, kind))
+    schema = pa.schema(fields)
+    places = [schema.names.index(k) for k in key if k in schema.names] or range(len(schema))
+    return Shape(schema, tuple(places), buckets), words
 
 
-def _apart(left: Sums, right: Sums) -> list[int]:
+def apart(left: Sums, right: Sums) -> list[int]:
+    """The buckets that differ."""
     return sorted(b for b in left.keys() | right.keys() if left.get(b) != right.get(b))
 
 
-def _by_bucket(left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int) -> tuple[Sums, Sums]:
-    """Rows and checksums of each bucket, on both sides."""
-    from pyspark.sql import functions as F
+def added(found: Iterable[tuple[int, int, int]]) -> Sums:
+    """The parts of several tasks (bucket, rows, sum) as one.
 
-    # One pass and one shuffle of a few rows for both sides, at most two rows a bucket, whatever their size.
-    both = _hashed(left, key, buckets, 0).unionAll(_hashed(right, key, buckets, 1))
-    found = both.groupBy("bucket", "side").agg(F.count("hash").alias("rows"), F.sum("hash").alias("sum"))
-    sides: tuple[Sums, Sums] = {}, {}
-    for row in found.collect():
-        sides[row["side"]][row["bucket"]] = row["rows"], row["sum"]
-    return sides
-
-
-def bucket(key: Sequence[str], buckets: int) -> Column:
-    """The bucket of a row."""
-    from pyspark.sql import functions as F
-
-    return F.pmod(F.xxhash64(*map(col, key)), F.lit(buckets)).cast("int")
+    >>> added([(1, 2, -1), (1, 1, 3), (4, 1, 0)])
+    {1: (3, 2), 4: (1, 0)}
+    """
+    sums: Sums = {}
+    for place, rows, total in found:
+        before = sums.get(place, (0, 0))
+        sums[place] = before[0] + rows, (before[1] + total) % (1 << 64)
+    return sums
 
 
-def row_hash(columns: Sequence[str]) -> Column:
-    """A hash of a whole row that tells NULL from every value and does not let columns trade places."""
-    from pyspark.sql import functions as F
+@dataclass(frozen=True)
+class Rows:
+    """Rows that this process reads: from where, their names (there -> here), which of them."""
 
-    nulls = F.concat(*[F.when(col(c).isNull(), "1").otherwise("0") for c in columns])
-    return F.xxhash64(*map(col, columns), nulls)
+    data: ds.Dataset
+    names: dict[str, str]
+    only: ds.Expression | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their columns."""
+        return pa.schema([self.data.schema.field(n).with_name(to) for n, to in self.names.items()])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Their rows: those columns, in that order."""
+        there = {to: n for n, to in self.names.items()}
+        wanted = [there[c] for c in columns]
+        for batch in self.data.to_batches(columns=wanted, filter=self.only, batch_size=1 << 16):
+            yield batch.select(wanted)
 
 
-def _hashed(rows: DataFrame, key: Sequence[str], buckets: int, side: int) -> DataFrame:
-    """`bucket`, `side`, and `hash` of each row: hashed before the sides meet, which may differ in types."""
-    from pyspark.sql import functions as F
+@dataclass(frozen=True)
+class Files:
+    """Both sides, read by this process. It holds eight bytes a row of what differs, whatever the rows are."""
 
-    hashed = row_hash(rows.columns).cast("decimal(38,0)").alias("hash")
-    return rows.select(bucket(key, buckets).alias("bucket"), F.lit(side).alias("side"), hashed)
+    left: Rows
+    right: Rows
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """See `Sides`."""
+        return self.left.schema, self.right.schema
+
+    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
+        """See `Sides`."""
+        made = (shape.sums(one.batches(shape.schema.names)) for one in (self.left, self.right))
+        left, right = (added(zip(*(c.to_pylist() for c in next(m).columns), strict=True)) for m in made)
+        return left, right
+
+    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
+        """See `Sides`."""
+        found = [
+            np.concatenate([b[HASH].to_numpy() for b in near] or [np.zeros(0, np.int64)])
+            for near in (self._near(one, shape, buckets) for one in (self.left, self.right))
+        ]
+        known, which = np.unique(np.concatenate(found), return_inverse=True)
+        split = len(found[0])
+        copies = np.bincount(which[:split], minlength=len(known)) - np.bincount(
+            which[split:], minlength=len(known)
+        )
+        known, copies = known[copies != 0], copies[copies != 0]
+        wanted, first = pa.array(known), pa.table({})
+        for one in (self.left, self.right):
+            for batch in self._near(one, shape, buckets):
+                rows = pa.table(batch.filter(pc.is_in(batch[HASH], value_set=wanted)))
+                first = self._first([first, rows] if first.num_columns else [rows], shape, samples)
+        many = copies[np.searchsorted(known, first[HASH].to_numpy())] if first.num_rows else []
+        columns = [pa.array(many, pa.int64()), *first.columns[1:]]
+        return int(np.abs(copies).sum()), pa.table(columns, [COPIES, *shape.schema.names])
+
+    def _near(self, one: Rows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        return shape.named(one.batches(shape.schema.names), buckets)
+
+    def _first(self, tables: Sequence[pa.Table], shape: Shape, most: int) -> pa.Table:
+        """The first rows by key, each hash once."""
+        rows = pa.concat_tables(tables)
+        _, places = np.unique(rows[HASH].to_numpy(), return_index=True)
+        key = [(f"c{k}", "ascending") for k in (*shape.key, *range(len(shape.schema)))]
+        return rows.take(pa.array(np.sort(places))).sort_by(key).slice(0, most)
 
 
-def _rows_apart(
-    left: DataFrame, right: DataFrame, key: Sequence[str], buckets: int, differing: list[int], samples: int
-) -> tuple[int, list[dict[str, Any]]]:
-    """Rows of differing buckets that are on one side more often than on the other."""
-    from pyspark.sql import functions as F
-
-    near = bucket(key, buckets).isin(differing)
-    both = (
-        left.where(near)
-        .withColumn(_CHANGE, F.lit(1))
-        .unionByName(right.where(near).withColumn(_CHANGE, F.lit(-1)))
-    )
-    apart = (
-        both.groupBy(*map(col, left.columns)).agg(F.sum(_CHANGE).alias(_CHANGE)).where(F.col(_CHANGE) != 0)
-    )
-    apart = apart.persist()
-    try:
-        total = apart.agg(F.sum(F.abs(F.col(_CHANGE)))).first()
-        shown = apart.orderBy(*map(col, key)).limit(samples).collect()
-    finally:
-        apart.unpersist()
-    rows = [
-        {
-            "side": "source" if r[_CHANGE] > 0 else "target",
-            **{c: None if r[c] is None else str(r[c]) for c in left.columns},
-        }
-        for r in shown
-    ]
-    return int(total[0] or 0) if total else 0, rows
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    side = "source" if row.pop(COPIES) > 0 else "target"
+    return {"side": side, **{n: None if v is None else str(v) for n, v in row.items()}}

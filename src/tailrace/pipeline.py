@@ -66,7 +66,7 @@ class Pipeline:
         lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
-        self._store = Store(_store_paths(task), keep_bad=task.on_bad_value == "quarantine")
+        self._store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         self._gate = Ordered(task.orders_path, task.control_path("errors"), task.groups)
         self._target = target_of(task, spark, self._gate.names)
         self._runs = TaskRuns(task)
@@ -273,7 +273,8 @@ def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) 
     )
 
 
-def _store_paths(task: Task) -> StorePaths:
+def store_paths(task: Task) -> StorePaths:
+    """Where the task's store reads and writes."""
     return StorePaths(
         task.relations_path,
         task.tracking_path,

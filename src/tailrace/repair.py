@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import getpass
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,9 @@ from .laketypes import header_schema, schema_of
 from .operate.runs import REPAIR, Runs
 from .operate.task_runs import group_of, subscriptions
 from .repair_changes import Mark, difference
+from .steps import Steps
 from .validate import Difference
+from .validate_sides import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +85,7 @@ class Repair:
     """Repairs tables of a task that stands still; `validate` calls it with what differs.
 
     Args:
-        task, spark: of the validation.
+        task, sessions: of the validation.
         dry_run: says what there is to do, and does nothing.
 
     Attributes:
@@ -91,16 +93,21 @@ class Repair:
     """
 
     task: Task
-    spark: SparkSession
+    sessions: Sessions
     dry_run: bool = False
-    progress: Callable[[str], None] = lambda _: None
+    steps: Steps = field(default_factory=Steps)
     done: list[Repaired] = field(default_factory=list)
 
     def __call__(self, found: Sequence[Difference]) -> None:
         with live.lock(self.task.run_path, "pipeline"):  # nobody applies meanwhile
             for one in found:
-                self.progress(one.result.table)
+                self.steps.now(f"repairing {one.result.table}")
                 self.done.append(self._table(one))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.sessions("rows are repaired")
 
     def finish(self, tables: Sequence[str]) -> None:
         """Logs what a crash kept from the key log after the target had it; all tables, when none is named."""

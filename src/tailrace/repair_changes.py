@@ -11,22 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from . import compare
 from .apply.fold import col
 from .change import HEADERS, OPERATIONS, PREFIX, Relation
+from .compare_spark import HASH, Frames
 from .sequence import NUMBER_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKETS = 256
-_WANTED, _THERE, _COPIES, _IMAGES, _AT = (
-    "header__wanted",
-    "header__there",
-    "header__n",
-    "header__i",
-    "header__at",
-)
+_WANTED, _THERE, _NEW, _OLD = "header__wanted", "header__there", "header__new", "header__old"
+_COPIES, _IMAGES, _AT = "header__n", "header__i", "header__at"
 
 
 @dataclass(frozen=True)
@@ -53,9 +48,7 @@ def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Ma
         for df in (wanted, there)
     )
     key = relation.key or names
-    buckets = compare.differing(wanted, there, key, BUCKETS)
-    near = compare.bucket(key, BUCKETS).isin(buckets)
-    wanted, there = wanted.where(near), there.where(near)
+    wanted, there = Frames(wanted, there).differing(key, BUCKETS)
     found = _by_key(wanted, there, key, names) if relation.key else _copies(wanted, there, names)
     return _with_headers(found, key, names, mark)
 
@@ -66,11 +59,12 @@ def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequ
 
     row = F.struct(*map(col, names))
     at = F.struct(*map(col, key)).alias(_AT)
-    have = there.groupBy(at).agg(F.first(row).alias(_THERE), F.count(F.lit(1)).alias(_COPIES))
-    both = wanted.select(at, row.alias(_WANTED)).join(have, _AT, "full_outer")
+    have = there.groupBy(at).agg(
+        F.first(row).alias(_THERE), F.first(HASH).alias(_OLD), F.count(F.lit(1)).alias(_COPIES)
+    )
+    both = wanted.select(at, row.alias(_WANTED), col(HASH).alias(_NEW)).join(have, _AT, "full_outer")
     new, old = col(_WANTED), col(_THERE)
-    # As validation sees it: also where two floats are equal and have other bits.
-    other = (col(_COPIES) > 1) | (_hash(new, names) != _hash(old, names)) | ~new.eqNullSafe(old)
+    other = (col(_COPIES) > 1) | (col(_NEW) != col(_OLD))  # as validation sees it
     images = (
         F.when(old.isNull(), F.array(_image("I", new)))
         .when(new.isNull(), F.array(_image("D", old)))
@@ -79,19 +73,13 @@ def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequ
     return both.select(_AT, images.alias(_IMAGES)).where(col(_IMAGES).isNotNull())
 
 
-def _hash(row: Column, names: Sequence[str]) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.xxhash64(*[row.getField(n) for n in names])
-
-
 def _copies(wanted: DataFrame, there: DataFrame, names: Sequence[str]) -> DataFrame:
     """The same for a table without key: so many inserts or deletes of each row as there are copies apart."""
     from pyspark.sql import functions as F
 
     sides = [df.withColumn(_COPIES, F.lit(n)) for df, n in ((wanted, 1), (there, -1))]
-    row = F.struct(*map(col, names)).alias(_AT)
-    apart = sides[0].unionByName(sides[1]).groupBy(row).agg(F.sum(_COPIES).alias(_COPIES))
+    row = F.first(F.struct(*map(col, names))).alias(_AT)
+    apart = sides[0].unionByName(sides[1]).groupBy(HASH).agg(row, F.sum(_COPIES).alias(_COPIES))
     oper = F.when(col(_COPIES) > 0, "I").otherwise("D")
     each = F.explode(F.sequence(F.lit(1), F.abs(col(_COPIES)).cast("int")))
     rows = apart.where(col(_COPIES) != 0).select(_AT, F.array(_image(oper, col(_AT))).alias(_IMAGES), each)

@@ -27,10 +27,11 @@ from .control.tables import of_task, target_names
 from .control.task import Task
 from .control.totals import batches_of
 from .query.state import state_at
-from .validate import Difference, readers, rows_of_files
+from .validate import Difference, readers
 from .validate_mapped import Made
 from .validate_postgresql import hold
 from .validate_rules import living
+from .validate_sides import rows_of_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ def there(task: Task, spark: SparkSession, table: str, scratch: str) -> tuple[Da
     with hold(task, [table]) as held:
         if held is not None:
             found = held.tables[table]
-            with readers(task.baseline.workers) as pool:
+            with readers(task.baseline.workers, found.parts) as pool:
                 files = held.files(table, scratch, pool)
             return living(task, table, rows_of_files(spark, found.layout, files)), found.upto
     place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))

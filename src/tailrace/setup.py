@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,12 +20,14 @@ from .control.task import Task, dump
 from .errors import ConfigError
 from .sources import addresses, open_source
 from .sources.base import Finding
+from .steps import Steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .repair import Repaired
     from .validate import Report
+    from .validate_sides import Sessions
 
 
 _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&]+")
@@ -144,25 +147,24 @@ def validate_task(
     *,
     timeout_s: float,
     samples: int,
-    progress: Callable[[str], None],
+    steps: Steps | None = None,
 ) -> Report:
     """Compares source and target of a task, running or not; see `validate.validate` for what is raised.
 
     When neither half of the task runs, this process captures, stores and applies what the source has.
     """
-    with _validation(task) as (validated, spark):
+    with _validation(task, steps or Steps()) as (validated, catch_up, _):
         running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
         return validated(
             tables=tables,
-            catch_up=None if running else lambda: _catch_up(task, spark),
+            catch_up=None if running else catch_up,
             timeout_s=timeout_s,
             samples=samples,
-            progress=progress,
         )
 
 
 def repair_task(
-    task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, progress: Callable[[str], None]
+    task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, steps: Steps | None = None
 ) -> tuple[Report, list[Repaired], Report | None]:
     """Compares source and target of a task that does not run, and writes what differs to the target.
 
@@ -179,33 +181,51 @@ def repair_task(
             where=task.name,
             hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
         )
-    with _validation(task) as (validated, spark):
-        repair = Repair(task, spark, dry_run, progress)
-        common: dict[str, Any] = {"samples": samples, "catch_up": lambda: _catch_up(task, spark)}
+    steps = steps or Steps()
+    with _validation(task, steps) as (validated, catch_up, spark):
+        repair = Repair(task, spark, dry_run, steps)
+        common: dict[str, Any] = {"samples": samples, "catch_up": catch_up}
         repair.finish(tables)
-        before = validated(tables=tables, progress=progress, amend=repair, **common)
+        before = validated(tables=tables, amend=repair, **common)
         changed = [r.table for r in repair.done if r.changes and not dry_run]
-        after = validated(tables=changed, progress=progress, **common) if changed else None
+        after = validated(tables=changed, **common) if changed else None
         return before, repair.done, after
 
 
 @contextmanager
-def _validation(task: Task) -> Iterator[tuple[Callable[..., Report], SparkSession]]:
-    """`validate` with the task's source and a session, and that session."""
+def _validation(
+    task: Task, steps: Steps
+) -> Iterator[tuple[Callable[..., Report], Callable[[], None], Sessions]]:
+    """`validate` with the task's source, what catches up before it, and a session if need be."""
     from . import validate
     from .spark import session
 
+    @cache
+    def started() -> SparkSession:
+        return session(f"tailrace validate {task.name}", conf=task.spark)
+
+    lock = Lock()
+
+    def spark(why: str) -> SparkSession:
+        with lock:  # tables are compared side by side
+            if not started.cache_info().currsize:
+                steps.now(f"starting Spark: {why}")
+            return started()
+
     source = open_source(task)
     try:
-        spark = session(f"tailrace validate {task.name}", conf=task.spark)
-        yield partial(validate.validate, task, spark, source), spark
+        validated = partial(validate.validate, task, spark, source, steps=steps)
+        yield validated, lambda: _catch_up(task, spark, steps), spark
     finally:
         source.close()
 
 
-def _catch_up(task: Task, spark: SparkSession) -> None:
+def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
     from .capture import Capture
     from .pipeline import Pipeline
+    from .storing_here import store_here
 
+    steps.now("capturing what the source has")
     Capture(task, once=True).run()
-    Pipeline(task, spark).drain()
+    if (why := store_here(task)) is not None:
+        Pipeline(task, spark(why)).drain()

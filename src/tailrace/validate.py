@@ -12,39 +12,38 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import baseline, lake, log
-from .apply.plan import SPECIAL
-from .apply.reading import read_changes
-from .apply.route import Routes
-from .apply.segment import segments
-from .apply.targets.delta_layout import reshaped
-from .change import PREFIX, Relation
+from . import baseline, lake
+from .change import Relation
 from .compare import TableResult, compare
 from .control import ledger
 from .control.tables import of_task
 from .control.task import Task
-from .control.totals import batches_after, last_stored
+from .control.totals import last_stored
 from .ddl_watch import moved_of
 from .errors import ConfigError, PositionError, TableMovedError
 from .nearest import meant
 from .operate.consumers import consumers_of
-from .query.state import state_at
-from .sources.base import LogSource, Snapshot
-from .validate_mapped import Made, version_before
+from .sources.base import BaselinePart, LogSource, Snapshot
+from .steps import Steps
+from .validate_mapped import Made
 from .validate_postgresql import HeldTarget, hold
-from .validate_rules import comparable, living
+from .validate_rules import comparable
+from .validate_sides import Both, Held, Landed, Sessions, Target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 TRIES = 10
 """How often a validation begins anew because a table was truncated or rewritten while it was read."""
+FEW_ROWS = 200_000
+"""So many rows of all tables are read by threads of this process: others would take longer to start."""
 RENAMED_S = 30.0
 """How long a target that is to get another name is waited for."""
 
@@ -83,7 +82,7 @@ class Report:
 
 def validate(
     task: Task,
-    spark: SparkSession,
+    spark: Sessions,
     source: LogSource,
     *,
     tables: Sequence[str] = (),
@@ -91,14 +90,15 @@ def validate(
     timeout_s: float = 120.0,
     buckets: int = 256,
     samples: int = 10,
-    progress: Callable[[str], None] = lambda _: None,
+    steps: Steps | None = None,
     amend: Amend | None = None,
 ) -> Report:
     """Compares source and target of a task, table by table.
 
     `catch_up` is called before and after the snapshot when no process of the task is running (it must store
     and apply what the source has). Otherwise validation waits until the running task has stored up to the
-    snapshot's position, at most `timeout_s` seconds (PositionError). `progress` is told each table.
+    snapshot's position, at most `timeout_s` seconds (PositionError). `steps` is told what is done.
+    `spark` is asked for a session only where this process cannot compare by itself (`validate_sides`).
     `amend` gets the tables that differ, when any does; the report says what was found before it.
 
     Raises:
@@ -133,7 +133,7 @@ def validate(
             with kept, hold(task, wanted) as held, source.snapshot() as snapshot:
                 return _at(
                     task, spark, source, snapshot, held, wanted, scratch, catch_up,
-                    timeout_s, buckets, samples, progress, amend,
+                    timeout_s, buckets, samples, steps or Steps(), amend,
                 )  # fmt: skip
         except TableMovedError:
             if attempt + 1 == TRIES:
@@ -145,7 +145,7 @@ def validate(
 
 def _at(
     task: Task,
-    spark: SparkSession,
+    spark: Sessions,
     source: LogSource,
     snapshot: Snapshot,
     held: HeldTarget | None,
@@ -155,47 +155,56 @@ def _at(
     timeout_s: float,
     buckets: int,
     samples: int,
-    progress: Callable[[str], None],
+    steps: Steps,
     amend: Amend | None,
 ) -> Report:
     """Validation at one snapshot. The source is read first: the less can be truncated under us."""
     source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
     relations = {table: source.relation(table) for table in wanted}
-    with readers(task.baseline.workers) as pool:
+    parts = {t: source.parts(r, task.baseline.rows_per_part) for t, r in relations.items()}
+    there = [] if held is None else [p for t in wanted for p in held.tables[t].parts]
+    steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
+    with readers(task.baseline.workers, [*there, *chain(*parts.values())]) as pool:
         lefts = {
-            t: _source_rows(task, spark, source, snapshot, r, scratch / lake.file_name(t), pool)
+            t: _source_rows(task, source, snapshot, r, parts[t], scratch / lake.file_name(t), pool, steps)
             for t, r in relations.items()
         }
-        files = {}
-        if held is not None:
-            folder = scratch / "target"
-            files = {t: held.files(t, str(folder / lake.file_name(t)), pool) for t in wanted}
+        rights: dict[str, Held] = {}
+        for t in wanted if held is not None else ():
+            assert held is not None  # noqa: S101 - see the line above
+            steps.now(f"reading the target of {t}")
+            files = held.files(t, str(scratch / "target" / lake.file_name(t)), pool)
+            rights[t] = Held(Landed(held.tables[t].layout, files), held.tables[t].upto)
+            steps.done(len(held.tables[t].parts))
     if catch_up is not None:
         catch_up()
+    steps.now("waiting for the changes before the snapshot to be stored")
     _wait_stored(task, snapshot, timeout_s)
-
-    sides: dict[str, tuple[Made, DataFrame]] = {}
+    limit = snapshot.position.hex().upper()
+    both: dict[str, Both] = {}
 
     def one(table: str) -> TableResult:
-        progress(table)
-        base = None
-        if held is not None:
-            there = held.tables[table]
-            base = rows_of_files(spark, there.layout, files[table]), there.upto
-        right, overlaid, made = _target_rows(task, spark, table, snapshot, base)
-        left, right = made.both(relations[table], lefts[table], right)
-        sides[table] = made, left
-        return compare(table, made.relation, left, right, overlaid, buckets, samples)
+        steps.now(f"comparing {table}")
+        target = Target.at(task, table, limit, rights.get(table), spark)
+        both[table] = Both(lefts[table], target)
+        sides, overlaid = both[table].sides(spark)
+        found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
+        steps.done()
+        return found
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
-        report = Report(snapshot.position.hex().upper(), list(side_by_side.map(one, wanted)))
+        report = Report(limit, list(side_by_side.map(one, wanted)))
     if amend is not None and not report.equal:
-        amend([Difference(t, *sides[t.table], report.position) for t in report.tables if not t.equal])
+        found = [(t, both[t.table]) for t in report.tables if not t.equal]
+        amend([Difference(t, b.target.made, b.left(spark), limit) for t, b in found])
     return report
 
 
-def readers(workers: int) -> ProcessPoolExecutor:
-    """Processes that read parts of tables; they end with this one."""
+def readers(workers: int, parts: Sequence[BaselinePart]) -> Executor:
+    """What reads parts of tables side by side: processes, which end with this one; for few rows threads,
+    which need not be started first."""
+    if sum(part.rows for part in parts) <= FEW_ROWS:
+        return ThreadPoolExecutor(workers, thread_name_prefix="validate")
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
     )
@@ -239,69 +248,24 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
 
 def _source_rows(
     task: Task,
-    spark: SparkSession,
     source: LogSource,
     snapshot: Snapshot,
     relation: Relation,
+    parts: Sequence[BaselinePart],
     scratch: Path,
-    pool: ProcessPoolExecutor,
-) -> DataFrame:
-    path = str(scratch)
-    parts = source.parts(relation, task.baseline.rows_per_part)
-    reader = source.part_reader()
+    pool: Executor,
+    steps: Steps,
+) -> Landed:
+    path, reader = str(scratch), source.part_reader()
     hidden = task.policy(relation.table).hidden(relation)  # their values are nowhere but in the source
     loads = [
         pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
         for part in parts
     ]
-    files = [f"{path}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
-    return rows_of_files(spark, relation, files)
-
-
-def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
-    """The rows that `readers` left in parquet files."""
-    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
-    if not files:
-        return spark.createDataFrame([], ddl)
-    return spark.read.schema(ddl).parquet(*files)
-
-
-def _target_rows(
-    task: Task, spark: SparkSession, table: str, snapshot: Snapshot, held: tuple[DataFrame, int] | None
-) -> tuple[DataFrame, bool, Made]:
-    """The target's rows at the snapshot's position, whether changes had to be laid over a version, and what
-    the target makes of the source.
-
-    `held`: rows of a target without versions, and the change number they have reached.
-    """
-    from pyspark.sql import functions as F
-
-    limit = snapshot.position.hex().upper()
-    taken = ledger.read_baselines(task.control_path("baselines"))[table]
-    if taken.position > limit:
-        raise PositionError(f"the baseline of {table} is younger than the snapshot", hint="validate again")
-    base, number = held or version_before(task, spark, taken, limit)
-    base = living(task, table, base)
-    last = last_stored(task.control_path("stored"))
-    stored = batches_after(task.control_path("stored"), table, number)
-    upto = max(number, last.upto if last else number)
-    counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
-    history = [
-        one
-        for one in log.history(task.relations_path).get(table, [])
-        if one.from_position.hex().upper() < limit
-    ]
-    overlaid, routes = False, Routes.of(task, spark, record=False)
-    spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
-    for span, route in routes.follow(table, spans, history, taken, number)[0]:
-        if route.relation != route.before:
-            base, overlaid = reshaped(base, route.before, route.relation), True
-        changes = read_changes(spark, task.changes_path(table), span)
-        between = changes.df.where(F.col(PREFIX + "stream_position") < limit) if changes else None
-        if changes is not None and between is not None and not between.isEmpty():
-            seen, mine = route.through(changes.with_df(between), counts)
-            base, overlaid = state_at(base, seen, route.relation, mine), True
-    follows = routes.layouts(table, history, taken, number, upto).at(upto) if history else taken.relation
-    seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
-    newest = seen_last[-1] if seen_last else taken.relation
-    return base, overlaid, Made(newest, follows, routes.prepared(table, follows))
+    steps.now(f"reading {relation.table}")
+    files = []
+    for one in loads:
+        done = one.result()
+        files += [f"{path}/{done.added.path}"] if done.added else []
+        steps.done()
+    return Landed(relation, files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,25 +49,49 @@ class Made:
         keys = [{c.attnum for c in one.columns if c.key} for one in (self.source, self.follows)]
         return keys[0] == keys[1] and all(have.get(c.attnum) == (c.type, c.key) for c in self.follows.columns)
 
-    def both(self, now: Relation, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Source (its layout `now`) and target with the columns that can be compared: without those that the
-        target never got, and those that it kept when the source dropped them."""
+    def names(self, now: Relation) -> dict[str, str]:
+        """Columns of the source (its layout `now`) that can be compared -> their names in the target, mapping
+        aside: without those that the target never got."""
         seen = {c.attnum: c for c in self.source.columns}
         names = {c.attnum: c.name for c in self.follows.columns}
-        shown = []
+        shown = {}
         for c in now.columns:
             known = seen.get(c.attnum)
             if known is None or known.name != c.name:  # no row has told of it yet
-                shown.append(col(c.name))
+                shown[c.name] = c.name
             elif c.attnum in names:
-                shown.append(col(c.name).alias(names[c.attnum]))
-        left = left.select(*shown)
-        right = right.drop(*[c.name for c in self.follows.columns if c.attnum not in seen])
-        return (rows(left, self.mapping) if self.mapping else left), right
+                shown[c.name] = names[c.attnum]
+        return shown
+
+    @property
+    def kept(self) -> list[str]:
+        """Columns that the target kept when the source dropped them: they are not compared."""
+        seen = {c.attnum for c in self.source.columns}
+        return [c.name for c in self.follows.columns if c.attnum not in seen]
+
+    def left(self, now: Relation, df: DataFrame) -> DataFrame:
+        """The source's rows (its layout `now`) as the target should have them."""
+        df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
+        return rows(df, self.mapping) if self.mapping else df
 
 
-def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str) -> tuple[DataFrame, int]:
-    """A Delta target's newest version not after a position, and the change number it has reached."""
+@dataclass(frozen=True)
+class Version:
+    """A version of a Delta target: which of its rows are the source's own, and the change number reached."""
+
+    path: str
+    version: int
+    own: Mapping[str, str]
+    number: int
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Its rows."""
+        df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
+        return own_rows(df, self.own)
+
+
+def version_before(task: Task, taken: Baseline, limit: str) -> Version:
+    """A Delta target's newest version not after a position."""
     names = target_names(of_task(task.orders_path, {}))
     place = place_of(task_map(task, taken.table), names)
     path, app = task.target_path(place.target), task.apply_app
@@ -86,8 +111,7 @@ def version_before(task: Task, spark: SparkSession, taken: Baseline, limit: str)
         version = max(int(str(r["version"])) for r in applied)
         number = int(DeltaTable(path, version=version).transaction_version(app) or 0)
     version = _newest_without(path, app, number, version, mark_of(task, taken.table))
-    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return own_rows(rows, place.partition), number
+    return Version(path, version, place.partition, number)
 
 
 def _newest_without(path: str, app: str, number: int, version: int, mark: str | None) -> int:

@@ -61,7 +61,12 @@ def task_of(folder: Path, url: str, target: str) -> Task:
 
 def repair(task: Task, *tables: str) -> tuple[list[tuple[Any, ...]], bool | None]:
     """Inserts, updates and deletes by table, and whether the tables are equal afterwards."""
-    _, done, after = repair_task(task, tables, dry_run=False, samples=3, progress=lambda _: None)
+    _, done, after = repair_task(
+        task,
+        tables,
+        dry_run=False,
+        samples=3,
+    )
     counts = [(r.table, r.inserts, r.updates, r.deletes) for r in done if r.refused is None]
     return counts, after and after.equal
 
@@ -144,7 +149,7 @@ def test_a_delta_target_is_the_sources_again(
         calls.append(None)
         drain(task, spark)
 
-    plan, fix = Repair(task, spark, dry_run=True), Repair(task, spark)
+    plan, fix = Repair(task, lambda why: spark, dry_run=True), Repair(task, lambda why: spark)
     plan.finish(())
     assert lake.progress(task.keylog_path, "shop/repair/keylog/s.m_eu") == -1
     fix.finish(())  # what the crash kept from the key log
@@ -154,11 +159,11 @@ def test_a_delta_target_is_the_sources_again(
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
             broken.setattr(DeltaTarget, "apply", lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
-                Repair(task, spark)(found[1:])
+                Repair(task, lambda why: spark)(found[1:])
         fix(found)
 
     try:
-        validate(task, spark, source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
+        validate(task, lambda why: spark, source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
     finally:
         source.close()
     said = [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in [*plan.done, *fix.done]]

@@ -108,7 +108,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
 def check(task: Task, spark: Any, **more: Any) -> Report:
     source = open_source(task)
     try:
-        return validate(task, spark, source, **more)
+        return validate(task, lambda why: spark, source, **more)
     finally:
         source.close()
 

@@ -70,7 +70,7 @@ def validated(task: Task, spark: object) -> Report:
         next(calls)()
 
     try:
-        return validate(task, spark, source, catch_up=next_call)  # type: ignore[arg-type]
+        return validate(task, lambda why: spark, source, catch_up=next_call)  # type: ignore[arg-type]
     finally:
         source.close()
 

@@ -30,7 +30,7 @@ BY_KEY = Relation(1, "eu", "orders", "d", (ID, REGION, QTY))
 
 
 def made(spark: SparkSession, relation: Relation = FULL, **words: Any) -> Prepared:
-    return prepare(spark, TableMap("eu.orders", words.pop("target", "all.orders"), **words), relation)
+    return prepare(lambda: spark, TableMap("eu.orders", words.pop("target", "all.orders"), **words), relation)
 
 
 def changes(spark: SparkSession, one: Prepared, *rows: Image) -> list[tuple[Any, ...]]:
@@ -156,7 +156,7 @@ def test_columns_are_renamed_dropped_computed_and_constant_and_masks_follow(spar
     ],
 )  # fmt: skip
 def test_mistakes_are_found_without_data(spark: SparkSession, words: dict[str, Any], said: str) -> None:
-    found = mistakes(spark, TableMap("eu.orders", "eu.orders", **words), FULL)
+    found = mistakes(lambda: spark, TableMap("eu.orders", "eu.orders", **words), FULL)
     assert any(said in one for one in found), found
 
 
@@ -173,14 +173,14 @@ def test_mistakes_are_found_without_data(spark: SparkSession, words: dict[str, A
 def test_what_old_images_do_not_carry_is_told_with_its_cure(
     spark: SparkSession, words: dict[str, Any], said: str | None
 ) -> None:
-    found = mistakes(spark, TableMap("eu.orders", "eu.orders", **words), BY_KEY)
+    found = mistakes(lambda: spark, TableMap("eu.orders", "eu.orders", **words), BY_KEY)
     assert [one for one in found if "REPLICA IDENTITY FULL" in one and str(said) in one] == found
     assert bool(found) == (said is not None)
 
 
 def test_sources_of_one_target_must_be_told_apart(spark: SparkSession) -> None:
     def one(source: str, **words: Any) -> Prepared:
-        return prepare(spark, TableMap(source, "all.orders", **words), FULL)
+        return prepare(lambda: spark, TableMap(source, "all.orders", **words), FULL)
 
     eu, us = one("eu.orders", constants={"site": "eu"}), one("us.orders", constants={"site": "us"})
     assert clashes([eu, us]) == []

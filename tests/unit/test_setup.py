@@ -157,13 +157,13 @@ def test_validation_catches_up_only_when_nothing_runs(
 ) -> None:
     made = setup.draft(URL, output=tmp_path / "s.yaml")
     task, given = load(made.path), {}
-    monkeypatch.setattr("tailrace.spark.session", lambda name, conf: "the session")
+    monkeypatch.setattr("tailrace.spark.session", lambda name, conf: pytest.fail("nobody asks for Spark"))
     monkeypatch.setattr("tailrace.validate.validate", lambda *args, **more: given.update(more, args=args))
     with ExitStack() as held:
         for half in running:
             held.enter_context(live.lock(task.run_path, half))
-        setup.validate_task(made.path, task, ["public.a"], timeout_s=1, samples=2, progress=print)
-    assert given["args"] == (task, "the session", source)
+        setup.validate_task(made.path, task, ["public.a"], timeout_s=1, samples=2)
+    assert (given["args"][0], given["args"][2]) == (task, source)
     assert (given["tables"], given["samples"]) == (["public.a"], 2)
     assert (given["catch_up"] is None) == bool(running)
 

@@ -6,8 +6,9 @@ How change tables go through it is in `mapped.py`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..change import Column, Relation
@@ -66,8 +67,8 @@ class Prepared:
         return not read <= set(self.source.key)
 
 
-def prepare(spark: SparkSession, wanted: TableMap, relation: Relation) -> Prepared:
-    """The mapping for one layout of its source.
+def prepare(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> Prepared:
+    """The mapping for one layout of its source. Only expressions need `spark`, which is asked for them.
 
     Raises:
         ConfigError: what `mistakes` finds.
@@ -82,14 +83,20 @@ def prepare(spark: SparkSession, wanted: TableMap, relation: Relation) -> Prepar
     return made
 
 
-def mistakes(spark: SparkSession, wanted: TableMap, relation: Relation) -> list[str]:
+def mistakes(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> list[str]:
     """Everything that is wrong with a mapping for a layout of its source, in sentences."""
     return _prepared(spark, wanted, relation)[1]
 
 
-def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tuple[Prepared | None, list[str]]:
+def _prepared(
+    spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation
+) -> tuple[Prepared | None, list[str]]:
     wrong = plain_mistakes(wanted, relation)
-    empty = empty_of(spark, relation)
+
+    @cache
+    def empty() -> DataFrame:
+        return empty_of(spark(), relation)
+
     parts = _parts(empty, wanted, relation, wrong)
     where = _where(empty, wanted, wrong)
     parts = _keyed(wanted, relation, parts, wrong)
@@ -101,7 +108,9 @@ def _prepared(spark: SparkSession, wanted: TableMap, relation: Relation) -> tupl
     return Prepared(wanted, relation, made, tuple(parts), where), []
 
 
-def _parts(empty: DataFrame, wanted: TableMap, relation: Relation, wrong: list[str]) -> list[Part]:
+def _parts(
+    empty: Callable[[], DataFrame], wanted: TableMap, relation: Relation, wrong: list[str]
+) -> list[Part]:
     known = {c.name: c for c in relation.columns}
     renamed = {text for text in wanted.columns.values() if text in known}
     own: dict[str, Part] = {}
@@ -126,9 +135,9 @@ def _made(name: str, text: str, kind: str, lake: str) -> Column:
     return Column(name, _OWN_NUMBERS + zlib.crc32(name.encode()), text, kind, lake)
 
 
-def _expression(empty: DataFrame, what: str, text: str, wrong: list[str]) -> Expression | None:
+def _expression(empty: Callable[[], DataFrame], what: str, text: str, wrong: list[str]) -> Expression | None:
     try:
-        found = analysed(empty, text)
+        found = analysed(empty(), text)
         if what != "where":
             arrow_type(found.type)
     except ValueError as error:
@@ -140,7 +149,7 @@ def _expression(empty: DataFrame, what: str, text: str, wrong: list[str]) -> Exp
     return found
 
 
-def _where(empty: DataFrame, wanted: TableMap, wrong: list[str]) -> Expression | None:
+def _where(empty: Callable[[], DataFrame], wanted: TableMap, wrong: list[str]) -> Expression | None:
     if wanted.where is None:
         return None
     found = _expression(empty, "where", wanted.where, wrong)

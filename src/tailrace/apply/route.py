@@ -99,7 +99,7 @@ class Routes:
     """The routes of a task's tables.
 
     Args:
-        spark: the session, which analyses mappings.
+        spark: the session, which analyses mappings; None: no table that is asked about has one.
         maps: the mapping of each source table.
         policies: the DDL policies of each.
         decisions: path of `ddl_decisions`.
@@ -109,7 +109,7 @@ class Routes:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         maps: Callable[[str], TableMap],
         policies: Callable[[str], Mapping[str, str]],
         decisions: str,
@@ -124,7 +124,7 @@ class Routes:
         self._prepared: dict[tuple[str, Relation], Prepared] = {}
 
     @staticmethod
-    def of(task: Task, spark: SparkSession, *, record: bool = True) -> Routes:
+    def of(task: Task, spark: SparkSession | None, *, record: bool = True) -> Routes:
         """A task's."""
         return Routes(
             spark,
@@ -149,8 +149,12 @@ class Routes:
         if wanted.plain:
             return None
         if (table, relation) not in self._prepared:
-            self._prepared[table, relation] = prepare(self._spark, wanted, relation)
+            self._prepared[table, relation] = prepare(self._session, wanted, relation)
         return self._prepared[table, relation]
+
+    def _session(self) -> SparkSession:
+        assert self._spark is not None  # noqa: S101 - see the class
+        return self._spark
 
     def value_error(self, table: str, error: BaseException, *, where: str) -> ApplyError | None:
         """What a job for a table died of, when it was a value that its mapping cannot take."""

@@ -41,9 +41,9 @@ def routed(
         return dict(changes), None
     maps = {name: map_of(said(name), name, task) for name in changes}
     layouts = {name: relation_of(table) for name, table in changes.items()}
-    wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(spark, m, layouts[n])]
+    wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(lambda: spark, m, layouts[n])]
     if not wrong:
-        made = {n: prepare(spark, m, layouts[n]) for n, m in maps.items()}
+        made = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}
         for many in shared(list(maps.values())).values():
             wrong += clashes([made[m.source] for m in many])
     if wrong:

@@ -26,6 +26,7 @@ from .settings import (
     Source,
     StoreSettings,
     Target,
+    ValidationSettings,
 )
 from .table_settings import RuleSettings, TableSettings, settled
 from .task_text import dump
@@ -56,6 +57,7 @@ class Task(Settings):
     """Groups of tables: name -> settings."""
     keylog: KeyLogSettings = KeyLogSettings()
     retention: RetentionSettings = RetentionSettings()
+    validation: ValidationSettings = ValidationSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
     """A value its lake type cannot hold (NaN in a decimal, a year before 1): stop the task, or keep the value

@@ -21,6 +21,7 @@ from ..errors import TailraceError
 from ..setup import draft, validate_task
 from ..sources import open_source
 from ..sources.embedded import EmbeddedPostgres
+from ..steps import Steps
 from ..validate import Report
 from . import place, shop
 from .load import Load, pgbench
@@ -92,9 +93,8 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
             played.drained_in = _drain(task, running, show)
             took = time.monotonic() - began
             with show.doing("comparing every table with its target"):
-                report = validate_task(
-                    task_file, task, (), timeout_s=PATIENCE_S, samples=3, progress=show.about
-                )
+                steps = Steps(lambda words, *_: show.about(words) if words else None)
+                report = validate_task(task_file, task, (), timeout_s=PATIENCE_S, samples=3, steps=steps)
     show.step("all tables are compared at one position; task and PostgreSQL are stopped")
     played.position, played.tables = report.position, _lines(task, report, took)
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])

@@ -1,0 +1,46 @@
+"""What a command that takes long tells of itself: its steps, those done, and what it does now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Steps:
+    """The steps of a command; threads may share it.
+
+    Attributes:
+        draw: is told of each change: what is done now (empty: the same as before), steps done, steps in all.
+
+    >>> steps = Steps(lambda *said: print(*said))
+    >>> steps.more(2)
+     0 2
+    >>> steps.now("reading s.t")
+    reading s.t 0 2
+    >>> steps.done()
+     1 2
+    """
+
+    draw: Callable[[str, int, int], None] = lambda *_: None
+    _done: int = 0
+    _all: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def more(self, steps: int) -> None:
+        """There are so many steps more."""
+        self._tell("", 0, steps)
+
+    def now(self, words: str) -> None:
+        """What is done now."""
+        self._tell(words, 0, 0)
+
+    def done(self, steps: int = 1) -> None:
+        """So many steps are done."""
+        self._tell("", steps, 0)
+
+    def _tell(self, words: str, done: int, more: int) -> None:
+        with self._lock:
+            self._done, self._all = self._done + done, self._all + more
+            self.draw(words, self._done, self._all)

@@ -1,0 +1,143 @@
+"""A 64-bit hash of each row, whole columns at a time; rows are equal when their hashes are.
+
+What makes two values equal is decided here, once, for one process and for Spark's tasks alike: NULL equals
+NULL alone, NaN equals NaN, both zeros of a float are one value. Whole numbers count by their value, whatever
+their width, as floats and decimals do; texts and binaries byte by byte; times by their microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnsupportedError
+from .pgoutput import flat
+
+Words = npt.NDArray[np.uint64]
+
+_NULL, _SEED, _GOLDEN = (np.uint64(n) for n in (0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0x9E3779B97F4A7C15))
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+"""Number of bytes -> the part of a word that they are."""
+_MOST_BYTES = 16 << 20
+"""Batches above this are cut: the numbers made on the way take several times as much."""
+
+
+def kind_of(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type in which values of two types are compared; None: they are of different kinds, never equal.
+
+    >>> kind_of(pa.int16(), pa.int64()), kind_of(pa.decimal128(5, 2), pa.decimal128(6, 1))
+    (DataType(int64), Decimal128Type(decimal128(7, 2)))
+    >>> kind_of(pa.int32(), pa.string()), kind_of(pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    (None, None)
+    """
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= 38 else None
+    kinds = [_plain(one), _plain(other)]
+    return kinds[0] if kinds[0] == kinds[1] else None
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    for fits, plain in _KINDS:
+        if fits(kind):
+            return plain
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    return kind
+
+
+_KINDS: list[tuple[Any, pa.DataType]] = [
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_floating, pa.float64()),
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+]
+
+
+def hashes(columns: Sequence[pa.Array]) -> Words:
+    """The hash of each row of some columns, in their order; the types are those of `kind_of`.
+
+    >>> a, b = (hashes([pa.array(x)]).tolist() for x in ([1.5, None, -0.0], [1.5, float("nan"), 0.0]))
+    >>> [x == y for x, y in zip(a, b)]
+    [True, False, True]
+    """
+    made = np.full(len(columns[0]), _SEED)
+    for column in columns:
+        values = _mixed(_values(column))
+        if column.null_count:
+            values[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        made = _mixed(made * _GOLDEN + values)
+    return made
+
+
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces small enough to be hashed."""
+    pieces = max(1, min(batch.num_rows, -(-batch.nbytes // _MOST_BYTES)))
+    step = -(-batch.num_rows // pieces) or 1
+    for begin in range(0, batch.num_rows, step):
+        yield batch.slice(begin, step)
+
+
+def _mixed(words: Words) -> Words:
+    """Spreads each number over all 64 bits (the finalizer of SplitMix64)."""
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    mixed: Words = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+def _values(column: pa.Array) -> Words:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _texts(column)
+    if pa.types.is_decimal128(kind):
+        return _decimals(column)
+    if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
+        column = column.cast(pa.int32()).cast(pa.int64())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+        column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))  # one NaN, one zero
+    elif pa.types.is_integer(kind):
+        column = column.cast(pa.int64())
+    else:
+        raise UnsupportedError(f"values of {kind} cannot be compared", hint="leave the column out (`drop`)")
+    filled = column.fill_null(0) if column.null_count else column
+    return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).view(np.uint64)
+
+
+def _decimals(column: pa.Array) -> Words:
+    words = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
+    words = words[column.offset : column.offset + len(column)]
+    return _mixed(words[:, 0] + _GOLDEN) ^ words[:, 1]
+
+
+def _texts(column: pa.Array) -> Words:
+    """Eight bytes at a time: each word is mixed with its place, and a text is the sum of its words."""
+    data, starts, ends = flat(column.cast(pa.binary()).fill_null(b""))
+    base = starts[0] if len(starts) else 0
+    data, starts, ends = data[base : ends[-1] if len(ends) else 0], starts - base, ends - base
+    size = ends - starts
+    count = (size + 7) // 8
+    first = np.cumsum(count) - count
+    row = np.repeat(np.arange(len(size)), count)
+    place = np.arange(len(row)) - first[row]
+    # Bytes behind the last text let every word be read whole.
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))[starts[row] + 8 * place]
+    rest = np.minimum(size[row] - 8 * place, 8)
+    mixed = _mixed((words & _MASKS[rest]) + (place.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+    sums, some = np.zeros(len(size), np.uint64), count > 0
+    if some.any():
+        sums[some] = np.add.reduceat(mixed, first[some])
+    return _mixed(sums) ^ size.astype(np.uint64)

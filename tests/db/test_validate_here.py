@@ -1,0 +1,103 @@
+"""A task that stands still and has little to compare is validated without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from tailrace import setup
+from tailrace.capture import Capture
+from tailrace.control.task import Task, load
+from tailrace.control.totals import last_stored
+from tailrace.steps import Steps
+from tailrace.storing_here import store_here
+from tailrace.validate import Report
+
+pytestmark = pytest.mark.db
+
+CREATE = """
+create schema s;
+create table s.t (id int primary key, v text, n numeric(9,2), at timestamptz);
+create table s.bag (v text);
+insert into s.t select i, 'v' || i, i / 3.0, '2026-01-01' from generate_series(1, 500) i;
+insert into s.bag select 'w' || i % 3 from generate_series(1, 50) i;
+"""
+
+
+class StartedError(Exception):
+    """Spark was asked for."""
+
+
+def task_of(folder: Path, url: str, target: str = "") -> Task:
+    file = folder / "shop.yaml"
+    file.write_text(f"name: shop\nsource: {{url: '{url}', tables: [s.*]}}\nbaseline: {{workers: 1}}\n{target}")
+    task = load(file)
+    Capture(task, once=True).run()
+    return task
+
+
+def validated(task: Task, steps: Steps | None = None) -> Report:
+    return setup.validate_task(Path("shop.yaml"), task, (), timeout_s=60, samples=3, steps=steps)
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def session(*_: Any, **__: Any) -> None:
+        raise StartedError
+
+    monkeypatch.setattr("tailrace.spark.session", session)
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_a_baseline_and_what_somebody_did_to_its_target(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    db.execute(CREATE)
+    url = database + ("&" if "?" in database else "?") + "schema=copies"
+    task = task_of(tmp_path, database, f"target: '{url}'\n" if kind == "postgresql" else "")
+    found = validated(task)
+    assert [(t.table, t.source_rows, t.target_rows, t.equal) for t in found.tables] == [
+        ("s.bag", 50, 50, True),
+        ("s.t", 500, 500, True),
+    ]
+    if kind == "postgresql":
+        db.execute("delete from copies.t where id = 7; update copies.t set v = 'x' where id = 9")
+    else:
+        DeltaTable(task.target_path("s.t")).delete("id = 7")
+        DeltaTable(task.target_path("s.t")).update(updates={"v": "'x'"}, predicate="id = 9")
+    found = validated(task)
+    assert [(t.table, t.differing_rows) for t in found.tables if not t.equal] == [("s.t", 3)]
+    assert [(s["side"], s["id"], s["v"]) for s in found.tables[1].samples] == [
+        ("source", "7", "v7"),
+        ("source", "9", "v9"),
+        ("target", "9", "x"),
+    ]
+
+
+def test_spark_starts_for_changes_that_wait_and_what_it_is_for_is_said(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task, said = task_of(tmp_path, database), list[str]()
+    db.execute("update s.t set v = 'new' where id = 1")
+    with pytest.raises(StartedError):
+        validated(task, Steps(lambda words, *_: said.append(words)))
+    assert said[-1] == "starting Spark: changes of s.t wait to be applied"
+    last = last_stored(task.control_path("stored"))
+    assert last is not None  # stored by this process, and exactly once: the pipeline goes on behind it
+    store_here(task)
+    assert last_stored(task.control_path("stored")) == last
+
+
+def test_nothing_is_compared_here_above_the_limit(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task, said = task_of(tmp_path, database, "validation: {local_limit: 0}\n"), list[str]()
+    with pytest.raises(StartedError):
+        validated(task, Steps(lambda words, *_: said.append(words)))
+    assert any("is larger than `validation.local_limit`" in words for words in said)

@@ -1,0 +1,48 @@
+"""Mappings without expressions need no Spark to be looked at; expressions ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.apply.mapping import mistakes, prepare
+from tailrace.apply.table_map import TableMap
+from tailrace.change import Column, Relation
+
+pytestmark = pytest.mark.unit
+RELATION = Relation(
+    7,
+    "s",
+    "t",
+    "f",
+    (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string")),
+)
+
+
+class AskedError(Exception):
+    """Spark was asked for."""
+
+
+def spark() -> Any:
+    raise AskedError
+
+
+def test_names_constants_and_a_key() -> None:
+    wanted = TableMap("s.t", "all.t", columns={"word": "v"}, constants={"site": "eu"})
+    made = prepare(spark, wanted, RELATION).relation
+    assert [(c.name, c.type, c.key) for c in made.columns] == [
+        ("id", "int", True),
+        ("word", "string", False),
+        ("site", "string", True),
+    ]
+
+
+def test_what_is_wrong_without_an_expression() -> None:
+    assert mistakes(spark, TableMap("s.t", "s.t", drop=("id", "gone")), RELATION)
+
+
+@pytest.mark.parametrize("words", [{"where": "id > 1"}, {"columns": {"twice": "id * 2"}}])
+def test_an_expression_asks_for_spark(words: dict[str, Any]) -> None:
+    with pytest.raises(AskedError):
+        prepare(spark, TableMap("s.t", "s.t", **words), RELATION)
