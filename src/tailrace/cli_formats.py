@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from .cli_out import err, out
 from .errors import ConfigError
 from .exit_codes import FINDINGS
+from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -288,17 +288,17 @@ def _show_found(found: Found) -> None:
         out.print(f"[yellow]note[/] {escape(note)}")
 
 
-def _grid(rows: list[dict[str, Any]]) -> Table:
-    made = Table(*(rows[0] if rows else ["nothing"]))
+def _grid(rows: list[dict[str, Any]]) -> Fit:
+    made = Fit([Col(name, fold=True) for name in (rows[0] if rows else ["nothing"])])
     for row in rows:
-        made.add_row(*(_cell(v) for v in row.values()))
+        made.add(*(_cell(v) for v in row.values()))
     return made
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return escape(", ".join(map(str, value)))
-    return "" if value is None else escape(str(value))
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _print_json(value: Any) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from .cli_out import out
+from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
     from .operate.ask import Filter
@@ -250,11 +250,10 @@ def _rows(
     if as_json or not found:
         _print(found, as_json, nothing)
         return
-    shown = Table()
-    for name in _SHOWN:
-        shown.add_column(name, no_wrap=name in ("logged", "table", "key"), overflow="fold")
+    whole = ("logged", "change", "did", "rows")
+    shown = Fit([Col(name, fold=name not in whole, right=name == "rows") for name in _SHOWN])
     for row in found:
-        shown.add_row(*_shown(row))
+        shown.add(*_shown(row))
     out.print(shown)
 
 
@@ -269,7 +268,7 @@ def _shown(row: dict[str, Any]) -> list[str]:
     at = row["keylog_ts"].strftime("%Y-%m-%d %H:%M:%S") if row["keylog_ts"] else ""
     count = "" if row["result_row_count"] is None else str(row["result_row_count"])
     words = (at, row["subscription_id"], row["change_row_type"], row["action_taken"], count, key)
-    return [escape(w or "") for w in (*words, row["result_error"], image)]
+    return [w or "" for w in (*words, row["result_error"], image)]
 
 
 def _run(row: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +286,7 @@ def _lines(found: list[dict[str, Any]], as_json: bool) -> None:
         if as_json:
             sys.stdout.write(json.dumps(row, default=str) + "\n")
         else:
-            out.print("  ".join(w for w in _shown(row) if w), soft_wrap=True, highlight=False)
+            out.print("  ".join(w for w in _shown(row) if w), soft_wrap=True, markup=False)
     sys.stdout.flush()
 
 
@@ -297,9 +296,10 @@ def _print(found: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
     elif not found:
         out.print(nothing)
     else:
-        shown = Table(*found[0])
+        numbers = {name for name, v in found[0].items() if isinstance(v, (int, float))}
+        shown = Fit([Col(name, fold=name not in numbers, right=name in numbers) for name in found[0]])
         for row in found:
-            shown.add_row(*(_cell(v) for v in row.values()))
+            shown.add(*(_cell(v) for v in row.values()))
         out.print(shown)
 
 
@@ -308,7 +308,7 @@ def _cell(value: Any) -> str:
         return f"{value:,.1f}"
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:%M:%S"))
-    return "" if value is None else escape(str(value))
+    return "" if value is None else str(value)
 
 
 def _json(value: Any) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..cli_out import console
 from ..control import live
+from ..screen_fit import Col, Fit
 
 if TYPE_CHECKING:
     from ..control.task import Task
@@ -74,7 +75,10 @@ class Show:
     @contextmanager
     def loading(self, task: Task, seconds: float) -> Iterator[None]:
         """A bar over the time of the load, with what capture and pipeline have done beside it."""
-        columns = (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f} s  {task.fields[words]}"))
+        columns = (
+            BarColumn(bar_width=10),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} s  {task.fields[words]}"),
+        )
         with Progress(*columns, console=self._console, transient=True) as self._progress:
             self._task, self._bar = task, self._progress.add_task("load", total=seconds, words="")
             self._load_began = time.monotonic()
@@ -108,23 +112,30 @@ class Show:
 
 def _tables(played: Played) -> Group:
     title = f"rows of source and target at position {int(played.position[:16], 16):X}"
-    shown = Table(title=title, title_justify="left")
-    for name in ("table", "source", "target", "equal", "changes", "changes/s"):
-        shown.add_column(name, no_wrap=True, justify="left" if name in ("table", "equal") else "right")
+    columns = [
+        Col("table"), Col("source", right=True), Col("target", right=True), Col("equal"),
+        Col("changes", right=True), Col("changes/s", right=True),
+    ]  # fmt: skip
+    shown = Fit(columns, title=title)
     for t in played.tables:
         equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
         counts = (f"{n:,}" for n in (t.source_rows, t.target_rows))
-        shown.add_row(t.table, *counts, equal, f"{t.changes:,}", f"{t.changes_per_second:,.0f}")
+        shown.add(t.table, *counts, equal, f"{t.changes:,}", f"{t.changes_per_second:,.0f}")
     changes, rate = (sum(getattr(t, k) for t in played.tables) for k in ("changes", "changes_per_second"))
-    shown.add_section()
-    shown.add_row("", "", "", "", f"{changes:,}", f"{rate:,.0f}")
+    shown.add("all", "", "", "", f"{changes:,}", f"{rate:,.0f}")
     words = [Text(f"{t.table} differs: {t.differs}", "red") for t in played.tables if not t.equal]
     verdict = Text("every target is equal to its source, row by row (checksums)", "bold green")
     note = Text("changes: stored and applied; per second from the first write to the last apply", "dim")
     return Group(shown, *(words or [verdict]), note)
 
 
-def _life(events: list[Event]) -> Table:
+NUMBERS = (
+    "A change's number counts the records of the task's log, begins and commits too. It orders changes over "
+    "all tables, and is the end of header__change_seq."
+)
+
+
+def _life(events: list[Event]) -> Group:
     shown = Table(title="one customer's life, from its change table", title_justify="left", show_lines=True)
     for name in ("change", "before", "after"):
         shown.add_column(name, overflow="fold")
@@ -139,7 +150,7 @@ def _life(events: list[Event]) -> Table:
         # An update's images are shown where they differ, an insert's as far as its columns existed then.
         names = e.changed if e.oper in ("U", "I") else None
         shown.add_row("\n".join(head), _image(e.before, names), _image(e.after, names))
-    return shown
+    return Group(shown, Text(NUMBERS, "dim"))
 
 
 def _image(image: dict[str, Any] | None, names: list[str] | None) -> str:

@@ -1,0 +1,130 @@
+"""At 80 columns, and in a pipe, every value is there as it is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tailrace import cli_keylog, screen
+from tailrace.compare import TableResult
+from tailrace.control.task import Task
+from tailrace.demo import show
+from tailrace.demo.play import Played, TableLine
+from tailrace.demo.story import Event
+from tailrace.screen_fit import Col, Fit
+from tailrace.status import Status
+from tailrace.validate import Report
+
+from .keylog_rows import missed, row, write
+
+pytestmark = pytest.mark.unit
+LONG = "a_schema_of_some_length.a_table_with_a_long_name"
+
+
+def shown(what: Any, width: int = 80) -> str:
+    there = Console(file=io.StringIO(), width=width)
+    there.print(what)
+    assert isinstance(there.file, io.StringIO)
+    said = there.file.getvalue()
+    assert max(map(len, said.splitlines())) <= width
+    assert "…" not in said
+    return said
+
+
+def cells(said: str) -> set[str]:
+    """The columns of a table of one row, folded cells put together again."""
+    rows = [line.split("│")[1:-1] for line in said.splitlines() if line.startswith("│")]
+    return {"".join(cell.strip() for cell in column) for column in zip(*rows, strict=True)}
+
+
+def test_a_validation_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"side": "source", **{f"column_{n}": "x" * 30 for n in range(9)}}]
+    found = Report("0" * 40, [TableResult(LONG, False, 10**6, 10**6 - 1, 256, 1, 1, rows)])
+    said = shown(screen.report(found))
+    assert LONG in said and "999,999" in said and "1 row" in said
+    assert all(f"  column_{n}: {'x' * 30}\n" in said for n in range(9))  # a block of lines a row
+
+
+def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
+    lines = [TableLine("public.pgbench_accounts", 1_000_000, 1_000_000, True, 6640, 1500.0)]
+    event = Event(5080, "U", "UPDATE", dt.datetime(2026, 3, 1), 7, "0" * 40, ["a"], {"a": "x" * 90}, {"a": 1})
+    played = Played("demo", "demo/demo.yaml", "t", "c", tables=lines, position="0" * 40, life=[event])
+    assert "1,000,000" in shown(show._tables(played))
+    said = shown(show._life(played.life))
+    assert "(change 5080)" in said and "counts the records of the task's log" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("words", ["flagged", "runs", "errors", "latency", "tables", "story -k id=2"])
+def test_a_key_log_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    log = write(tmp_path, [row(1, table=LONG), missed(2, table=LONG, key='id="2" name="[b]x[/b]"')])
+    there = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(cli_keylog, "out", there)
+    done = CliRunner().invoke(cli_keylog.app, [log, *words.split()])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert isinstance(there.file, io.StringIO)
+    said = there.file.getvalue()
+    assert max(map(len, said.splitlines())) <= 80 and "…" not in said
+    assert words in ("runs", "tables") or LONG in said or LONG in cells(said)
+    assert (
+        words not in ("flagged", "story -k id=2") or "[b]x[/b]" in said or "[b]x[/b]" in " ".join(cells(said))
+    )
+
+
+def test_a_resize_clears_the_screen_and_begins_a_new_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, sizes = threading.Event(), [(80, 30), (80, 30), (60, 20), (60, 20), (60, 20)]
+
+    class There(Console):
+        cleared = 0
+
+        def clear(self, home: bool = True) -> None:
+            There.cleared += 1
+
+        @property
+        def size(self) -> Any:
+            width, height = sizes[0]
+            return type(super().size)(width, height)
+
+    def status_of(task: Task) -> Status:
+        sizes.pop(0)
+        if len(sizes) == 1:
+            over.set()
+        return Status("shop", None, None, 0, 0, 0, None)
+
+    monkeypatch.setattr(screen, "console", lambda: There(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(screen, "status_of", status_of)
+    monkeypatch.setattr(over, "wait", lambda seconds: over.is_set())
+    task = Task.model_validate({"name": "shop", "source": {"url": "postgresql://db/shop"}})
+    screen.live(task.model_copy(update={"home": str(tmp_path)}), over)
+    assert There.cleared == 1
+
+
+def test_the_live_screen_says_how_many_tables_it_leaves_out() -> None:
+    tables = [screen_table(f"s.t{n}", "running") for n in range(30)] + [screen_table("s.odd", "suspended")]
+    said = shown(screen.status(Status("shop", None, None, 0, 0, 0, None, tables), 5))
+    assert "s.odd" in said and "26 more tables: `tailrace status` lists them" in said
+
+
+def screen_table(name: str, state: str) -> Any:
+    from tailrace.status import TableStatus
+
+    return TableStatus(name, state)
+
+
+def test_in_a_pipe_a_table_is_as_wide_as_it_has_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    from tailrace.cli_out import console
+
+    there = console()
+    there.print(Fit([Col("a", fold=True), Col("b", spare=1)], [["x" * 300, "y" * 300]]))
+    assert f"│ {'x' * 300} │ {'y' * 300} │" in sys.stdout.getvalue()  # type: ignore[attr-defined]
