@@ -64,9 +64,11 @@ def purge(
             where=place,
             hint="`tailrace consumer TASK` knows a task's consumers; --upto and --older-than say what goes",
         )
-    from . import purging
+    from . import ordering, purging
 
     task, age = _load(place), _age(older_than)
+    if table is not None:
+        ordering.matching(ordering.tables_of(task), [table], task.name)  # one that fits nothing is an error
     number = None if upto is None else purging.number_at(task, upto)
     lines = purging.purge_task(task, purging.Order(age, number, table), dry_run=dry_run)
     if as_json:
@@ -201,9 +203,13 @@ def add_consumer(
     as_json: Json = False,
 ) -> None:
     """Register a consumer: from now on nothing that it has not acknowledged goes."""
+    from . import ordering
     from .operate.consumers import consumers_of
 
-    consumers_of(_load(ctx.obj)).add(name, tables=",".join(tables) if tables else None, log=log)
+    task = _load(ctx.obj)
+    named = [t for t in tables or () if not set(t) & set("*?[")]  # patterns may fit what is still to come
+    ordering.matching(ordering.tables_of(task), named, task.name)
+    consumers_of(task).add(name, tables=",".join(tables) if tables else None, log=log)
     list_consumers(ctx, as_json)
 
 

@@ -137,6 +137,13 @@ def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
     return sorted({*captured, *taken, *log.history(task.relations_path), *states})
 
 
+def tables_of(task: Task) -> list[str]:
+    """The tables that the task has, or had."""
+    return known(
+        task, tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    )
+
+
 def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
     """The tables that patterns fit, sorted; ConfigError for a pattern that fits none.
 

@@ -384,7 +384,7 @@ def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None
     readers._change(lambda have: [replace(c, at=c.at - 2 * day) for c in have])
     said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes wait for it"
     assert status(home.task).consumers == {"lake": said}
-    assert str(reasons(status(home.task))).splitlines()[-1] == f"consumer lake: {said}"
+    assert reasons(status(home.task))[-1] == f"consumer lake: {said}"
     readers.acknowledge("lake", 36)
     assert status(home.task).consumers == {}
 
@@ -407,3 +407,6 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
         (ITEM, 20, 20), (NOTE, 12, 12), ("TRACKING", 20, 20),
     ]  # fmt: skip
     assert run.invoke(app, ["consumer", file, "remove", "lake"]).exit_code == 0
+    for words in (["purge", file, "--table", f"{ITEM}s"], ["consumer", file, "add", "x", "-t", f"{ITEM}s"]):
+        assert f"did you mean {ITEM}" in str(run.invoke(app, words).exception)
+    assert run.invoke(app, ["consumer", file, "add", "x", "-t", "later.*"]).exit_code == 0
