@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from .cli_out import out
+from .cli_out import err, out
 from .exit_codes import FINDINGS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check(
 
     def spark() -> SparkSession:
         if not as_json:
-            Console(stderr=True).print("starting Spark: it looks at the expressions in `tables`")
+            err.print("starting Spark to analyse the expressions in `tables`")
         return session(f"tailrace check {wanted.name}", conf=wanted.spark)
 
     found = findings_of(wanted, spark)

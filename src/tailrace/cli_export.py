@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from .cli_out import out
+from .cli_out import err, out
 
 TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -34,7 +34,7 @@ def export_log(
     from .sys_log import export_sys_log
 
     wanted, given = load(task), dict(pair(o) for o in option or [])
-    with bar(Console(stderr=True), quiet=as_json) as steps:
+    with bar(err, quiet=as_json) as steps:
         steps.now("starting Spark: it writes the tables")
         spark = session("tailrace export-log", conf=wanted.spark)
         steps.now("writing SYS_LOG")

@@ -34,7 +34,9 @@ class StartedError(Exception):
 
 def task_of(folder: Path, url: str, target: str = "") -> Task:
     file = folder / "shop.yaml"
-    file.write_text(f"name: shop\nsource: {{url: '{url}', tables: [s.*]}}\nbaseline: {{workers: 1}}\n{target}")
+    file.write_text(
+        f"name: shop\nsource: {{url: '{url}', tables: [s.*]}}\nbaseline: {{workers: 1}}\n{target}"
+    )
     task = load(file)
     Capture(task, once=True).run()
     return task
