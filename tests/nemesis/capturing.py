@@ -15,6 +15,7 @@ from tailrace import log
 from tailrace.baseline import Attempt
 from tailrace.capture import Capture
 from tailrace.control import ledger, tables
+from tailrace.control.capture_state import CaptureState
 from tailrace.control.ledger import Baseline
 from tailrace.membership import Known
 from tailrace.taking import Baselines
@@ -54,7 +55,7 @@ class Capturing:
         )
         asked.acknowledge = lambda position: None
         self._asked: Any = asked
-        self._process: Any = SimpleNamespace(_state=SimpleNamespace(records=0, transactions=0, commits=0))
+        self._process: Any = SimpleNamespace(_state=CaptureState())
         self._windows = Windows(task, asked)
         self._work = Baselines(
             task, asked, self._windows, threading.Event(), lambda: self.writer.state.number

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tailrace.control.task import Task, load
 from tailrace.control.upkeep import shorten
-from tailrace.status import status
+from tailrace.status import Status, status
 from tailrace.testing.year import Year, raw, settled
 
 BENCH = Path(__file__).parents[2] / "bench" / "year.py"
@@ -23,6 +24,11 @@ def task(folder: Path) -> Task:
     return load(folder / "year.yaml")
 
 
+def timeless(found: Status) -> Status:
+    """The same without what grows with the clock."""
+    return replace(found, tables=[replace(t, seconds_behind=0.0) for t in found.tables])
+
+
 @pytest.mark.unit
 def test_a_small_year_is_what_it_says(tmp_path: Path) -> None:
     made = task(tmp_path)
@@ -32,7 +38,7 @@ def test_a_small_year_is_what_it_says(tmp_path: Path) -> None:
     assert [t.state for t in found.tables] == ["paused"] + ["stopped"] * 6
     assert sum(t.stored for t in found.tables) == 7 * 40_000 + 2 * 3 * 4
     shorten(made, {})
-    assert status(made) == found
+    assert timeless(status(made)) == timeless(found)
 
 
 @pytest.mark.unit
