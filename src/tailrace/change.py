@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Relation:
         >>> Relation.from_json(r.to_json()) == r
         True
         """
-        return json.dumps(asdict(self))
+        return json.dumps({**vars(self), "columns": [vars(c) for c in self.columns]})
 
     @staticmethod
     def from_json(text: str) -> Relation:

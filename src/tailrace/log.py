@@ -33,6 +33,8 @@ RECNAMES = {
     MESSAGE: "TAILRACE_LOG_REC_MESSAGE",
 }
 """RECID -> RECNAME. Numbers from 100 on are tailrace's own."""
+_KINDS = np.array(sorted(RECNAMES))
+_NAMES = pa.array([RECNAMES[k] for k in sorted(RECNAMES)])
 
 POSITION_BYTES = 20
 SCHEMA = pa.schema(
@@ -277,11 +279,11 @@ class LogWriter:
         if not len(commit_time):
             return np.empty(0, np.int64)
         micros = commit_time.cast(pa.int64()).to_numpy()
-        starts = np.flatnonzero(np.r_[True, micros[1:] != micros[:-1]])
+        starts = sequence.run_starts(micros)
         parts = sequence.time_parts(micros[starts])
         parts = np.maximum.accumulate(np.maximum(parts, self._time))
         self._time = int(parts[-1])
-        return np.repeat(parts, np.diff(np.r_[starts, len(micros)]))
+        return np.repeat(parts, sequence.run_lengths(starts, len(micros)))
 
     def _layouts(self, chunk: Chunk, records: pa.RecordBatch, seq: pa.Array) -> None:
         waiting = [(0, r) for r in self._waiting] + list(chunk.relations)
@@ -294,10 +296,8 @@ class LogWriter:
 
 
 def _recnames(kinds: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
-    known = sorted(RECNAMES)
-    places = np.searchsorted(known, kinds)
-    if len(kinds) and (np.take(known, places, mode="clip") != kinds).any():
-        odd = sorted(set(kinds.tolist()) - set(known))
+    places = np.searchsorted(_KINDS, kinds)
+    if len(kinds) and (np.take(_KINDS, places, mode="clip") != kinds).any():
+        odd = sorted(set(kinds.tolist()) - set(RECNAMES))
         raise FormatError(f"log records of unknown kind {odd}", hint="the source must declare its RECIDs")
-    names = pa.array([RECNAMES[k] for k in known])
-    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), names).dictionary_decode()
+    return _NAMES.take(pa.array(places))

@@ -8,6 +8,7 @@ so gaps between changes are normal (source: spec/qlik.md §1.2).
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +99,29 @@ def _runs(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
     """`digits` of values that come in runs of equal ones."""
     if not len(values):
         return np.empty((0, width), np.uint8)
-    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
-    return np.repeat(digits(values[starts], width), np.diff(np.r_[starts, len(values)]), axis=0)
+    starts = run_starts(values)
+    return np.repeat(digits(values[starts], width), run_lengths(starts, len(values)), axis=0)
+
+
+def run_starts(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Where runs of equal neighbours begin.
+
+    >>> run_starts(np.array([7, 7, 8, 7])).tolist()
+    [0, 2, 3]
+    """
+    begins = np.empty(len(values), np.bool_)
+    begins[:1] = True
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
+def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
+    """How long the runs are that begin there.
+
+    >>> run_lengths(np.array([0, 2, 3]), 4).tolist()
+    [2, 1, 1]
+    """
+    return np.diff(starts, append=total)
 
 
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

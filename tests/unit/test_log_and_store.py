@@ -287,7 +287,7 @@ def test_tracking_says_what_when_and_which_columns() -> None:
             "CHANGE_SEQ": pa.array(["2023111422132000" + f"{n:019d}" for n in (8, 9)]),
         }
     )
-    found = tracking.rows(batch, None, "shop.item").to_pylist()
+    found = tracking.rows(batch, tracking.numbers(batch["CHANGE_SEQ"]), None, "shop.item").to_pylist()
     assert [(r["_Operation"], r["_Change-Sequence"], r["_Policy-Id"], r["_Source-Table-Number"]) for r in found] == [
         (1, 8, "shop.item", 7), (7, 9, "shop.item", 7),
     ]  # fmt: skip

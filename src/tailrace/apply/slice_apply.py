@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -83,8 +83,7 @@ class SliceApply:
         def one(table: str) -> TailraceError | None:
             return self.tables.apply(table, last, counts[table], done[table])
 
-        with ThreadPoolExecutor(max_workers=self.parallel, thread_name_prefix="apply") as pool:
-            found = dict(zip(rest, pool.map(one, rest), strict=True))
+        found = dict(zip(rest, self._side_by_side(one, rest), strict=True))
         if rules := self.tables.rules:
             try:
                 rules.flush()
@@ -99,6 +98,14 @@ class SliceApply:
         for table in failed:
             self.record.doubt(table)
         return failed
+
+    def _side_by_side(
+        self, one: Callable[[str], TailraceError | None], tables: Sequence[str]
+    ) -> list[TailraceError | None]:
+        if min(self.parallel, len(tables)) <= 1:
+            return [one(t) for t in tables]
+        with ThreadPoolExecutor(max_workers=self.parallel, thread_name_prefix="apply") as pool:
+            return list(pool.map(one, tables))
 
     def _together(
         self, last: Stored, counts: Mapping[str, Mapping[str, int]]

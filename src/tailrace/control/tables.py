@@ -23,7 +23,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
@@ -62,6 +62,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 APP = "tailrace/orders"
+_HELD = {PAUSE: PAUSED, SUSPEND: SUSPENDED}
 _TRIES = 100
 
 
@@ -255,16 +256,16 @@ def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
 
 def followed(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
     """What an order makes of a table, given its newest baseline."""
-    said = replace(state, why=one.why, who=one.who, since=one.at)
+    said: dict[str, Any] = {"why": one.why, "who": one.who, "since": one.at}
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
-        return state if stays else replace(said, held=PAUSED if one.action == PAUSE else SUSPENDED)
+        return state if stays else replace(state, **said, held=_HELD[one.action])
     if one.action in (RESYNC, RESYNC_EXACT, ADD, ANEW):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
     if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
         return _at_target(state, one, taken)
     if one.action == REMOVE:
-        return replace(said, member="removed", held="", wanted=0, landing=0, gap=True)
+        return replace(state, **said, member="removed", held="", wanted=0, landing=0, gap=True)
     return _free(state)
 
 
@@ -281,14 +282,14 @@ def _at_target(state: TableControl, one: Order, taken: Answered | None) -> Table
     return replace(state, dropped=one.number)
 
 
-def _asked(state: TableControl, said: TableControl, one: Order, answered: bool) -> TableControl:
+def _asked(state: TableControl, said: Mapping[str, Any], one: Order, answered: bool) -> TableControl:
     if one.action == ADD:
-        state, said = (replace(s, member="added", dropped=0, gone=False) for s in (state, said))
+        state = replace(state, member="added", dropped=0, gone=False)
     if one.action == ANEW:
-        state, said = (replace(s, gap=True) for s in (state, said))
+        state = replace(state, gap=True)
     if not answered:
         exact = state.exact or one.action == RESYNC_EXACT
-        return replace(state if state.held else said, wanted=one.number, exact=exact)
+        return replace(state, **({} if state.held else said), wanted=one.number, exact=exact)
     state = replace(state, wanted=0, exact=False, gap=state.gap and one.action not in (ADD, ANEW))
     return state if state.held == PAUSED else _free(state)
 

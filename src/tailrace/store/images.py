@@ -21,6 +21,7 @@ from ..wire import pgoutput, pgvalues
 
 Bools = npt.NDArray[np.bool_]
 FIRST_DATA_ORDINAL = len(HEADERS)
+_LETTERS, _WORDS = pa.array(list(OPERATIONS)), pa.array(list(OPERATIONS.values()))
 COUNTS = ("I", "U", "D", "T", "key_changes", "absent")
 
 
@@ -197,8 +198,7 @@ def _codes(kind: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
 
 
 def _operations(opers: pa.Array) -> pa.Array:
-    letters = pa.array(list(OPERATIONS))
-    return pa.array(list(OPERATIONS.values())).take(pc.index_in(opers, letters))
+    return _WORDS.take(pc.index_in(opers, _LETTERS))
 
 
 def _column_masks(present: Bools, ordinals: list[int], width: int) -> pa.Array:

@@ -147,7 +147,8 @@ class _Storing:
         already (`again`: there may be some): apply goes by the counts.
         """
         counts = self.counts.setdefault(relid, dict.fromkeys((*images.COUNTS, "rows"), 0))
-        if tracking.numbers(records["CHANGE_SEQ"])[0] <= self.plan.stored_after:
+        numbers = tracking.numbers(records["CHANGE_SEQ"])
+        if numbers[0] <= self.plan.stored_after:
             counts = dict(counts)
         field_maps = None
         if records["RECID"][0].as_py() == log.DDL:
@@ -162,7 +163,7 @@ class _Storing:
             self.keep(decoded.bad, records, table)
         counts["rows"] += rows.num_rows
         self.write(rows, relid, table, again)
-        return tracking.rows(records, field_maps, table.table)
+        return tracking.rows(records, numbers, field_maps, table.table)
 
     def write(self, rows: pa.RecordBatch, relid: int, table: TablePlan, again: bool) -> None:
         if again:
@@ -251,4 +252,6 @@ def _ranges(table: TablePlan) -> list[tuple[tuple[int, Relation], int]]:
 def lake_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch as Spark hands it over, in LOG's own Arrow types."""
     wanted = [log.SCHEMA.field(name) for name in batch.schema.names]
-    return pa.record_batch([batch[f.name].cast(f.type) for f in wanted], schema=pa.schema(wanted))
+    arrays = [batch[f.name] for f in wanted]
+    arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
+    return pa.record_batch(arrays, schema=pa.schema(wanted))

@@ -25,18 +25,22 @@ _OPERATION = {log.INSERT: CREATE, log.DELETE: DELETE, log.UPDATE: UPDATE, log.DD
 VERSION = 1
 
 
-def rows(records: pa.RecordBatch, field_maps: pa.Array | None, policy: str) -> pa.RecordBatch:
-    """The tracking rows of some log records of one table; `policy` is the table's name."""
+def rows(
+    records: pa.RecordBatch,
+    changes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    field_maps: pa.Array | None,
+    policy: str,
+) -> pa.RecordBatch:
+    """The tracking rows of some log records of one table, given their change numbers; `policy` is the
+    table's name."""
     n = records.num_rows
     kinds = records["RECID"].to_numpy()
     operation = np.select([kinds == k for k in _OPERATION], list(_OPERATION.values())).astype(np.int32)
     known = {
-        "_Policy-Id": pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(n, np.int32)), [policy]
-        ).dictionary_decode(),
+        "_Policy-Id": pa.repeat(policy, n),
         "_Tran-Id": records["TRXID"],
         "_Time-Stamp": records["COMMIT_TIME"],
-        "_Change-Sequence": pa.array(numbers(records["CHANGE_SEQ"])),
+        "_Change-Sequence": pa.array(changes),
         "_Operation": pa.array(operation),
         "_Change-FieldMap": field_maps if field_maps is not None else pa.nulls(n, pa.binary()),
         "_Source-Table-Number": records["RELID"],
