@@ -101,7 +101,10 @@ def moved(
     own = {one.relid for one in renamed} | {last[t] for t in last.keys() - away}
     old = [Renamed(r, f"{relids[r]}, relation {r}", name) for r, name in now.items() if r not in own]
     left = {one.now for one in (*renamed, *old)} | {t for t in away & taken if ignored(t)}
-    source.called([*renamed, *old])
+    # The stream may have called one of these otherwise, for a moment, and tell so with its first change.
+    seen = {one.relation.relid for layouts in history.values() for one in layouts}
+    unseen = [Renamed(r, t, t) for t, r in last.items() if r not in seen and now.get(r) == t]
+    source.called([*renamed, *old, *unseen])
     return Moved(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
 
 

@@ -301,3 +301,15 @@ def test_values_of_rows_older_than_a_column_of_a_partitioned_table(
     db.execute("create table p3 partition of p for values from (20) to (30); insert into p values (2)")
     (relation,) = layouts(read_all(source))
     assert [(c.missing, c.note) for c in relation.columns[3:]] == [(None, UNKNOWN_VALUE)]
+
+
+def test_a_relation_is_known_by_the_name_that_it_was_asked_for(db: psycopg.Connection, make: Make) -> None:
+    """It had another one for a moment, just when its first change was made."""
+    db.execute("create table a (id int primary key)")
+    source = make()
+    source.prepare(["public.a"])
+    source.relation("public.a")  # its baseline begins
+    db.execute("alter table a rename to b; insert into b values (1)")
+    db.execute("alter table b rename to a; insert into a values (2)")
+    source.start(None, [])
+    assert [r.table for r in layouts(read_all(source))] == ["public.a"]

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import baseline, capture, taking
+from tailrace import baseline, capture, log, taking
 from tailrace.capture import Capture
 from tailrace.control import ledger, tables
 from tailrace.control.task import Task, load
@@ -101,3 +101,20 @@ def test_a_connection_lost_while_a_baseline_is_read(
     monkeypatch.setattr(baseline, "take", lost)
     Capture(shop, once=True).run()
     assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2
+
+
+def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
+    shop: Task, db: psycopg.Connection
+) -> None:
+    """It is known by the name that its baseline has: its changes are nobody else's."""
+    Capture(shop, once=True).run()
+    db.execute("drop table s.b; create table s.b (id int primary key, n int)")
+    tables.resync(shop.orders_path, "s.b", "it was made again", who="me")
+    Capture(shop, once=True).run()
+    db.execute("alter table s.b rename to moved; insert into s.moved values (2, 2)")
+    db.execute("alter table s.moved rename to b; insert into s.b values (3, 3)")
+    Capture(shop, once=True).run()
+    relid = ledger.read_baselines(shop.control_path("baselines"))["s.b"].relation.relid
+    found = log.history(shop.relations_path)
+    assert sorted(found) == ["s.a", "s.b", "s.c"]
+    assert next(one.relation.table for one in found["s.b"] if one.relation.relid == relid) == "s.b"

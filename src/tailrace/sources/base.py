@@ -180,8 +180,9 @@ class LogSource(Protocol):
         source cannot tell, and tables keep their ids for ever."""
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known by another name than they have now. From now on known names are understood,
-        and given, and settings for them hold; only `tables` and `names` go by the names of now."""
+        """Tables that are known by another name than they have now, or had when their changes were made. From
+        now on known names are understood, and given, and settings for them hold; only `tables` and `names` go
+        by the names of now."""
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
         """Makes at the source what capture needs and is not there yet; whether the stream begins anew.

@@ -66,6 +66,7 @@ class PostgresSource:
         self.slot = self.publication = slot or pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
         self._renamed: tuple[Renamed, ...] = ()
+        self._asked: dict[int, str] = {}  # the names that relations were asked for
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
@@ -253,8 +254,8 @@ class PostgresSource:
         with asking(self.where):
             types = self._types(table, now)
             found = pg_catalog.relation(self._session(), now, self.publication, types)
-        schema, _, name = table.partition(".")
-        return replace(found, schema=schema, name=name)
+        self._asked[found.relid] = table
+        return _under(table, found)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The table cut into pieces of about that many rows; none for a root without partitions."""
@@ -316,12 +317,15 @@ class PostgresSource:
             self._fresh = None
 
     def _announced(self, message: RelationMessage, moment: Moment, previous: Relation | None) -> Relation:
+        """Its first layout has the name that the relation is known by, whatever it was called just then."""
         said = f"{message.schema}.{message.name}"
-        known = {one.relid: one.known for one in self._renamed}
-        types = self._types(known.get(message.relid, previous.table if previous else said), said)
+        known = self._asked | {one.relid: one.known for one in self._renamed}
+        name = known.get(message.relid, previous.table if previous else said)
+        types = self._types(name, said)
         with asking(self.where):
             bracket = self._timeline.around(message.relid, moment)
-            return pg_catalog.announced(self._session(), message, moment, bracket, previous, types)
+            made = pg_catalog.announced(self._session(), message, moment, bracket, previous, types)
+        return _under(name, made) if previous is None else made
 
     def _now(self, table: str) -> str:
         return next((one.now for one in self._renamed if one.known == table), table)
@@ -330,3 +334,8 @@ class PostgresSource:
         """The types of a table's columns, under the name it has now."""
         start = f"{known}."
         return {f"{now}.{n.removeprefix(start)}": t for n, t in self.types.items() if n.startswith(start)}
+
+
+def _under(table: str, relation: Relation) -> Relation:
+    schema, _, name = table.partition(".")
+    return replace(relation, schema=schema, name=name)
