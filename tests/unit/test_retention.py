@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from tailrace import lake, log, purging, sequence
 from tailrace.apply.loading import noted
+from tailrace.apply.needs import Needs
 from tailrace.change import Column, Relation
 from tailrace.cli import app
-from tailrace.control import ledger, tables
+from tailrace.control import ddl, ledger, tables
 from tailrace.control.ledger import STORE_APP, Baseline
 from tailrace.control.task import Task, read
 from tailrace.errors import ConfigError
@@ -215,6 +216,19 @@ def test_a_table_without_its_first_baseline_keeps_everything(tmp_path: Path) -> 
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     assert home.held()[0] == ("its first baseline", -1)
     assert first(home) == 1
+
+
+def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path: Path) -> None:
+    """None can come any more; made again, it gets one that needs no older changes."""
+    home = Home(tmp_path)
+    home.baseline(NOTE, 2, after=20)
+    DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
+    known = log.history(home.task.relations_path)
+    assert Needs(home.task).passed(known) == -1
+    ddl.happened(home.task.control_path("ddl_events"), [ddl.Event(ITEM, 1, "drop_table", seq(30, 10))])
+    assert (home.held(), Needs(home.task).passed(known)) == ([], 20)
+    ddl.happened(home.task.control_path("ddl_events"), [ddl.Event(ITEM, 1, "recreate_table", seq(31, 9))])
+    assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
 
 
 def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import lake
-from ..control import ledger, tables
+from ..control import ddl, ledger, tables
 from ..control.ledger import Baseline
 from ..control.policies import MEDIUM
 from ..control.tables import TableControl
@@ -41,6 +41,7 @@ class Needs:
         record = task.control_path("baselines")
         self._taken, self._open = ledger.read_baselines(record), ledger.read_open(record)
         self._states = tables.of_task(task.orders_path, self._taken)
+        self._lost = self._never_to_be_read()
         self._loaded = loaded(task.control_path("mapped"))
         self._names = tables.target_names(self._states)
         logged = task.keylog.mode != "off" and lake.exists(task.keylog_path)
@@ -53,7 +54,7 @@ class Needs:
 
     def of(self, table: str) -> list[Need]:
         """What a table's target and key log need."""
-        if table in self.removed or self._task.policy(table).level < MEDIUM:
+        if table in self.removed | self._lost or self._task.policy(table).level < MEDIUM:
             return []
         state = self._states.get(table, TableControl(table))
         found = [Need(who, NOTHING) for who in self._on_its_way(table, state)]
@@ -69,13 +70,21 @@ class Needs:
     def passed(self, known: Mapping[str, object]) -> int:
         """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
         some table has none, or gets another now. Targets need nothing of LOG up to there."""
-        mine = [t for t in known if t not in self.removed and self._task.policy(t).level >= MEDIUM]
+        out = self.removed | self._lost
+        mine = [t for t in known if t not in out and self._task.policy(t).level >= MEDIUM]
         for table in mine:
             if table not in self._taken or list(
                 self._on_its_way(table, self._states.get(table, TableControl(table)))
             ):
                 return NOTHING
         return min((self._taken[t].after for t in mine), default=NOTHING)
+
+    def _never_to_be_read(self) -> set[str]:
+        """Tables that are gone at the source and had no baseline: made again, one gets a baseline that needs
+        no more of these changes."""
+        last = {one.table: one.kind for one in ddl.events(self._task.control_path("ddl_events"))}
+        gone = {t for t, kind in last.items() if kind == "drop_table"}
+        return gone - self._taken.keys() - self._open.keys()
 
     def _on_its_way(self, table: str, state: TableControl) -> list[str]:
         """The baselines that are asked for, being read, or not closed."""
