@@ -8,14 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from tailrace.control.task import load
+from tailrace import log
+from tailrace.control.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.pipeline import Pipeline
+from tailrace.sources.pg_layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
 from tailrace.spark import session
 
 from .commands import PYTHON, tailrace
 from .lives import tracebacks
-from .validators import CALM
+from .validators import CALM, source_tables
 
 if TYPE_CHECKING:
     from .driver import Round
@@ -27,9 +29,10 @@ WITH_OWN_JVM = 0.2
 """How often everything is drained by `run --once`, which starts a JVM of its own: a minute or more."""
 
 
-def calm(at: Round, file: Path, random: Random, *, whole: bool) -> None:
+def calm(at: Round, file: Path, url: str, random: Random, *, whole: bool) -> None:
     """What is paused is resumed, what is removed comes back, everything is drained. A find, when it cannot be."""
     tries: list[str] = []
+    mended: set[str] = set()
     for n in range(TRIES):
         resident = whole and random.random() > WITH_OWN_JVM
         code, text = _command(at, file, n, "run" if whole and not resident else "capture")
@@ -39,7 +42,12 @@ def calm(at: Round, file: Path, random: Random, *, whole: bool) -> None:
         if code:
             tries.append(f"code {code}: {text[-700:]}")
             continue
-        if not _ordered(at, file):
+        unproved = _unproved(load(file)) - mended
+        for table in sorted(unproved):
+            at.say(f"  {table} has columns that could not be proved")
+            tailrace("resync", file, table)
+        mended |= unproved
+        if not _ordered(at, file, url) and not unproved:
             return
     at.finds.append(
         "it does not come to rest: " + (tries[-1] if tries else "tables stay paused, suspended or removed")
@@ -71,14 +79,23 @@ def _drained(file: Path) -> tuple[int, str]:
     return 0, ""
 
 
-def _ordered(at: Round, file: Path) -> bool:
-    """Gives the orders that bring all tables back; whether there were any."""
-    done = tailrace("status", file, "--json")
-    given = False
+def _unproved(task: Task) -> set[str]:
+    """Tables of which capture has said that older rows of a column have NULL, and that a new baseline mends it."""
+    newest = {table: layouts[-1].relation for table, layouts in log.history(task.relations_path).items()}
+    notes = UNKNOWN_COLUMN, UNKNOWN_VALUE
+    return {table for table, one in newest.items() if any(c.note in notes for c in one.columns)}
+
+
+def _ordered(at: Round, file: Path, url: str) -> bool:
+    """Gives the orders that bring all tables back; whether there were any. A table that is gone at the source is
+    removed, as an operator does."""
+    there, done, given = source_tables(url), tailrace("status", file, "--json"), False
     for one in json.loads(done.stdout)["tables"] if done.returncode == 0 else []:
         state, why = one["state"], str(one.get("why"))
         action = {"paused": "resume", "removed": "add", "suspended": "resync"}.get(state)
-        if action is None and state in CALM:
+        if one["table"] not in there:
+            action = "remove" if state != "removed" else None
+        if action is None and (state in CALM or one["table"] not in there):
             continue
         at.say(f"  {one['table']} is {state}: {why}")
         if action:

@@ -94,7 +94,7 @@ def _played(
     at.transactions, at.layouts = load_.stop(), load_.layouts
     at.kills, at.done = at.kills + faults.kills, faults.done
     at.finds += faults.finds
-    calm(at, file, random, whole=whole)
+    calm(at, file, server.url(), random, whole=whole)
     if not any(f.startswith("it does not come to rest") for f in at.finds):
         if not whole:
             at.say(f"stored in {store(task, random)} batches")

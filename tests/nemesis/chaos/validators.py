@@ -54,10 +54,10 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
 
 def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applied: bool) -> Iterator[str]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
+    tables = source_tables(url)
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("set timezone = 'UTC'")
         db.adapters.register_loader(TEXTS, TextLoader)  # as the lake has it
-        tables = sorted(f"m.{n}" for (n,) in db.execute(SOURCE_TABLES).fetchall())
         now = {t: rows_of(db, t) for t in tables}
         for table in tables:
             if table not in baselines:
@@ -72,6 +72,12 @@ def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applie
     if applied:
         yield from _keylog(task, baselines, judged)
         yield from _status(file, tables, judged)
+
+
+def source_tables(url: str) -> list[str]:
+    """The tables that there are."""
+    with psycopg.connect(url, autocommit=True) as db:
+        return sorted(f"m.{n}" for (n,) in db.execute(SOURCE_TABLES).fetchall())
 
 
 def rows_of(db: psycopg.Connection[Any], table: str, schema: str = "") -> list[Row]:
