@@ -231,6 +231,16 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
 
 
+def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_their_way(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.baseline(ITEM, 2, after=16)
+    home.baseline(NOTE, 2, after=20)
+    known = log.history(home.task.relations_path)
+    assert Needs(home.task).passed(known) == 16
+    home.order("resync")
+    assert (home.held()[0], Needs(home.task).passed(known)) == (("its new baseline", -1), 16)
+
+
 def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.baseline(ITEM, 2, after=20, version=-1)

@@ -69,14 +69,11 @@ class Needs:
 
     def passed(self, known: Mapping[str, object]) -> int:
         """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
-        some table has none, or gets another now. Targets need nothing of LOG up to there."""
+        some table has none. Targets need nothing of LOG up to there; one that is on its way began later."""
         out = self.removed | self._lost
         mine = [t for t in known if t not in out and self._task.policy(t).level >= MEDIUM]
-        for table in mine:
-            if table not in self._taken or list(
-                self._on_its_way(table, self._states.get(table, TableControl(table)))
-            ):
-                return NOTHING
+        if not self._taken.keys() >= set(mine):
+            return NOTHING
         return min((self._taken[t].after for t in mine), default=NOTHING)
 
     def _never_to_be_read(self) -> set[str]:
