@@ -154,7 +154,7 @@ class Capture:
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         """What keeps tables from being captured from now on."""
         return [
-            *source.check(names, None, self._streams.now.stored, reading=True),
+            *source.check(names, None, self._streams.now.stored, settled=False),
             *self._mistakes(source, names),
         ]
 

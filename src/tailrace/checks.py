@@ -11,7 +11,7 @@ from .apply.together import clashes, shared
 from .capture import report
 from .change import Relation
 from .control import ledger, live
-from .control.streams import newest
+from .control.streams import ANEW, MAKING, newest
 from .control.tables import of_task
 from .control.task import Task
 from .ddl_watch import moved_of
@@ -57,8 +57,9 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     except ConfigError as error:  # a name in the task file that is not at the source
         return [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
-    reading = live.locked(task.run_path, "capture")
-    found += source.check(tables, state(task.log_path).position, newest(task).stored, reading=reading)
+    stream = newest(task)
+    settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
+    found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     return found + mapping_findings(task, source, tables, spark)

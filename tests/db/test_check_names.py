@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tailrace import checks
 from tailrace.cli import app
-from tailrace.control import live
+from tailrace.control import live, streams
 from tailrace.control.task import load
 from tailrace.errors import SourceError
 
@@ -64,3 +64,5 @@ def test_a_task_that_runs_is_not_told_that_its_slot_is_read(
     at_work = Capture(task, began=began)
     at_work.run()
     assert found == [[]]
+    streams.give_up(task, who="me", why="to see")
+    assert checks.check(task, lambda: pytest.fail("no session is needed")) == []  # its slot is about to go

@@ -44,7 +44,7 @@ class FakeSource:
         after: bytes | None,
         stored: Mapping[str, Any] | None = None,
         *,
-        reading: bool = False,
+        settled: bool = True,
     ) -> list[Finding]:
         return [WARNING] if "public.b" in tables else []
 

@@ -159,13 +159,14 @@ class LogSource(Protocol):
         after: bytes | None,
         stored: Mapping[str, Any] | None = None,
         *,
-        reading: bool = False,
+        settled: bool = True,
     ) -> list[Finding]:
         """Everything that would keep capture of these tables from working, each with its cure.
 
         `after` is the log's position and `stored` the identity the task was made with (None: a new task). An
         empty `begin` in it says that there is no stream of the task's yet: the next one is to be made.
-        `reading`: the task's own capture runs, and reads the stream.
+        Without `settled` the task's own capture reads the stream, or is about to make another one: how it
+        stands is no finding.
         """
 
     def identity(self) -> dict[str, str]:

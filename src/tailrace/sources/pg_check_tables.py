@@ -23,7 +23,7 @@ left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
 class Question:
     """What is looked at: a connection, the server's address for messages, names of slot and publication,
     tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether the task has
-    had a slot made, and whether a capture of this task is reading it."""
+    had a slot made, and whether the slot is at rest: neither read by this task nor about to be made anew."""
 
     session: Session
     server: str
@@ -32,7 +32,7 @@ class Question:
     tables: Sequence[str]
     after: int | None
     begun: bool
-    reading: bool = False
+    settled: bool = True
 
     def value(self, sql: str, *args: Any) -> Any:
         """The one value a query gives."""

@@ -75,7 +75,7 @@ def _server(q: Question) -> Iterator[Finding]:
             "ALTER SYSTEM SET wal_level = logical; then restart the server",
         )
     used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
-    if used >= most and not q.reading:
+    if used >= most and q.settled:
         yield error(
             f"all {most} max_wal_senders are in use: no connection is left for the stream",
             q.server,
@@ -148,6 +148,9 @@ def _slot(q: Question) -> Iterator[Finding]:
             yield error("the slot is gone: changes since are lost", where, ANEW)
         yield from _room(q)
         return
+    if not q.settled:
+        yield from _retained(q, slot, where)
+        return  # it goes on while we look, or is dropped
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
         yield error(
@@ -166,8 +169,6 @@ def _slot(q: Question) -> Iterator[Finding]:
         )
         return
     yield from _retained(q, slot, where)
-    if q.reading:
-        return  # it goes on while we look
     if slot["active"] and (reader := _reader(q)):
         yield error(
             f"process {reader} reads the slot already",

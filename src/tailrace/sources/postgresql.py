@@ -83,7 +83,7 @@ class PostgresSource:
         after: bytes | None,
         stored: Mapping[str, Any] | None = None,
         *,
-        reading: bool = False,
+        settled: bool = True,
     ) -> list[Finding]:
         """Everything that would keep capture of these tables from working, each with its cure."""
         with asking(self.where):
@@ -94,7 +94,7 @@ class PostgresSource:
             read_to = max(after or b"", bytes.fromhex(begin or "")) or None
             log_at = None if read_to is None else lsn_of(read_to)
             question = Question(
-                self._session(), server, self.slot, self.publication, names, log_at, begun, reading
+                self._session(), server, self.slot, self.publication, names, log_at, begun, settled
             )
             return pg_checks.check(question, stored)
 

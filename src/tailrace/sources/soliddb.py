@@ -95,10 +95,10 @@ class SolidSource:
         after: bytes | None,
         stored: Mapping[str, Any] | None = None,
         *,
-        reading: bool = False,
+        settled: bool = True,
     ) -> list[Finding]:
         """Everything that would keep capture from working: the log cannot be read, a key is not said."""
-        if stored and stored.get("begin") and not reading:
+        if stored and stored.get("begin") and settled:
             self._begin = self._least = bytes.fromhex(str(stored["begin"]))
         found = []
         if stored and str(stored.get("logaddr_bytes", "")) not in ("", str(self._log_end_length())):
