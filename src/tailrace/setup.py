@@ -197,6 +197,7 @@ def _validation(
     task: Task, steps: Steps
 ) -> Iterator[tuple[Callable[..., Report], Callable[[], None], Sessions]]:
     """`validate` with the task's source, what catches up before it, and a session if need be."""
+    steps.now("connecting to the source")
     from . import validate
     from .spark import session
 

@@ -181,11 +181,12 @@ def _at(
     steps.now("waiting for the changes before the snapshot to be stored")
     _wait_stored(task, snapshot, timeout_s)
     limit = snapshot.position.hex().upper()
+    baselines = ledger.read_baselines(task.control_path("baselines"))
     both: dict[str, Both] = {}
 
     def one(table: str) -> TableResult:
         steps.now(f"comparing {table}")
-        target = Target.at(task, table, limit, rights.get(table), spark)
+        target = Target.at(task, baselines[table], limit, rights.get(table), spark)
         both[table] = Both(lefts[table], target)
         sides, overlaid = both[table].sides(spark)
         found = compare(table, target.made.relation, sides, overlaid, buckets, samples)

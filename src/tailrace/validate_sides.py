@@ -27,7 +27,7 @@ from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
 from .compare import Files, Rows, Sides
 from .compare_spark import Frames
-from .control import ledger
+from .control.ledger import Baseline
 from .control.task import Task
 from .control.totals import batches_after, last_stored
 from .errors import PositionError
@@ -105,9 +105,9 @@ class Target:
     made: Made
 
     @staticmethod
-    def at(task: Task, table: str, limit: str, held: Held | None, sessions: Sessions) -> Target:
-        """What there is of a table's target at a position."""
-        taken = ledger.read_baselines(task.control_path("baselines"))[table]
+    def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> Target:
+        """What there is of a table's target at a position; `taken`: the table's baseline."""
+        table = taken.table
         if taken.position > limit:
             raise PositionError(
                 f"the baseline of {table} is younger than the snapshot", hint="validate again"
