@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from .control import live, task_schema
+from .control import live, secrets, task_schema
 from .control.task import Task, dump
 from .errors import ConfigError
 from .sources import addresses, open_source
@@ -74,8 +74,9 @@ def draft(
         ConfigError: the file exists, no table is selected, or name or address cannot work.
         SourceError: the database does not answer.
     """
-    addresses.check(url)
-    name = name or name_for(url)
+    whole = _expanded(url, (output.resolve().parent if output else Path.cwd()))
+    addresses.check(whole)
+    name = name or name_for(whole)
     path = output or Path(f"{name}.yaml")
     if path.exists() and not force:
         raise ConfigError("the task file exists already", where=str(path), hint="--output FILE, or --force")
@@ -99,6 +100,14 @@ def draft(
     return Draft(path, tables, findings, variable)
 
 
+def _expanded(url: str, folder: Path) -> str:
+    """The address with what it takes from variables and files."""
+    try:
+        return secrets.expand(url, folder, address=True)
+    except ValueError as error:
+        raise ConfigError(str(error), where="the address", hint="set it, or write another one") from None
+
+
 def without_password(url: str, task: str) -> tuple[str, str | None]:
     """An address with a variable of the environment in place of its passwords, and that variable (None: it
     has no password, or a variable there already).
@@ -109,6 +118,8 @@ def without_password(url: str, task: str) -> tuple[str, str | None]:
     ('postgresql://me@db/shop?password=${SHOP_PASSWORD}&sslmode=require', 'SHOP_PASSWORD')
     >>> without_password("postgresql://me:${PW}@db:5433/shop", "shop")
     ('postgresql://me:${PW}@db:5433/shop', None)
+    >>> without_password("postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}", "shop")
+    ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', None)
     >>> without_password("postgresql://db:5433/shop", "shop")
     ('postgresql://db:5433/shop', None)
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +18,7 @@ from pydantic import (
 from ..errors import TailraceError
 from ..laketypes import arrow_type
 from ..sources import addresses, opener
+from . import secrets
 
 
 def _text(value: Any) -> Any:
@@ -41,19 +40,18 @@ def _column(value: str) -> str:
     return value
 
 
-def _environment(url: str) -> str:
-    """The URL with `${NAME}` replaced by what the environment says."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise ValueError(f"the environment has no variable {found[1]}")
-        return os.environ[found[1]]
-
-    return re.sub(r"\$\{(\w+)\}", value, url)
+def _address(url: str, info: ValidationInfo) -> str:
+    return secrets.expand(url, _start(info), address=True)
 
 
-def environments(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {k: _environment(v) if isinstance(v, str) else v for k, v in arguments.items()}
+def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Arguments by keyword, with what their texts take from variables and files."""
+    return {k: secrets.expand(v, _start(info)) if isinstance(v, str) else v for k, v in arguments.items()}
+
+
+def _start(info: ValidationInfo) -> Path:
+    """Where relative paths start."""
+    return Path((info.context or {}).get("folder") or Path.cwd())
 
 
 def _known_scheme(url: str) -> str:
@@ -80,8 +78,7 @@ def _folder(value: str, info: ValidationInfo) -> str:
         raise ValueError(
             "an address is not a folder: object stores are not served yet, mount it as a file system"
         )
-    base = (info.context or {}).get("folder") or Path.cwd()
-    return str((Path(base) / Path(value).expanduser()).resolve())
+    return str((_start(info) / Path(value).expanduser()).resolve())
 
 
 def _lake_type(value: str) -> str:
@@ -99,8 +96,8 @@ def _conf_text(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(_text)]
 Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
 ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
-Url = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_known_scheme)]
-TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_environment), AfterValidator(_database)]
+Url = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_known_scheme)]
+TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_database)]
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
 Level = Annotated[int, Field(ge=0, le=3)]

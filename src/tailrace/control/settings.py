@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..machine import cores
-from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, environments
+from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
 from .quantities import FOREVER, Bytes, HowLong, Seconds
 from .table_settings import RuleSettings, fitting
 
@@ -26,18 +26,19 @@ class Source(Settings):
     """The database that is captured."""
 
     url: Url = Field(repr=False)
-    """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment; leave
-    the password out and libpq takes it from `PGPASSWORD` or `~/.pgpass`."""
+    """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment,
+    `${file:PATH}` by what a file holds (docs/postgresql-rights.md); leave the password out and libpq takes it
+    from `PGPASSWORD` or `~/.pgpass`."""
     tables: list[Pattern] = Field(default=["public.*"])
     """Tables to capture: `schema.table`, with `*` and `?` as in file names. May grow while the task runs."""
     exclude: list[Pattern] = Field(default=[])
     """Tables that `tables` selects but that are to be left out."""
     connect: Text = ""
     """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
-    arguments: Annotated[dict[str, Any], AfterValidator(environments)] = Field(default={}, repr=False)
-    """`soliddb://` only: what that function is called with, by keyword. `${NAME}` in a text is replaced from
-    the environment."""
-    nodes: list[Annotated[dict[str, Any], AfterValidator(environments)]] = Field(default=[], repr=False)
+    arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
+    """`soliddb://` only: what that function is called with, by keyword. `${NAME}` and `${file:PATH}` in texts
+    are replaced as in `url`."""
+    nodes: list[Annotated[dict[str, Any], AfterValidator(arguments_expanded)]] = Field(default=[], repr=False)
     """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
     read, and after it is lost the next."""
     statements: list[Text] = Field(default=[])
@@ -63,9 +64,9 @@ class Target(Settings):
     """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file."""
     database: TargetUrl = Field(default="", repr=False)
     """A PostgreSQL database (14 or newer) that gets the tables instead: `postgresql://user@host:port/database`,
-    with `${NAME}` and without password as in `source.url`. The tables go into schemas named as the source's,
-    or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it. Capture and every
-    Spark worker connect to it."""
+    with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named
+    as the source's, or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it.
+    Capture and every Spark worker connect to it."""
     local_limit: Bytes = 1 << 30
     """Targets up to this size are merged inside one Spark task; larger ones by distributed plans."""
 

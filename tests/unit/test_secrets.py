@@ -1,0 +1,115 @@
+"""Passwords from variables and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace import setup
+from tailrace.control.task import Task, load, read
+from tailrace.control.task_text import dump
+from tailrace.errors import ConfigError
+from tailrace.sources.pg_address import secrets
+
+pytestmark = pytest.mark.unit
+
+
+def url_of(said: str, folder: Path) -> str:
+    found = read(f"name: shop\nsource: {{url: '{said}'}}", folder)
+    assert isinstance(found, Task), found
+    return found.source.url
+
+
+def mistake(said: str, folder: Path) -> str:
+    found = read(f"name: shop\nsource: {{url: '{said}'}}", folder)
+    assert isinstance(found, list)
+    return str(found[0])
+
+
+def test_a_password_from_a_file_needs_no_encoding(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("p@ss/w:rd%\n")
+    address = url_of("postgresql://me:${file:pw}@db/shop", tmp_path)
+    assert secrets(address) == ["p@ss/w:rd%"]
+    assert address == "postgresql://me:p%40ss%2Fw%3Ard%25@db/shop"
+    assert url_of(f"postgresql://me:${{file:{tmp_path}/pw}}@db/shop", Path("/")) == address
+
+
+def test_variables_stand_as_they_are_also_in_a_file_s_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("a b")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("WHO", "me:p%40ss")
+    assert url_of("postgresql://me:${file:${CREDENTIALS_DIRECTORY}/password}@db/shop", Path("/")) == (
+        "postgresql://me:a%20b@db/shop"
+    )
+    assert url_of("postgresql://${WHO}@db/shop", Path("/")) == "postgresql://me:p%40ss@db/shop"
+
+
+def test_a_whole_address_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://me:x%40y@db/shop\r\n")
+    assert url_of("${file:url}", tmp_path) == "postgresql://me:x%40y@db/shop"
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (None, "the file pw cannot be read: No such file or directory"),
+        (b"\n", "the file pw is empty"),
+        (b"\xff\xfe", "the file pw is not UTF-8"),
+    ],
+)
+def test_a_file_that_gives_nothing(tmp_path: Path, held: bytes | None, said: str) -> None:
+    if held is not None:
+        (tmp_path / "pw").write_bytes(held)
+    assert mistake("postgresql://me:${file:pw}@db/shop", tmp_path) == f"line 2: source.url: {said}"
+
+
+def test_what_a_file_holds_is_in_no_message(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://me:geheim@db:99999999/shop")
+    assert "geheim" not in mistake("${file:url}", tmp_path)
+
+
+def test_a_task_that_was_read_again_has_the_file_s_new_words(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("old")
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\nsource: {url: 'postgresql://me:${file:pw}@db/shop'}\n")
+    assert secrets(load(file).source.url) == ["old"]
+    (tmp_path / "pw").write_text("new")
+    assert secrets(load(file).source.url) == ["new"]
+
+
+def test_arguments_of_other_drivers(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("p@ss\n")
+    text = "name: s\nsource: {url: 'soliddb://x', connect: 'a:b', arguments: {pw: '${file:pw}', port: 1}}"
+    found = read(text, tmp_path)
+    assert isinstance(found, Task)
+    assert found.source.arguments == {"pw": "p@ss", "port": 1}
+
+
+def test_init_takes_such_an_address_and_writes_it_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Source:
+        def tables(self, *_: object) -> list[str]:
+            return ["s.t"]
+
+        def check(self, *_: object) -> list[object]:
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(setup, "open_source", lambda task: Source())
+    (tmp_path / "pw").write_text("p@ss")
+    address = "postgresql://me:${file:pw}@db/shop"
+    made = setup.draft(address, output=tmp_path / "shop.yaml")
+    assert f"url: {address}" in made.path.read_text().replace("'", "")
+    assert made.variable is None
+    assert "p@ss" not in made.path.read_text() and "p%40ss" not in made.path.read_text()
+    assert secrets(load(made.path).source.url) == ["p@ss"]
+    assert (tmp_path / "tailrace.schema.json").is_file()
+    with pytest.raises(ConfigError, match="the file no cannot be read"):
+        setup.draft("postgresql://me:${file:no}@db/shop", output=tmp_path / "other.yaml")
+    assert "p%40ss" not in dump(load(made.path), url=address)
