@@ -19,7 +19,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import acero
 
@@ -159,6 +159,8 @@ class RamLake:
 
     def read(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
         self.at("read", path)
+        if path not in self.tables:
+            raise TableNotFoundError(path)
         rows = self.rows(path)
         return rows.select(list(columns)) if columns else rows
 

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import TableNotFoundError
 
 from tailrace import lake
 from tailrace.control import tables
@@ -61,6 +62,32 @@ def test_who_counts_on_is_overtaken_wherever_the_other_one_came(path: str, other
     with pytest.raises(OvertakenError):
         lake.append(path, rows(2), progress={"x": 2}, after={"x": 0})
     assert sorted(lake.read(path)["n"].to_pylist()) == [0, 1]
+
+
+def test_what_is_not_there_has_no_version_and_no_progress_and_cannot_be_read(path: str) -> None:
+    assert (lake.exists(path), lake.version(path), lake.progress(path, "x")) == (False, -1, -1)
+    with pytest.raises(TableNotFoundError):
+        lake.read(path)
+
+
+def test_columns_that_come_later_are_null_before(path: str) -> None:
+    lake.append(path, rows(1))
+    lake.add_columns(path, [pa.field("n", pa.int64()), pa.field("m", pa.string())])
+    assert lake.version(path) == 2
+    lake.add_columns(path, [pa.field("m", pa.string())])
+    assert lake.version(path) == 2
+    assert lake.read(path).to_pylist() == [{"n": 1, "m": None}]
+
+
+def test_a_table_made_whole_anew_has_the_new_rows_and_the_old_progress(path: str) -> None:
+    lake.append(path, rows(1), progress={"x": 3})
+    part = lake.Part(path, SCHEMA)
+    part.write(rows(7))
+    added = part.close()
+    assert added is not None
+    assert lake.overwrite(path, [added], schema=SCHEMA, progress={"y": 1}, only_after=0) is None
+    assert lake.overwrite(path, [added], schema=SCHEMA, progress={"y": 1}, only_after=1) == 2
+    assert (lake.read(path)["n"].to_pylist(), lake.progresses(path, ["x", "y"])) == ([7], [3, 1])
 
 
 def test_a_commit_that_moves_nothing_forward_is_skipped(path: str) -> None:
