@@ -29,13 +29,14 @@ SEED ?= 1
 chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code 1 when something is found
 	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
 
-check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links, known vulnerabilities
+check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links, packages, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --doctest-modules -q src
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py
+	$(BIN)/python tools/check_package.py
 	$(BIN)/python tools/audit.py
 
 bench: $(JARS) ## measure against the peers; prints a table, writes bench/results/latest.json
