@@ -56,7 +56,7 @@ def convert(
         str, typer.Argument(help="The tables to read: a file, a folder, or a folder of tables.")
     ],
     target: Annotated[str, typer.Argument(help="A new folder for what is written.")],
-    from_: Annotated[str, typer.Option("--from", help="The format of what is read.")],
+    from_: Annotated[str, typer.Option("--from", "--format", help="The format of what is read.")],
     to: Annotated[str, typer.Option("--to", help="The format to write.")],
     option: Option = None,
     files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
@@ -95,7 +95,9 @@ def apply(
     target: Annotated[
         str, typer.Option(help="The folder of the target tables, or postgresql://user@host:port/database.")
     ],
-    format: Annotated[str, typer.Option(help="The format of the change tables.")] = "tailrace",
+    format: Annotated[
+        str, typer.Option("--format", "--from", help="The format of the change tables.")
+    ] = "tailrace",
     option: Option = None,
     on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
     name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
@@ -162,7 +164,9 @@ def apply(
 
 def inspect(
     path: Annotated[str, typer.Argument(help="A file, a folder, or a folder of tables.")],
-    from_: Annotated[str | None, typer.Option("--from", help="The format, when it cannot be told.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", "--format", help="The format, when it cannot be told.")
+    ] = None,
     option: Option = None,
     rows: Annotated[int, typer.Option(help="Changes to show of each table.")] = 5,
     check: Annotated[

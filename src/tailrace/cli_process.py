@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from . import logs
 from .cli_out import err
-from .errors import ConfigError, TailraceError, full, spark_lost
+from .errors import ConfigError, TailraceError, from_spark, full, spark_lost
 from .exit_codes import FAILED
 
 UMASK = "TAILRACE_UMASK"
@@ -59,7 +59,10 @@ def ended(error: Exception) -> NoReturn:
     """Ends the process with code 1 and an error of ours; raises it again when it is a defect."""
     place = getattr(error, "filename", None) or tempfile.gettempdir()
     told = error if isinstance(error, TailraceError) else full(error, where=place)
-    if (told := told or spark_lost(error, where="this command")) is None:
+    told = told or spark_lost(error, where="this command")
+    if told is None and type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+        told = None if logs.verbose() else from_spark(error, where="Spark")
+    if told is None:
         raise error
     if logs.in_json():
         sys.stderr.write(logs.line("ERROR", told.what, where=told.where, hint=told.hint))

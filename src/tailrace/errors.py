@@ -165,7 +165,9 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
     if (no_room := full(error, where=where)) is not None:
         return no_room
-    return ApplyError(text.strip().split("\n\n")[0][:2000], where=where)
+    # Java's stack traces begin with `at`, or say so.
+    said = re.split(r"\n\s*\n|\n\s*at |\n*JVM stacktrace", text.strip())[0]
+    return ApplyError(re.sub(r"^An error occurred while calling \S+\n: ", "", said)[:2000], where=where)
 
 
 def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:

@@ -21,6 +21,11 @@ FORMAT = "TAILRACE_LOG_FORMAT"
 """The variable that says, as `--log-format` does, how log lines look; processes that are started have it."""
 FIELDS = ("task", "table", "position", "batch", "where", "hint")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_RAISED = (
+    "executor.Executor", "scheduler.TaskSetManager", "scheduler.DAGScheduler", "util.Utils",
+    "sql.execution.datasources.FileFormatWriter", "sql.execution.datasources.v2",
+)  # fmt: skip
+"""Spark's loggers of what is raised, too."""
 _about: dict[str, str] = {}
 
 
@@ -53,6 +58,11 @@ def begin(kind: str, level: int) -> None:
         logging.captureWarnings(True)
         sys.excepthook = _uncaught
         threading.excepthook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def verbose() -> bool:
+    """Whether more is to be said than warnings."""
+    return logging.getLogger().isEnabledFor(logging.INFO)
 
 
 def in_json() -> bool:
@@ -88,22 +98,30 @@ def text(said: str) -> str:
 
 
 def log4j() -> str:
-    """The layout of what Spark's JVM logs, as properties of log4j: the same object a line."""
+    """What Spark's JVM logs and how, as properties of log4j: the same object a line.
+
+    What ends a job is raised, too: it is logged, and Java's stack traces are, only for who wants more (`-v`).
+    """
+    more = verbose()
+    off = enumerate(() if more else _RAISED)
+    quiet = "".join(f"logger.t{n}.name = org.apache.spark.{t}\nlogger.t{n}.level = off\n" for n, t in off)
     if not in_json():
-        return (
+        return quiet + (
             "appender.stderr.layout.type = PatternLayout\n"
-            "appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
+            f"appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{'' if more else '{none}'}\n"
         )
     stamp = {"format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "timeZone": "UTC"}
-    template = {
+    template: dict[str, Any] = {
         "time": {"$resolver": "timestamp", "pattern": stamp},
         "level": {"$resolver": "level", "field": "name"},
         "logger": {"$resolver": "logger", "field": "name"},
         "message": {"$resolver": "message", "stringified": True},
         **_about,
-        "exception": {"$resolver": "exception", "field": "stackTrace", "stackTrace": {"stringified": True}},
     }
-    return (
+    if more:
+        stack = {"field": "stackTrace", "stackTrace": {"stringified": True}}
+        template["exception"] = {"$resolver": "exception", **stack}
+    return quiet + (
         "appender.stderr.layout.type = JsonTemplateLayout\n"
         f"appender.stderr.layout.eventTemplate = {json.dumps(template)}\n"
     )
