@@ -259,3 +259,47 @@ def test_a_zone_is_utc() -> None:
     at = pa.array([datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))], pa.timestamp("us", "UTC"))
     raw = soliddb.encode_values(Field("t", "DATE", "timestamp"), at, Style())
     assert raw.to_pylist() == [bytes.fromhex("07E801010A000000000000")]
+
+
+ANY = [
+    Field("i", "INTEGER", "int"), Field("f", "INTEGER", "boolean"), Field("b", "BIGINT", "bigint"),
+    Field("d", "DOUBLE", "double"), Field("r", "DOUBLE", "float"), Field("c", "CHAR", "string"),
+    Field("u", "UNICODE", "string"), Field("y", "BINARY", "binary"), Field("n", "DFLOAT", "decimal(9,2)"),
+    Field("t", "DATE", "timestamp_ntz"), Field("day", "DATE", "date"), Field("h", "DATE", "string"),
+]  # fmt: skip
+MOMENT = b"\x07\xea\x03\x04\x05\x06\x07\x00\x01\xe2\x40"
+RAW = {
+    "INTEGER": [b"\0\0\0\1", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0"],
+    "BIGINT": [bytes(8), b"\x80" + bytes(7), bytes(4)],
+    "DOUBLE": [bytes(8), b"\x3f\xf0" + bytes(6), b"\x3f\xb9\x99\x99\x99\x99\x99\x9a", b"\x7f\xf0" + bytes(6)],
+    "CHAR": [b"a", b"a\0", b"a\0\0", b"\0", b"\xff", b"x" * 300],
+    "UNICODE": [b"\0a", b"\0a\0", b"\0", b"\xd8\0", b"\0a\0\0", b"\xd8\x3d\xde\x80\0"],
+    "BINARY": [b"\0", b"ab"],
+    "DFLOAT": [b"1", b"1.50", b"1.5", b"+1.50", b"1.50\0", b"1E2", b"x"],
+    "DATE": [MOMENT, b"\x87" + MOMENT[1:], MOMENT[:4] + bytes(7), MOMENT[:-1] + b"\0", bytes(4) + MOMENT[4:7] + bytes(4)],
+}  # fmt: skip
+
+
+@given(st.data(), st.sampled_from("AB"), st.booleans(), st.booleans())
+def test_exact_says_whether_writing_gives_the_same_bytes(
+    data: st.DataObject, layout: str, trailing_nul: bool, year_bias: bool
+) -> None:
+    """The quick look at each column against all of the row, written again."""
+    style = Style(layout, "utf-8", year_bias, trailing_nul)
+    row = st.tuples(*[st.none() | st.sampled_from(RAW[f.kind]) for f in ANY])
+    rows = data.draw(st.lists(row, min_size=1, max_size=6))
+    whole = soliddb_rows.join(
+        [pa.array([r[k] for r in rows], pa.binary()) for k in range(len(ANY))],
+        len(rows),
+        soliddb_rows.row_layout(layout),
+    )
+    odd = data.draw(st.sampled_from([b"", b"\xfe\4\0\0\0", b"\0"]))
+    texts = [odd + t[1:] if odd and n % 2 else t for n, t in enumerate(whole.to_pylist())]
+    found = soliddb.decode(pa.array([*texts, None]), ANY, style)
+    fine = [why is None for why in found.why.to_pylist()]
+    again = soliddb.encode([c.filter(pa.array(fine)) for c in found.columns], ANY, style).to_pylist()
+    want = [
+        ok and again[sum(fine[:n])] == text
+        for n, (ok, text) in enumerate(zip(fine, [*texts, None], strict=True))
+    ]
+    assert found.exact.to_pylist() == want

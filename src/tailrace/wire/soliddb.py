@@ -16,7 +16,7 @@ from ..laketypes import arrow_type
 from .pgvalues import convert
 from .soliddb_dates import date_bytes, date_values
 from .soliddb_rows import Bools, Bytes, binary, flat, join, row_layout, split
-from .soliddb_text import char_bytes, char_text, unicode_bytes, unicode_text
+from .soliddb_text import char_bytes, char_text, has_nul, unicode_bytes, unicode_text
 
 __all__ = ["KINDS", "Decoded", "Field", "Style", "decode", "decode_values", "encode", "encode_values"]
 
@@ -71,15 +71,33 @@ def decode(data: pa.Array, fields: Sequence[Field], style: Style) -> Decoded:
     ([[7], ['a']], [True], [None])
     """
     rows = split(data, len(fields), row_layout(style.layout))
-    columns, why = [], rows.why
+    columns, why, kept = [], rows.why, []
     for one, raw in zip(fields, rows.values, strict=True):
         values, wrong = decode_values(one, raw, style)
         columns.append(values)
         if wrong is not None and pc.any(wrong).as_py():
             text = pa.scalar(f"{one.name} is no {one.kind} of type {one.type}")
             why = _also(why, pc.if_else(wrong, text, pa.scalar(None, pa.string())))
-    exact = pc.and_(pc.is_null(why), pc.fill_null(pc.equal(encode(columns, fields, style), data), False))
-    return Decoded(columns, exact, why)
+        if rows.odd is not None and (same := _kept(one, raw, values, style)) is not None:
+            kept.append(same)
+    good = np.asarray(pc.is_null(why).to_numpy(zero_copy_only=False), np.bool_)
+    if rows.odd is None:  # a layout that does not tell of its sizes: all of a row is written again
+        same = pc.fill_null(pc.equal(encode(columns, fields, style), data), False)
+        return Decoded(columns, pc.and_(pa.array(good), same), why)
+    for same in kept:
+        good &= same
+    return Decoded(columns, pa.array(good & ~rows.odd & _valid(data)), why)
+
+
+def _kept(one: Field, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:
+    """Which good values are written as the bytes they were read from; None: all."""
+    if one.kind in ("INTEGER", "BIGINT", "BINARY") or (one.kind, one.type) == ("DOUBLE", "double"):
+        return None
+    if one.kind in ("CHAR", "UNICODE"):
+        same: Bools = (has_nul(raw, units=one.kind == "UNICODE") == style.trailing_nul) | ~_valid(raw)
+        return same
+    again = pc.equal(encode_values(one, values, style), raw)
+    return np.asarray(pc.fill_null(again, False).to_numpy(zero_copy_only=False), np.bool_) | ~_valid(raw)
 
 
 def _also(why: pa.Array, more: pa.Array) -> pa.Array:

@@ -35,11 +35,13 @@ _, ENDS_BEFORE, ENDS_IN, BLOB, BAD_LENGTH = range(5)
 
 
 class Heads(NamedTuple):
-    """What stands in front of one column's values: size (-1: NULL), where the value begins, what is wrong."""
+    """What stands in front of one column's values: size (-1: NULL), where the value begins, what is wrong,
+    and which sizes stand otherwise than they are written (None: not told)."""
 
     size: Ints
     begin: Ints
     wrong: npt.NDArray[np.int8]
+    odd: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,12 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows cut into columns: raw values (null: NULL), and per row what is wrong (null: nothing)."""
+    """Rows cut into columns: raw values (null: NULL), per row what is wrong (null: nothing), and whether a
+    size in it stands otherwise than it is written (None: not told)."""
 
     values: list[pa.Array]
     why: pa.Array
+    odd: Bools | None = None
 
 
 def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
@@ -79,12 +83,14 @@ def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
     buf, starts, ends = flat(data)
     n = len(starts)
     at, code, place = starts.copy(), np.zeros(n, np.int8), np.zeros(n, np.int64)
+    odd: Bools | None = np.zeros(n, np.bool_)
     values = []
     for column in range(ncolumns):
         head = layout.heads(buf, at, ends)
         wrong = np.where(
             (head.wrong == 0) & (head.begin + np.maximum(head.size, 0) > ends), ENDS_IN, head.wrong
         )
+        odd = None if odd is None or head.odd is None else odd | head.odd
         fresh = (code == 0) & (wrong != 0)
         code[fresh], place[fresh] = wrong[fresh], column + 1
         good = code == 0
@@ -96,7 +102,7 @@ def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
     left = (code == 0) & (at != ends)
     if left.any():
         why = pc.if_else(pa.array(left), "bytes left over behind the last column", why)
-    return Rows(values, why)
+    return Rows(values, why, odd)
 
 
 def join(columns: Sequence[pa.Array], rows: int, layout: RowLayout) -> pa.Array:
@@ -174,14 +180,15 @@ def _v_heads(buf: Bytes, at: Ints, ends: Ints) -> Heads:
     """First byte up to 0xFD: the length; 0xFE: four bytes of length follow, least significant first; 0xFF:
     the same, and the value is a reference to a blob. Length 0 is NULL."""
     inside = at < ends
-    first = np.where(inside, at_every_byte(buf, "u1")[at], 0)
+    first = buf[np.where(inside, at, 0)] if len(buf) else np.zeros(len(at), np.uint8)
+    first = np.where(inside, first, 0)
     long = first >= 0xFE
     size = first.astype(np.int64)
     if long.any():
         size[long] = at_every_byte(buf, "<u4")[at[long] + 1]
     begin = at + np.where(long, 5, 1)
     wrong = np.select([~inside, long & (begin > ends), first == 0xFF], [ENDS_BEFORE, ENDS_IN, BLOB], 0)
-    return Heads(np.where(size == 0, -1, size), begin, wrong.astype(np.int8))
+    return Heads(np.where(size == 0, -1, size), begin, wrong.astype(np.int8), long & (size <= 0xFD))
 
 
 def _v_lengths(size: Ints) -> pa.Array:
@@ -200,7 +207,7 @@ def _be_heads(buf: Bytes, at: Ints, ends: Ints) -> Heads:
     fits = begin <= ends
     size = np.where(fits, at_every_byte(buf, ">i4")[at], 0).astype(np.int64)
     wrong = np.select([at >= ends, ~fits, size < -1], [ENDS_BEFORE, ENDS_IN, BAD_LENGTH], 0)
-    return Heads(np.maximum(size, -1), begin, wrong.astype(np.int8))
+    return Heads(np.maximum(size, -1), begin, wrong.astype(np.int8), np.zeros(len(at), np.bool_))
 
 
 def _be_lengths(size: Ints) -> pa.Array:

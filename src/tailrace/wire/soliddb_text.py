@@ -76,6 +76,13 @@ def unicode_bytes(values: pa.Array, *, nul: bool) -> pa.Array:
     return pc.binary_join_element_wise(out, _NUL, _NOTHING) if nul else out
 
 
+def has_nul(raw: pa.Array, *, units: bool) -> Bools:
+    """Which values have the engine's 0x00 behind them; `units`: behind whole units of two bytes."""
+    buf, starts, ends = flat(raw)
+    behind = (ends > starts) & (_last(buf, ends) == 0)
+    return np.asarray(behind & ((ends - starts) % 2 == 1) if units else behind, np.bool_)
+
+
 _NUL, _NOTHING = pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
 
 
