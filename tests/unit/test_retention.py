@@ -231,7 +231,9 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
 
 
-def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_their_way(tmp_path: Path) -> None:
+def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_their_way(
+    tmp_path: Path,
+) -> None:
     home = Home(tmp_path)
     home.baseline(ITEM, 2, after=16)
     home.baseline(NOTE, 2, after=20)
