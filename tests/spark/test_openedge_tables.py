@@ -15,7 +15,7 @@ from tailrace.control.task import Task, read
 from tailrace.formats import files
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
 from tailrace.openedge_tables import OpenEdgeTables
-from tailrace.pipeline import _store_paths
+from tailrace.pipeline import store_paths
 from tailrace.sources.base import Chunk
 from tailrace.store.writer import Store
 from tailrace.testing.changes import literal, reasons
@@ -34,7 +34,7 @@ def test_they_are_read_as_what_was_stored(spark, tmp_path):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)
     writer = log.LogWriter(task.log_path, task.relations_path)
-    store, tables = Store(_store_paths(task)), OpenEdgeTables(task, spark)
+    store, tables = Store(store_paths(task)), OpenEdgeTables(task, spark)
 
     def run(one: Chunk) -> None:
         writer.add(one)

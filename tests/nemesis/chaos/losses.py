@@ -15,7 +15,7 @@ from tailrace.apply.needs import Needs
 from tailrace.control import streams
 from tailrace.control.task import Task
 from tailrace.errors import PositionError
-from tailrace.pipeline import _store_paths
+from tailrace.pipeline import store_paths
 from tailrace.sources.embedded import EmbeddedPostgres
 from tailrace.store.kept import Span, spans
 from tailrace.store.writer import Store
@@ -88,7 +88,7 @@ class Losses:
     def _not_stored(self) -> list[Span]:
         if not DeltaTable.is_deltatable(self._task.log_path):
             return []
-        reached = Store(_store_paths(self._task)).reached
+        reached = Store(store_paths(self._task)).reached
         return [
             s for s in spans(DeltaTable(self._task.log_path), "CHANGE_SEQ") if s.known and s.high > reached
         ]
@@ -104,7 +104,7 @@ class Losses:
         else:
             text, right = "", False
             try:
-                Store(_store_paths(self._task)).begin()
+                Store(store_paths(self._task)).begin()
             except PositionError as error:
                 text, right = plain(str(error)), True
         if not right or NAMED not in text:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tailrace import lake, log
 from tailrace.control.task import Task
-from tailrace.pipeline import _store_paths
+from tailrace.pipeline import store_paths
 from tailrace.store.writer import Store
 
 from ..applying import Records
@@ -20,7 +20,7 @@ def store(task: Task, random: Random) -> int:
     """Stores everything that is not stored yet, in random batches; gives how many there were."""
     lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
     lake.create(task.relations_path, log.RELATIONS_SCHEMA)
-    done, made = 0, Store(_store_paths(task))
+    done, made = 0, Store(store_paths(task))
     rows = lake.read(task.log_path).sort_by("CHANGE_SEQ")
     ends = pc.indices_nonzero(
         pc.is_in(rows["RECID"], pa.array([log.COMMIT, log.MESSAGE], pa.int32()))
