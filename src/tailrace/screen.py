@@ -102,22 +102,20 @@ def _capture(found: Status) -> str:
             words += "; lag unknown"
         else:
             words += f": {rate or 0:,.0f} records/s, lag {behind:,} bytes, {span(seconds)}"
-    return f"{words}; {said['message']}" if said.get("message") else words
+    return f"{words}; {str(said['message']).splitlines()[0]}" if said.get("message") else words
 
 
 def _pipeline(found: Status) -> str:
     said = found.pipeline
-    words = _process("pipeline", said)
-    if said is None or not said["running"]:
-        return words
-    if found.seconds_unstored:
-        waiting = found.captured - max(found.stored, 0)
-        words += f": {waiting:,} changes wait for the store, {span(found.seconds_unstored)}"
-    elif behind := sum(t.behind for t in found.tables):
-        words += f": {behind:,} rows wait to be applied"
-    else:
-        words += ": everything captured is applied"
-    return words
+    waiting, rows = found.captured - max(found.stored, 0), sum(t.behind for t in found.tables)
+    does = []
+    if waiting > 0:
+        does.append(f"{waiting:,} records wait for the store, {span(found.seconds_unstored)}")
+    if rows:
+        does.append(f"{rows:,} rows wait to be applied")
+    if not does and said is not None and said["running"]:
+        does.append("everything captured is applied")
+    return "; ".join([_process("pipeline", said), *does])
 
 
 def _kept(capture: dict[str, Any]) -> list[str]:

@@ -182,7 +182,8 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
 
 
 def _unstored(task: Task, captured: int, stored: int) -> float:
-    if captured <= max(stored, 0):
+    stored = max(stored, 0)
+    if captured <= stored:
         return 0.0
     at = delta_log.committed_at(task.log_path, log.version_after(task.log_path, stored))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from tailrace import lake, log, screen
 from tailrace.change import Column, Relation
 from tailrace.cli import app
-from tailrace.control import ledger, live, rolling
+from tailrace.control import delta_log, ledger, live, rolling
 from tailrace.control.capture_state import CaptureState
 from tailrace.control.ledger import AppliedTable, Baseline, Stored
 from tailrace.control.task import Task, load
@@ -111,7 +111,7 @@ def test_a_table_that_is_tracked_only_waits_for_nothing(task: Task) -> None:
 
 def test_a_table_is_running_only_while_both_processes_are(task: Task, held: ExitStack) -> None:
     assert of(status(task))[0] == "stopped"
-    assert "capture never ran; lag unknown\npipeline never ran\n" in words(status(task))
+    assert "capture never ran; lag unknown\npipeline never ran; 10 rows wait to be" in words(status(task))
     held.enter_context(live.lock(task.run_path, "capture"))
     live.write(
         task.run_path, "capture", {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0, "rate": 2.0}
@@ -122,7 +122,7 @@ def test_a_table_is_running_only_while_both_processes_are(task: Task, held: Exit
     assert of(status(task))[0] == "running"
     said = words(status(task))
     assert "capture running: 2 records/s, lag 0 bytes, 0 s\n" in said
-    assert "pipeline running: 10 rows wait to be applied\n" in said
+    assert "pipeline running; 10 rows wait to be applied\n" in said
 
 
 def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -> None:
@@ -148,7 +148,7 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     live.write(task.run_path, "pipeline", {"state": "running"})
     lost = CaptureState()
     lost.lost("no route")
-    lost.lost("connection refused")
+    lost.lost("connection refused\n  hint: check host and port")
     lost.tell(task.run_path)
     found = status(task)
     assert found.capture is not None
@@ -229,6 +229,19 @@ def test_what_is_captured_and_not_stored_waits_since_its_commit(task: Task) -> N
     for number in (9, 12):
         lake.append(task.log_path, three, progress={**words, "tailrace/number": number, "tailrace/time": 1})
     assert 0.0 < status(task).seconds_unstored < 600.0
+
+
+def test_commits_of_log_that_had_no_change_have_not_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new.yaml").write_text(TASK)
+    task, looked = load(tmp_path / "new.yaml"), []
+    words = {f"tailrace/position/{n}": 1 for n in range(3)}
+    for number in (0, 0, 5):
+        progress = {**words, "tailrace/number": number, "tailrace/time": 1}
+        lake.append(task.log_path, pa.table({"RECID": [7]}), progress=progress)
+    monkeypatch.setattr(delta_log, "committed_at", lambda path, version: looked.append(version) or AT)
+    assert status(task).seconds_unstored > 0.0 and looked == [2]
 
 
 def test_a_monitor_gets_code_3_with_the_reasons(task: Task) -> None:

@@ -192,7 +192,9 @@ def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Find
     _, kept, left = pg_slot.retained(q.session, q.slot)
     size, limit = (kept or 0) >> 20, q.value("show max_slot_wal_keep_size")
     idle = "" if slot["active"] else ", and nobody reads it"
-    page = "start capture, or end the task with `tailrace drop`; docs/operating.md says what to set"
+    page = "docs/operating.md says what to set"
+    if not slot["active"]:
+        page = f"start capture, or end the task with `tailrace drop`; {page}"
     if left is not None and (slot["wal_status"] == "unreserved" or left < _NEAR * (left + (kept or 0))):
         then = f"the server gives it up after {max(left, 0) >> 20:,} MiB more, and changes are lost"
         what = f"the slot keeps {size:,} MiB of log{idle}; {then} (max_slot_wal_keep_size is {limit})"
