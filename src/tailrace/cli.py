@@ -158,7 +158,8 @@ def capture(
     if as_json:
         _print_json(state)
     elif parent is None:
-        out.print(f"captured {state.get('records', 0):,} log records up to {state.get('position')}")
+        upto = f" up to {state['position']}" if state.get("position") else ""
+        out.print(f"captured {state.get('records', 0):,} log records{upto}")
 
 
 @app.command()

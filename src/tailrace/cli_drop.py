@@ -39,7 +39,9 @@ def drop(
         return
     for line in lines(done):
         out.print(escape(line), soft_wrap=True)
-    if done.dry_run:
+    if not (done.folders or done.targets or any(one.ours for one in done.source)):
+        out.print("there is nothing to drop")
+    elif done.dry_run:
         more = "".join(f" {w}" for w, on in (("--targets", targets), ("--leave-source", leave_source)) if on)
         again = f"tailrace drop {escape(str(task))}{more} --yes"
         out.print(f"nothing was touched; {again} does it", soft_wrap=True)

@@ -293,7 +293,7 @@ def _show_found(found: Found) -> None:
 
 
 def _grid(rows: list[dict[str, Any]]) -> Fit:
-    made = Fit([Col(name, fold=True) for name in (rows[0] if rows else ["nothing"])])
+    made = Fit([Col(name, fold=True) for name in (rows[0] if rows else ["row"])])
     for row in rows:
         made.add(*(_cell(v) for v in row.values()))
     return made

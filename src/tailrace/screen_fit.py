@@ -70,7 +70,9 @@ class Fit:
         if self.title:
             yield _text(self.title)
         shown = self._shown(options.max_width)
-        if shown:
+        if not self.rows:
+            yield Text(f"no {self.columns[0].name}s")
+        elif shown:
             yield self._table(shown)
         else:
             yield from self._blocks()

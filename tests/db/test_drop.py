@@ -60,6 +60,8 @@ def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycop
     assert there(db) == [] and [p.name for p in Path(task.home).iterdir()] == ["mine"]
     assert Path(task.target_path("s.t")).is_dir()
     assert tailrace(task, "--yes")["folders"] == {}  # again: there is nothing left
+    done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
+    assert done.output == "there is nothing to drop\n"
     Capture(task, once=True).run()  # and a task of that name begins anew
     assert there(db) == ["tailrace_shop", "tailrace_shop"]
 
