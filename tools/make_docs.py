@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace import formats
 from tailrace.apply.rules import markdown as rules
 from tailrace.apply.rules import outcomes_markdown
-from tailrace.apply.targets.postgresql_layout import markdown as postgresql_types
+from tailrace.apply.targets.postgresql_types import markdown as postgresql_types
 from tailrace.control.task import reference
 from tailrace.exit_codes import markdown as exit_codes
 from tailrace.formats.describe import markdown as declared

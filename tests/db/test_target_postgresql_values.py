@@ -14,7 +14,8 @@ import pytest
 from tailrace import sequence
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.apply.targets.postgresql_layout import definition, sql_type
+from tailrace.apply.targets.postgresql_layout import definition
+from tailrace.apply.targets.postgresql_types import sql_type
 from tailrace.apply.targets.postgresql_values import batch, cells
 from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.errors import ApplyError

@@ -126,7 +126,8 @@ Generated from `tailrace.wire.pgtypes`; do not edit.
 A string holds PostgreSQL's own text of the value. A *bad value* is one that its lake type cannot hold: the
 setting `on_bad_value` says whether the task stops or the row goes to quarantine. A task file can give any
 column another type; `string` always works and keeps the text as it came. A decimal is never rounded: a value
-with more digits than its type is bad.
+with more digits than its type is bad. A PostgreSQL target has most of these types as the source has them
+([which](types-postgresql.md)).
 
 | PostgreSQL | lake (Spark SQL) | remark |
 | --- | --- | --- |

@@ -99,7 +99,9 @@ class PostgresTarget:
             if self._progress.read(mine, relation.table) is None:
                 return None
             try:
-                self._look(relation).take(mine, staging.keys(mine, self._place, name, keys, relation))
+                self._look(relation).take(
+                    mine, staging.keys(mine, self._place, name, keys, relation, self.path(relation.table))
+                )
             finally:
                 staging.drop(mine, self._place.own(name))
         return 0

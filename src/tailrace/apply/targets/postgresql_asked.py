@@ -32,7 +32,7 @@ def rows_under(
 ) -> DataFrame:
     """The columns of `wanted` of a target's rows under `keys`, of those that `only` (SQL) lets be."""
     try:
-        staged = staging.keys(on, place, name, keys, wanted)
+        staged = staging.keys(on, place, name, keys, wanted, target)
         same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(wanted.key))
         query = f"SELECT {cells(wanted.columns)} FROM {target} t JOIN {staged.source} ON {same} WHERE {only}"
         return staging.rows_of_query(spark, place, query, wanted).localCheckpoint(eager=True)
@@ -53,7 +53,7 @@ def refused(
     """The changes that the database refuses: `SEQ`, `OPER`, `WHY` (strings); None: none."""
     df, extra = tried(batch, letter)
     try:
-        staged = staging.stage(on, place, name, df, batch.relation, extra)
+        staged = staging.stage(on, place, name, df, batch.relation, extra, progress.target(batch.table))
         trial = Trial(on, place, progress, staged, batch.relation, rules, name)
         if not trial.run():
             return None

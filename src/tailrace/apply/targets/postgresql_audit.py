@@ -34,12 +34,13 @@ from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
 from .delta_changes import Source
 from .delta_local import TOO_LARGE, result
-from .postgresql_layout import sql_type
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
 from .postgresql_repairs import Repairs
-from .postgresql_stage import ANALYZE_ROWS, EXTRA_SQL, Staged, pgbinary_rows
+from .postgresql_sending import Sending
+from .postgresql_stage import EXTRA_SQL, Staged
+from .postgresql_types import casts
 from .postgresql_values import batch, beyond, cells
 from .postgresql_write import Writer
 from .row_keys import Places
@@ -132,6 +133,10 @@ class _Merge:
     auditor: BatchAuditor
     added: pa.Table | None
 
+    @property
+    def _sent(self) -> Sending:
+        return Sending(self.on, self.order.audit.table)
+
     def run(self) -> Outcome:
         """Does it; gives an outcome without counts when the table has the batch already."""
         order, on, table = self.order, self.on, self.order.audit.table
@@ -173,9 +178,11 @@ class _Merge:
         if not len(exists):
             return exists
         numbers = pa.array(np.arange(len(exists)))
-        self._copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
+        self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
-        found = self._answer(f"SELECT s.n FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}{mark}")
+        found = self._sent.answer(
+            f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
+        )
         head = len(pgbinary.HEADER)
         many = (len(found) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
         body = np.frombuffer(found, _ANSWER, many, head)
@@ -187,10 +194,11 @@ class _Merge:
         relation = self.order.relation
         which = ",".join(map(str, wanted.tolist()))
         query = (
-            f"SELECT s.n, {cells(relation.columns)} FROM {_KEYS} s JOIN {self.order.target} t ON {self._same}"
+            f"SELECT s.n, {cells(relation.columns)} FROM {self._numbered}"
+            f" JOIN {self.order.target} t ON {self._same}"
         )
         query += f" WHERE s.n = ANY ('{{{which}}}'::bigint[])"
-        data = self._answer(query, "csv")
+        data = self._sent.answer(query, "csv")
         where = f"{self.order.place.label}, {self.order.audit.table}"
         rows = batch([_NUMBER, *relation.columns], data, where)
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
@@ -209,8 +217,10 @@ class _Merge:
         columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
         keys = self._keys.take(pa.array(np.flatnonzero(made.last >= 0)))  # images of deletes need have none
         data = [(keys if n in made.key else rows)[n] for n in made.schema.names]
-        self._copy(_ROWS, columns, [marks, ops, *kept, *data], self.order.relation.columns)
-        staged = Staged(_ROWS, (1,), len(places), tuple(extra))
+        wanted = self.order.relation.columns
+        self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
+        into = casts(self.on, self.order.target, wanted)
+        staged = Staged(_ROWS, (1,), len(places), tuple(extra), len(wanted), into)
         to = Writer(self.on, self.order.target, self.order.relation, staged)
         # Deletes first: what others made unique here may pass from an old row to a new one.
         deleted = to.delete() if gone.any() else 0
@@ -219,38 +229,16 @@ class _Merge:
         return inserted, partly + updated, deleted
 
     def _append(self, rows: pa.Table) -> int:
-        names = ", ".join(map(quoted, rows.schema.names))
-        self._send(f"{self.order.target} ({names})", rows.columns)
-        return int(rows.num_rows)
-
-    def _copy(
-        self, table: str, extra: str, values: Iterable[pa.Array | pa.ChunkedArray], columns: Iterable[Column]
-    ) -> None:
-        """Sends rows to a table of the transaction: extra columns, then c0, c1, ..."""
-        columns_sql = ", ".join([extra, *(f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns))])
-        self.on.execute(
-            f"CREATE TEMP TABLE {table.partition('.')[2]} ({columns_sql}) ON COMMIT DROP".encode()
-        )
-        if self._send(table, values) >= ANALYZE_ROWS:
-            self.on.execute(f"ANALYZE {table}".encode())
-
-    def _send(self, table: str, values: Iterable[pa.Array | pa.ChunkedArray]) -> int:
-        """Sends rows; gives how many."""
-        arrays = [v.combine_chunks() if isinstance(v, pa.ChunkedArray) else v for v in values]
-        batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
-        statement = f"COPY {table} FROM STDIN (FORMAT binary)".encode()
-        with self.on.cursor() as cursor, cursor.copy(statement) as out:
-            out.write(pgbinary.HEADER)
-            for begin in range(0, batch.num_rows, 1 << 17):
-                for data in pgbinary_rows(batch.slice(begin, 1 << 17), self.order.audit.table):
-                    out.write(data)
-            out.write(pgbinary.TRAILER)
-        return int(batch.num_rows)
-
-    def _answer(self, query: str, form: str = "binary") -> bytes:
-        statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()
-        with self.on.cursor() as cursor, cursor.copy(statement) as out:
-            return b"".join(out)
+        relation = self.order.relation
+        wanted = relation.with_columns([relation.column(n) for n in rows.schema.names])
+        if not (into := casts(self.on, self.order.target, wanted.columns)):
+            names = ", ".join(map(quoted, rows.schema.names))
+            self._sent.send(f"{self.order.target} ({names})", rows.columns)
+            return int(rows.num_rows)
+        marks = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
+        self._sent.copy(_ROWS, "mark bigint", [marks, *rows.columns], wanted.columns)
+        staged = Staged(_ROWS, (1,), rows.num_rows, (), len(wanted.columns), into)
+        return Writer(self.on, self.order.target, wanted, staged).append()
 
     @cached_property
     def _keys(self) -> pa.Table:
@@ -259,6 +247,13 @@ class _Merge:
         row = np.empty(len(self.source.last), np.int64)
         row[place] = np.arange(len(place))
         return self.source.rows.select(list(self.source.key)).take(pa.array(row))
+
+    @property
+    def _numbered(self) -> str:
+        """FROM item of the numbered keys, in the types of the target, alias s."""
+        into = casts(self.on, self.order.target, self._key)
+        found = [f"c{i}" + (f"::{into[i]} AS c{i}" if i in into else "") for i in range(len(self._key))]
+        return f"(SELECT {', '.join(['n', *found])} FROM {_KEYS}) s"
 
     @property
     def _key(self) -> list[Column]:

@@ -71,7 +71,7 @@ class Job:
             if made.replaces:
                 df = df.where(col(OP) != "D")
         df = df.select(*map(col, extra), *map(col, made.columns))
-        return staging.stage(self.session, self.place, self.name, df, relation, extra)
+        return staging.stage(self.session, self.place, self.name, df, relation, extra, self.target)
 
     def _moved(self) -> DataFrame | None:
         """The target's rows under old keys: they give what images of key changes lack."""
@@ -79,7 +79,9 @@ class Job:
         if self.made.replaces or not (batch.may("key_changes") and batch.may("absent")):
             return None
         keys = self.made.df.where(col(OPER) == BEFORE).select(*map(col, self.made.key))
-        staged = staging.keys(self.session, self.place, f"{self.name}_keys", keys, batch.relation)
+        staged = staging.keys(
+            self.session, self.place, f"{self.name}_keys", keys, batch.relation, self.target
+        )
         look = Looked(self.place.own(f"{self.name}_moved"), self.target, batch.relation)
         look.take(self.session, staged)
         self.looks.append(look)

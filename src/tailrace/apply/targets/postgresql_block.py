@@ -35,7 +35,7 @@ BEGIN
     INSERT INTO {into} SELECT * FROM unnest(seqs, opers, whys);
 END
 """
-COPY = "INSERT INTO {target} ({names}) VALUES ({cells});"
+COPY = "INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});"
 """Of an archive: each change is a row more."""
 CHANGE = """
 IF r.{oper} = 'T' THEN
@@ -70,7 +70,8 @@ IF goes THEN
     IF moved AND old_met THEN
         {left};
     END IF;
-    INSERT INTO {target} AS t ({names}) VALUES ({merged}) ON CONFLICT ({key}) DO UPDATE SET {sets};
+    INSERT INTO {target} AS t ({names}) OVERRIDING SYSTEM VALUE VALUES ({merged})
+        ON CONFLICT ({key}) DO UPDATE SET {sets};
 ELSIF {whole} THEN
     INSERT INTO {probe} ({names}) VALUES ({cells});
 ELSE
@@ -98,7 +99,7 @@ ELSIF r.{oper} = 'U' THEN
     old_met := FOUND;
 END IF;
 IF old_met OR {inserts} THEN
-    INSERT INTO {target} ({names}) VALUES ({cells});
+    INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});
 ELSE
     INSERT INTO {probe} ({names}) VALUES ({cells});
 END IF;

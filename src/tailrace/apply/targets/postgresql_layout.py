@@ -6,67 +6,21 @@ happened or not; what others gave to the table (indexes, grants, views) stays wh
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from ...change import Column, Relation
-from ...errors import ApplyError, UnsupportedError
+from ...errors import ApplyError, BaselineNeededError
 from ...sources.pg_connect import Session, literal, quoted
 from ...wire.pgvalues import convert
 from ..shared import refuse_less
+from .postgresql_adopted import adopts, key_of
 from .postgresql_place import Place, check_names
 from .postgresql_progress import Progress, make_schema, one_at_a_time
 from .postgresql_shared import as_there, refuse
+from .postgresql_types import column_type, retyped, sql_type, there
 from .retype import refuse_new_key, refuse_retype
-
-TYPES: dict[str, tuple[str, str]] = {
-    "boolean": ("boolean", ""),
-    "tinyint": ("smallint", "PostgreSQL has no smaller one"),
-    "smallint": ("smallint", ""),
-    "int": ("integer", ""),
-    "bigint": ("bigint", ""),
-    "float": ("real", "`NaN`, `Infinity` and `-Infinity` as they are"),
-    "double": ("double precision", "`NaN`, `Infinity` and `-Infinity` as they are"),
-    "decimal(p,s)": ("numeric(p,s)", ""),
-    "string": ("text", "the character U+0000 is refused; arrays, json and the like as their text"),
-    "binary": ("bytea", ""),
-    "date": ("date", "4713 BC to 5874897 AD; others are refused"),
-    "timestamp_ntz": ("timestamp", "microseconds; 4713 BC to 294276 AD; others are refused"),
-    "timestamp": ("timestamptz", "microseconds; 4713 BC to 294276 AD; others are refused"),
-}
-"""Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
-
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-
-
-def markdown() -> str:
-    """The map of types as the documentation page docs/types-postgresql.md."""
-    rows = "".join(f"| `{lake}` | `{sql}` | {note or ' '} |\n" for lake, (sql, note) in TYPES.items())
-    return _PAGE + rows.replace("|   |", "| |")
-
-
-_PAGE = """# Types of PostgreSQL targets
-
-Generated from `tailrace.apply.targets.postgresql_layout`; do not edit.
-
-| lake (Spark SQL) | PostgreSQL target | remark |
-| --- | --- | --- |
-"""
-
-
-def sql_type(lake: str) -> str:
-    """The PostgreSQL type of a lake type; UnsupportedError when there is none.
-
-    >>> sql_type("decimal(12, 2)"), sql_type("timestamp")
-    ('numeric(12,2)', 'timestamptz')
-    """
-    plain = lake.replace(" ", "").lower()
-    if found := _DECIMAL.fullmatch(plain):
-        return f"numeric({found[1]},{found[2]})"
-    if plain not in TYPES:
-        raise UnsupportedError(f"no PostgreSQL type for {lake!r}", hint=f"use one of {', '.join(TYPES)}")
-    return TYPES[plain][0]
 
 
 def create(session: Session, place: Place, progress: Progress, relation: Relation) -> None:
@@ -76,38 +30,34 @@ def create(session: Session, place: Place, progress: Progress, relation: Relatio
     with session.transaction():
         progress.prepare(session)
         one_at_a_time(session)
+        taken = False
         if others := progress.others(session, table):
             refuse(progress, relation, others)
         else:
-            refuse_foreign(session, place, progress, table)
-            make(session, progress, relation)
+            taken = adopts(session, place, progress, relation)
+            if not taken:
+                make(session, progress, relation)
+            elif statement := key_of(session, progress.target(table), relation):
+                session.execute(statement.encode())
         progress.begin(session, table, relation)
+        if taken:
+            progress.adopt(session, table)
 
 
 def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
     """Makes an empty table that is nobody's yet; within a transaction."""
     table = relation.table
     make_schema(session, progress.split(table)[0])
-    session.execute(f"CREATE TABLE {progress.target(table)} ({definition(relation, key=key)})".encode())
+    columns = definition(relation, key=key, plain=bool(progress.own(table)))
+    session.execute(f"CREATE TABLE {progress.target(table)} ({columns})".encode())
     progress.forget_others(session, table)
 
 
-def refuse_foreign(session: Session, place: Place, progress: Progress, table: str) -> None:
-    """Raises ApplyError when the target's name is taken: what tailrace did not make, it does not touch."""
-    target = progress.target(table)
-    found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (target,)).fetchone()
-    if found and found[0]:
-        raise ApplyError(
-            f"a table {target} is there already, and this task did not make it",
-            where=place.label,
-            hint="drop or rename it, or put the targets into a schema of their own: `?schema=NAME`",
-        )
-
-
-def definition(relation: Relation, *, key: bool = True) -> str:
-    """The columns of a target, and its primary key, as in CREATE TABLE."""
+def definition(relation: Relation, *, key: bool = True, plain: bool = False) -> str:
+    """The columns of a target, and its primary key, as in CREATE TABLE; `plain`: in the types that values
+    travel in."""
     check_names([c.name for c in relation.columns], relation.table)
-    lines = [f"{quoted(c.name)} {sql_type(c.type)}" for c in relation.columns]
+    lines = [f"{quoted(c.name)} {sql_type(c.type) if plain else column_type(c)}" for c in relation.columns]
     if key and relation.key:
         lines.append(primary_key(relation))
     return ", ".join(lines)
@@ -120,8 +70,8 @@ def primary_key(relation: Relation) -> str:
 
 def same(one: Relation, other: Relation) -> bool:
     """Whether two layouts make the same target."""
-    return [(c.attnum, c.name, c.type, c.key) for c in one.columns] == [
-        (c.attnum, c.name, c.type, c.key) for c in other.columns
+    return [(c.attnum, c.name, c.type, c.key, column_type(c)) for c in one.columns] == [
+        (c.attnum, c.name, c.type, c.key, column_type(c)) for c in other.columns
     ]
 
 
@@ -136,7 +86,7 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
             refuse_less(have, want, target)
             one_at_a_time(session)
             have = as_there(have, want, progress.others(session, want.table))
-        for step in steps(have, want):
+        for step in steps(have, want, there(session, target), plain=bool(progress.own(want.table))):
             session.execute(f"ALTER TABLE {target} {step}".encode())
         if have.key and _key(have) != _key(want):
             _drop_key(session, target, have, want)
@@ -145,11 +95,28 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
         progress.lay_out(session, want.table, want)
 
 
-def steps(have: Relation, want: Relation) -> list[str]:
-    """What ALTER TABLE has to do, in order, keys aside.
+def follow(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
+    """Brings an empty target that somebody made to a layout, as `alter` does.
+
+    Raises:
+        ApplyError: a column becomes another type that only whoever made it can give it.
+    """
+    try:
+        alter(session, progress, have, want)
+    except BaselineNeededError as error:
+        raise ApplyError(
+            f"{error.what}, and somebody made the target",
+            where=want.table,
+            hint="drop the target, or alter the column there by hand, then `tailrace resync`",
+        ) from error
+
+
+def steps(have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bool = False) -> list[str]:
+    """What ALTER TABLE has to do, in order, keys aside; `kinds`: the types that the columns have; `plain`:
+    new ones get those that values travel in.
 
     >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
-    >>> steps(Relation(1, "s", "t", "f", (a,)), Relation(1, "s", "t", "f", (b,)))
+    >>> steps(Relation(1, "s", "t", "f", (a,)), Relation(1, "s", "t", "f", (b,)), {})
     ['DROP COLUMN "a"', 'ADD COLUMN "b" text']
     """
     old = {c.attnum: c for c in have.columns}
@@ -165,17 +132,15 @@ def steps(have: Relation, want: Relation) -> list[str]:
     made += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
     made += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
     for c in stays:
-        if sql_type(old[c.attnum].type) != sql_type(c.type):
-            name, kind = quoted(c.name), sql_type(c.type)
-            made.append(f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}")
+        made += retyped(old[c.attnum], c, kinds.get(old[c.attnum].name))
     for c in want.columns:
         if c.attnum not in old:
-            made += _added(c)
+            made += _added(c, sql_type(c.type) if plain else column_type(c))
     return made
 
 
-def _added(column: Column) -> list[str]:
-    name, kind = quoted(column.name), sql_type(column.type)
+def _added(column: Column, kind: str) -> list[str]:
+    name = quoted(column.name)
     if column.missing is None:
         return [f"ADD COLUMN {name} {kind}"]
     # A default gives the rows that are there their value without writing them; new rows bring their own.

@@ -5,7 +5,7 @@ rows in one transaction, together with its row of progress.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,9 +17,11 @@ from ...sources.pg_connect import Session
 from ..fold import col
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging
+from .postgresql_adopted import adopts, key_of
 from .postgresql_place import WORK_MEM, Place
 from .postgresql_progress import Progress, one_at_a_time
 from .postgresql_shared import delete_own, refuse
+from .postgresql_types import casts
 from .postgresql_write import Writer
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _DATA = ("22", "23")
 """Classes of SQLSTATE: data exceptions, and violations of integrity."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Load:
     """One load: the connection that has the table, where to, the name of its staging table; `beside`: columns
     that rules may have added to a target that others feed."""
@@ -39,6 +41,7 @@ class Load:
     progress: Progress
     stage: str
     beside: Sequence[str] = ()
+    adopted: bool = field(default=False, init=False)
 
     def run(self, relation: Relation, rows: DataFrame, after: int) -> int:
         """Makes rows all that the target has of a table, and `after` its change number; gives the
@@ -51,17 +54,21 @@ class Load:
         df = rows.select(*[col(c.name) for c in relation.columns])
         with on.transaction():
             self.progress.prepare(on)
-        staged = staging.stage(on, self.place, self.stage, df, relation, ())
-        to = Writer(on, self.progress.target(table), relation, staged)
+        target = self.progress.target(table)
+        staged = staging.stage(on, self.place, self.stage, df, relation, (), target)
         try:
             with on.transaction():
                 one_at_a_time(on)
                 on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
                 anew = self._emptied(relation)
+                now = replace(staged, casts=casts(on, target, relation.columns))
+                to = Writer(on, target, relation, now)
                 to.append()
                 if anew and relation.key:
                     on.execute(f"ALTER TABLE {to.target} ADD {layout.primary_key(relation)}".encode())
                 version = self.progress.begin(on, table, relation, after)
+                if self.adopted:
+                    self.progress.adopt(on, table)
                 reach("postgresql.load")
         except psycopg.Error as error:
             if (error.sqlstate or "")[:2] not in _DATA:
@@ -81,9 +88,16 @@ class Load:
             refuse(progress, relation, others, self.beside)
             delete_own(on, progress, table)
             return False
-        if progress.read(on, table) is None:
-            layout.refuse_foreign(on, self.place, progress, table)
-        else:
+        known = progress.read(on, table)
+        if progress.adopted(on, table) if known else adopts(on, self.place, progress, relation):
+            on.execute(f"DELETE FROM {progress.target(table)}".encode())
+            if known is not None:
+                layout.follow(on, progress, known.layout, relation)
+            if statement := key_of(on, progress.target(table), relation):
+                on.execute(statement.encode())
+            self.adopted = True
+            return False
+        if known is not None:
             on.execute(f"DROP TABLE {progress.target(table)}".encode())
         layout.make(on, progress, relation, key=False)
         return True

@@ -27,15 +27,18 @@ _COLUMNS = """
     layout text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     part text NOT NULL DEFAULT '',
+    adopted boolean NOT NULL DEFAULT false,
     PRIMARY KEY (task, "table"),
     UNIQUE (target, part)
 """
-"""`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON."""
+"""`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON;
+`adopted`: somebody made the target for the task to fill."""
 _PARTS = """
     ADD COLUMN part text NOT NULL DEFAULT '', DROP CONSTRAINT IF EXISTS tailrace_progress_target_key,
     ADD UNIQUE (target, part)
 """
 """What a table of progress from before there were parts lacks."""
+_ADOPTED = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false"
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Progress:
             f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)})"
             ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
             " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
-            " applied_at = now()",
+            " adopted = false, applied_at = now()",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
@@ -131,13 +134,14 @@ class Progress:
 
     def prepare(self, session: Session) -> None:
         """Makes schema and table when they are not there (needs a transaction: one at a time does it)."""
-        if self._has_parts(session):
+        if self._has(session, "adopted") and self._has(session, "part"):
             return
         one_at_a_time(session)
         make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
-        if not self._has_parts(session):
+        if not self._has(session, "part"):
             session.execute(f"ALTER TABLE {self._table} {_PARTS}".encode())
+        session.execute(f"ALTER TABLE {self._table} {_ADOPTED}".encode())
         note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 
@@ -145,10 +149,32 @@ class Progress:
         """Takes the table's row away: its target is gone."""
         session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
 
-    def _has_parts(self, session: Session) -> bool:
+    def adopted(self, session: Session, table: str) -> bool:
+        """Whether somebody made the table's target for the task to fill."""
+        if not self._has(session, "adopted"):
+            return False
+        row = session.execute(
+            f"SELECT adopted FROM {self._table} WHERE {self._of(table)}".encode()
+        ).fetchone()
+        return bool(row and row[0])
+
+    def adopt(self, session: Session, table: str) -> None:
+        """Notes that somebody made the table's target."""
+        session.execute(f"UPDATE {self._table} SET adopted = true WHERE {self._of(table)}".encode())
+
+    def fed(self, session: Session, table: str) -> bool:
+        """Whether another table, of any task, has the same target."""
+        target = literal(self.target(table))
+        query = f"SELECT FROM {self._table} WHERE target = {target} AND NOT ({self._of(table)})"
+        try:
+            return session.execute(query.encode()).fetchone() is not None
+        except psycopg.errors.UndefinedTable:
+            return False
+
+    def _has(self, session: Session, column: str) -> bool:
         found = session.execute(
-            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'part')",
-            (self._table,),
+            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s)",
+            (self._table, column),
         ).fetchone()
         return bool(found and found[0])
 

@@ -24,10 +24,10 @@ from ..outcomes import WHY
 from ..plan import TableBatch
 from ..rules import Rules
 from .postgresql_block import BAG, BLOCK, CHANGE, COPY, TRY
-from .postgresql_layout import sql_type
 from .postgresql_place import Place
 from .postgresql_progress import Progress
 from .postgresql_stage import Staged
+from .postgresql_types import as_text, column_type, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT
         SELECT FROM pg_attribute a WHERE a.attrelid = t.id AND a.attnum > 0 AND NOT a.attisdropped AND (
             a.attnotnull AND NOT EXISTS (
                 SELECT FROM pg_index WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY (indkey))
-            OR format_type(a.atttypid, a.atttypmod) <> coalesce((%s::jsonb) ->> a.attname, '')))
+            OR NOT coalesce((%s::jsonb) -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
     OR EXISTS (SELECT FROM pg_constraint c WHERE confrelid = t.id)
 FROM (SELECT %s::regclass AS id) t
 """
@@ -60,7 +60,10 @@ _NAMES = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp 
 
 def refuses(session: Session, target: str, layout: Relation) -> bool:
     """Whether a table may refuse rows: others changed what tailrace made."""
-    kinds = {c.name: _NAMES.get(kind := sql_type(c.type), kind) for c in layout.columns}
+    kinds = {
+        c.name: [_NAMES.get(kind, kind) for kind in (column_type(c), sql_type(c.type))]
+        for c in layout.columns
+    }
     row = session.execute(_OTHERS, (json.dumps(kinds), target)).fetchone()
     return bool(row and row[0])
 
@@ -172,7 +175,7 @@ class Trial:
         data = [
             (i, c) for i, c in enumerate(self.relation.columns) if not soft or c.name != rules.soft_column
         ]
-        key = [(f"t.{quoted(c.name)}", f"c{i}") for i, c in data if c.key]
+        key = [(f"t.{quoted(c.name)}", f"c{i}{self.staged.cast(i)}") for i, c in data if c.key]
         if not key:
             return self._bag_words(data)
         partial = CARRIED in self.staged.extra
@@ -183,8 +186,10 @@ class Trial:
             f"UPDATE {self.target} t SET {mark} = r.{quoted(SEQ)}" if soft else f"DELETE FROM {self.target} t"
         )
         return self._plain_words(data) | {
-            "types": "\n    ".join(f"o.{quoted(c.name)} := r.c{i};" for i, c in data),
-            "merged": ", ".join(_merged(i, c.name, partial=partial and not c.key) for i, c in data),
+            "types": "\n    ".join(f"o.{quoted(c.name)} := {self._cell(i)};" for i, c in data),
+            "merged": ", ".join(
+                _merged(i, c.name, self.staged.cast(i), partial=partial and not c.key) for i, c in data
+            ),
             "key": ", ".join(quoted(c.name) for _, c in data if c.key),
             "sets": ", ".join([f"{n} = EXCLUDED.{n}" for n in rest] + ([f"{mark} = NULL"] if soft else [])),
             "before": before,
@@ -198,6 +203,9 @@ class Trial:
             "whole": f"r.{quoted(OPER)} = 'I' OR r.{quoted(CARRIED)} IS NULL" if partial else "true",
         }
 
+    def _cell(self, place: int) -> str:
+        return f"r.c{place}{self.staged.cast(place)}"
+
     def _plain_words(self, data: Sequence[tuple[int, Column]]) -> dict[str, str]:
         """Those that every kind of table has; `data`: columns that images have, with their places."""
         table, words = self.relation.table, f"TRUNCATE {self.target}"
@@ -207,7 +215,7 @@ class Trial:
             "empty": words,
             "probe": self.probe,
             "names": ", ".join(quoted(c.name) for _, c in data),
-            "cells": ", ".join(f"r.c{i}" for i, _ in data),
+            "cells": ", ".join(self._cell(i) for i, _ in data),
             "inserts": str(self.rules.on.get("update_missing") == "apply").lower(),
         }
 
@@ -216,7 +224,9 @@ class Trial:
 
         def one(of: str) -> str:
             same = " AND ".join(
-                f"t.{quoted(c.name)}::{sql_type(c.type)} IS NOT DISTINCT FROM {of}.c{i}" for i, c in data
+                f"{as_text(f't.{quoted(c.name)}', c.type, self.staged.casts.get(i))}"
+                f" IS NOT DISTINCT FROM {of}.c{i}"
+                for i, c in data
             )
             place = f"SELECT t.ctid FROM {self.target} t WHERE {same} LIMIT 1"
             return f"DELETE FROM {self.target} t WHERE t.ctid = ({place})"
@@ -224,15 +234,15 @@ class Trial:
         return self._plain_words(data) | {"gone": one("r"), "left": one("was")}
 
 
-def _merged(place: int, name: str, *, partial: bool) -> str:
+def _merged(place: int, name: str, cast: str, *, partial: bool) -> str:
     """A column of the row to be written, by the rule of `keychange`: the change's value, that of the row it
     meets, or where there is none, that of the image before."""
     if not partial:
-        return f"r.c{place}"
+        return f"r.c{place}{cast}"
 
     def lacks(of: str) -> str:
         return f"coalesce(substr({of}.{quoted(CARRIED)}, {place + 1}, 1) = '0', false)"
 
     before = f"was.{quoted(SEQ)} = r.{quoted(SEQ)} AND NOT {lacks('was')}"
-    other = f"CASE WHEN there THEN (o).{quoted(name)} WHEN {before} THEN was.c{place} END"
-    return f"CASE WHEN {lacks('r')} THEN {other} ELSE r.c{place} END"
+    other = f"CASE WHEN there THEN (o).{quoted(name)} WHEN {before} THEN was.c{place}{cast} END"
+    return f"CASE WHEN {lacks('r')} THEN {other} ELSE r.c{place}{cast} END"

@@ -9,9 +9,9 @@ batch that comes again begins with an empty table of the same name.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ from ...sources.pg_connect import Session, quoted
 from ...wire import pgbinary
 from ..fold import CARRIED, KEPT, OP, OPER, SEQ, col
 from .delta_local import NET
-from .postgresql_layout import sql_type
 from .postgresql_place import Place, asking, number_of, session
+from .postgresql_types import casts, sql_type
 from .postgresql_values import batch
 
 if TYPE_CHECKING:
@@ -50,17 +50,38 @@ class Staged:
         marks: numbers of the rows that count.
         rows: how many they are.
         extra: which extra columns they have.
+        columns: how many data columns.
+        casts: of data columns that are text here and something else in the target, what.
     """
 
     table: str
     marks: tuple[int, ...]
     rows: int
     extra: tuple[str, ...] = ()
+    columns: int = 0
+    casts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
-        """FROM item of the rows that count, alias s."""
-        return f"(SELECT * FROM {self.table} WHERE {self.which}) s"
+        """FROM item of the rows that count, in the types of the target, alias s."""
+        return f"(SELECT {self.cells} FROM {self.table} WHERE {self.which}) s"
+
+    @property
+    def texts(self) -> str:
+        """FROM item of the rows that count as they came, with their places as `id`, alias s."""
+        return f"(SELECT ctid AS id, * FROM {self.table} WHERE {self.which}) s"
+
+    @property
+    def cells(self) -> str:
+        """The columns of `source`."""
+        if not self.casts:
+            return "*"
+        made = [f"c{i}{self.cast(i)} AS c{i}" for i in range(self.columns)]
+        return ", ".join(["mark", *map(quoted, self.extra), *made])
+
+    def cast(self, place: int) -> str:
+        """What brings a data column into the target's type; empty: it has it."""
+        return f"::{self.casts[place]}" if place in self.casts else ""
 
     @property
     def which(self) -> str:
@@ -75,7 +96,13 @@ def prefix(task: str, table: str) -> str:
 
 
 def stage(
-    on: Session, place: Place, name: str, df: DataFrame, relation: Relation, extra: Iterable[str]
+    on: Session,
+    place: Place,
+    name: str,
+    df: DataFrame,
+    relation: Relation,
+    extra: Iterable[str],
+    target: str,
 ) -> Staged:
     """Writes rows to a new staging table.
 
@@ -86,6 +113,7 @@ def stage(
         df: the extra columns, then the relation's.
         relation: the layout of the data columns.
         extra: which of `OP`, `KEPT`, `NET`, `SEQ`, `OPER`, `CARRIED` the rows have.
+        target: the table they are for, as quoted SQL; it need not be there.
     """
     extra = tuple(extra)
     table = place.own(name)
@@ -100,7 +128,8 @@ def stage(
     # Plain names: `mapInArrow` looks columns up by name and stumbles over dots and back quotes.
     found = df.toDF(*[f"c{i}" for i in range(len(schema))]).mapInArrow(task, RESULT).collect()
     marks = tuple(r["mark"] for r in found if r["rows"])
-    staged = Staged(table, marks, sum(r["rows"] for r in found), extra)
+    many, into = sum(r["rows"] for r in found), casts(on, target, relation.columns)
+    staged = Staged(table, marks, many, extra, len(relation.columns), into)
     if staged.rows >= ANALYZE_ROWS:
         used = ["mark", *map(quoted, extra), *(f"c{i}" for i, c in enumerate(relation.columns) if c.key)]
         on.execute(f"ANALYZE {table} ({', '.join(used)})".encode())
@@ -210,9 +239,9 @@ def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relat
     return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
 
 
-def keys(on: Session, place: Place, name: str, keys: DataFrame, relation: Relation) -> Staged:
+def keys(on: Session, place: Place, name: str, keys: DataFrame, relation: Relation, target: str) -> Staged:
     """Stages keys (a DataFrame of the key's columns), each once; what is no value of the key's type finds
     nothing, and is left out."""
     layout = relation.with_columns([c for c in relation.columns if c.key])
     typed = keys.select(*[col(k).try_cast(layout.column(k).type).alias(k) for k in layout.key])
-    return stage(on, place, name, typed.distinct(), layout, ())
+    return stage(on, place, name, typed.distinct(), layout, (), target)

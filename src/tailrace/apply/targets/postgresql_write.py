@@ -6,11 +6,13 @@ from ...change import Relation
 from ...sources.pg_connect import Session, quoted
 from ..fold import KEPT, OP
 from .delta_local import NET
-from .postgresql_layout import sql_type
 from .postgresql_stage import Staged
+from .postgresql_types import as_text
 
 _OP, _KEPT, _NET = quoted(OP), quoted(KEPT), quoted(NET)
 _ANEW = "pg_temp.tailrace_anew"
+GIVEN = "OVERRIDING SYSTEM VALUE"
+"""Values come from the source also where somebody gave the target an identity column."""
 
 
 class Writer:
@@ -19,7 +21,10 @@ class Writer:
     def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
         self._session, self.target, self._staged = session, target, staged
         self._names = [quoted(c.name) for c in relation.columns]
-        self._types = [sql_type(c.type) for c in relation.columns]
+        self._texts = [
+            as_text(f"t.{quoted(c.name)}", c.type, staged.casts.get(i))
+            for i, c in enumerate(relation.columns)
+        ]
         self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
         self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key]
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
@@ -68,7 +73,7 @@ class Writer:
         key = ", ".join(name for name, _ in self._key)
         # xmax is 0 in a row version that this very statement made anew.
         inserted, updated = self._counts(
-            f"WITH w AS (INSERT INTO {self.target} AS t ({', '.join(self._names)})"
+            f"WITH w AS (INSERT INTO {self.target} AS t ({', '.join(self._names)}) {GIVEN}"
             f" SELECT {self._cells} FROM {self._staged.source} WHERE {which}"
             f" ON CONFLICT ({key}) DO UPDATE SET {cells} RETURNING t.xmax = 0 AS fresh)"
             " SELECT count(*) FILTER (WHERE fresh), count(*) FILTER (WHERE NOT fresh) FROM w"
@@ -106,15 +111,14 @@ class Writer:
         that alone would compare each row with each. What others gave another type is compared in that of the
         changes: values of two types may be equal, and their hashes not.
         """
-        there = [f"t.{name}::{kind}" for name, kind in zip(self._names, self._types, strict=True)]
+        there = self._texts
         equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
         hashed = (
             f"hash_record_extended(ROW({', '.join(there)}), 0) = hash_record_extended(ROW({self._cells}), 0)"
         )
-        wanted = self._staged.source.replace("SELECT *", "SELECT ctid AS id, *")
         copies = (
             f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
-            f" FROM {self.target} t JOIN {wanted} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
+            f" FROM {self.target} t JOIN {self._staged.texts} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
         )
         gone = self._rows(
             f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
@@ -137,7 +141,7 @@ class Writer:
 
     @property
     def _insert(self) -> str:
-        return f"INSERT INTO {self.target} ({', '.join(self._names)}) SELECT {self._cells}"
+        return f"INSERT INTO {self.target} ({', '.join(self._names)}) {GIVEN} SELECT {self._cells}"
 
     def _rows(self, statement: str) -> int:
         return self._session.execute(statement.encode()).rowcount

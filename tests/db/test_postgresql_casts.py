@@ -1,0 +1,95 @@
+"""Statements that bring texts into columns of other types: by key, partly, anew, as bags, and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tailrace.apply.fold import KEPT, OP, OPER, SEQ
+from tailrace.apply.rules import Rules
+from tailrace.apply.targets.delta_local import NET
+from tailrace.apply.targets.postgresql_place import Place, session
+from tailrace.apply.targets.postgresql_progress import Progress
+from tailrace.apply.targets.postgresql_refused import Trial
+from tailrace.apply.targets.postgresql_stage import EXTRA_SQL, Staged
+from tailrace.apply.targets.postgresql_types import casts
+from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.change import Column, Relation
+from tailrace.sources.pg_connect import Session, quoted
+
+pytestmark = pytest.mark.db
+ID = Column("id", 1, "uuid", "uuid", "string", key=True)
+MORE = (
+    Column("j", 2, "jsonb", "jsonb", "string"),
+    Column("c", 3, "character(4)", "bpchar", "string"),
+    Column("n", 4, "numeric", "numeric", "string"),
+)
+KEYED = Relation(1, "lake", "t", "f", (ID, *MORE))
+TARGET = '"lake"."t"'
+A, B, C = (f"00000000-0000-0000-0000-00000000000{n}" for n in "abc")
+
+
+@pytest.fixture
+def on(database: str, db: psycopg.Connection) -> Iterator[Session]:
+    db.execute("create schema lake; create schema tailrace")
+    db.execute("create table lake.t (id uuid primary key, j jsonb, c char(4), n numeric)")
+    db.execute(f"insert into lake.t values ('{A}', '{{\"a\": 1}}', 'x', 1.50), ('{B}', '[1, 2]', 'yy', null)")
+    with session(Place(database), "test") as made:
+        yield made
+
+
+def staged(on: Session, extra: tuple[str, ...], *rows: tuple[object, ...]) -> Staged:
+    """Rows as tasks stage them: extra cells, then texts."""
+    columns = [f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra] + [f"c{i} text" for i in range(4)]
+    on.execute(f"create table tailrace.stage (mark bigint, {', '.join(columns)})".encode())
+    for row in rows:
+        on.execute(f"insert into tailrace.stage values (1{', %s' * len(row)})".encode(), row)
+    into = casts(on, TARGET, KEYED.columns)
+    return Staged('"tailrace"."stage"', (1,), len(rows), extra, 4, into)
+
+
+def content(on: Session) -> list[tuple[object, ...]]:
+    return on.execute(
+        "select right(id::text, 1), j::text, c::text, n::text from lake.t order by id, n"
+    ).fetchall()
+
+
+def test_rows_by_key(on: Session) -> None:
+    rows = staged(on, (OP, KEPT), ("D", None, A, None, None, None), ("U", "1100", B, None, "z", "NaN"),
+                  ("U", None, C, "{}", "neww", "1e3"))  # fmt: skip
+    to = Writer(on, TARGET, KEYED, rows)
+    assert (to.delete(), to.update_partly(), to.upsert(partial=True)) == (1, 1, (1, 0))
+    assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
+    with on.transaction():
+        assert to.anew(partial=True) == (0, 2, 0)
+    assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
+
+
+def test_a_text_that_is_too_long_is_refused_and_not_cut(on: Session) -> None:
+    to = Writer(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
+    with pytest.raises(psycopg.errors.StringDataRightTruncation):
+        to.upsert(partial=False)
+
+
+def test_copies_of_rows_without_a_key(on: Session) -> None:
+    on.execute("alter table lake.t drop constraint t_pkey")
+    bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
+    rows = staged(on, (NET,), (-1, A, '{"a": 1}', "x   ", "1.50"), (-2, B, "[1, 2]", "yy  ", None),
+                  (2, C, "null", "ab", "2.0"))  # fmt: skip
+    to = Writer(on, TARGET, bag, rows)
+    assert (to.take_copies(), to.add_copies()) == ((2, 1), 2)
+    assert content(on) == [("c", "null", "ab", "2.0")] * 2
+
+
+def test_changes_one_by_one(on: Session, database: str) -> None:
+    """A CHECK of others refuses one change; those before and behind it are tried with what good ones left."""
+    on.execute("alter table lake.t add check (n <> 13)")
+    rows = staged(on, (SEQ, OPER), ("1", "B", A, '{"a": 1}', "x", "1.50"), ("1", "U", C, '{"a": 2}', "x", "2"),
+                  ("2", "I", A, "[]", "new", "13"), ("3", "D", B, "[1, 2]", "yy", None))  # fmt: skip
+    place = Place(database)
+    trial = Trial(on, place, Progress(place, "test"), rows, KEYED, Rules.of("upsert"), "trial")
+    assert trial.run() == 1
+    assert [r[0] for r in on.execute("select seq from tailrace.trial_bad").fetchall()] == ["2"]
+    assert [r[0] for r in content(on)] == ["a", "b"]
