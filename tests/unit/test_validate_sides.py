@@ -1,0 +1,55 @@
+"""A target's rows as the command's own process reads them: a version, without marked rows, or why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tailrace.change import Column, Relation
+from tailrace.control.task import Task, load
+from tailrace.validate_mapped import Made, Version
+from tailrace.validate_sides import Target
+
+pytestmark = pytest.mark.unit
+RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+
+
+def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: int = 0) -> Target:
+    """A Delta target, a file each, and what is known of it at a position."""
+    file = folder / "shop.yaml"
+    file.write_text(f"name: shop\nsource: {{url: 'postgresql://db/shop'}}\n{more}")
+    task: Task = load(file)
+    path = task.target_path("s.t")
+    schema = pa.schema([("id", pa.int32()), ("gone", pa.string())])
+    for rows in files:
+        write_deltalake(path, pa.Table.from_pydict(rows, schema), mode="append")
+    base = Version(path, len(files) - 1, {}, 7)
+    return Target(task, "s.t", base, "FF", [], stored, {}, Made(RELATION, RELATION, None))
+
+
+SOFT = "tables: {s.t: {soft_delete: gone}}\n"
+
+
+def test_marked_rows_are_gone_and_so_is_the_mark(tmp_path: Path) -> None:
+    found = target(
+        tmp_path,
+        SOFT,
+        {"id": [1, 2, 3], "gone": [None, "5", None]},
+        {"id": [4, 5], "gone": ["6", "7"]},
+        {"id": [6], "gone": [None]},
+    )
+    rows = found.here()
+    assert rows.schema.names == ["id"]
+    assert sorted(i for b in rows.batches(["id"]) for i in b["id"].to_pylist()) == [1, 3, 6]
+
+
+def test_when_spark_has_to_read_it(tmp_path: Path) -> None:
+    one: dict[str, list[Any]] = {"id": [1], "gone": [None]}
+    assert target(tmp_path, "", one).needs_spark(0) is None
+    assert target(tmp_path, "", one).needs_spark(1 << 30) == "s.t is larger than `validation.local_limit`"
+    waits = target(tmp_path, "", one, stored=3)
+    assert waits.needs_spark(0) == "changes of s.t are laid over its target"
