@@ -19,12 +19,12 @@ class GroupSettings(Settings):
     every: Seconds | None = Field(default=None, json_schema_extra={"shown": "`apply.every`"})
     """How often their changes are applied, at most."""
     retries: int = Field(default=0, ge=0)
-    """After so many errors in a row of one of its tables the group is paused, with the error as the reason,
-    and the task goes on; 0: never, its tables are tried for ever. (An error of a table without group ends
-    the task.)"""
+    """After this many errors in a row in one of its tables the group is suspended, with the error as the
+    reason, and the task goes on; 0: never, its tables are retried for ever. (An error in a table without a
+    group ends the task.)"""
     automatic_baseline: bool = False
-    """Take a new baseline of a table where only that helps: a column that became another type, a table that
-    was dropped and made again. Else such a table is suspended."""
+    """Take a new baseline of a table if only that helps: a column got another type, a table was dropped and
+    created again. Otherwise such a table is suspended."""
 
 
 def group_of(groups: Mapping[str, GroupSettings], table: str) -> str | None:

@@ -27,12 +27,13 @@ class Source(Settings):
 
     url: Url = Field(repr=False)
     """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment,
-    `${file:PATH}` by what a file holds (docs/postgresql-rights.md); leave the password out and libpq takes it
+    `${file:PATH}` by the content of a file (docs/postgresql-rights.md); without a password, libpq takes it
     from `PGPASSWORD` or `~/.pgpass`."""
     tables: list[Pattern] = Field(default=["public.*"])
-    """Tables to capture: `schema.table`, with `*` and `?` as in file names. May grow while the task runs."""
+    """Tables to capture: `schema.table`, with `*` and `?` as in file names. Tables may be added while the
+    task runs."""
     exclude: list[Pattern] = Field(default=[])
-    """Tables that `tables` selects but that are to be left out."""
+    """Tables to leave out of those that `tables` selects."""
     connect: Text = ""
     """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
     arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
@@ -48,15 +49,15 @@ class Source(Settings):
     """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
     `capture_off`, ...)."""
     fetch_rows: int = Field(default=1, ge=1, le=100_000)
-    """`soliddb://` only: rows asked of the driver at once. More than 1 only with a driver that gives what
-    there is instead of waiting for so many."""
+    """`soliddb://` only: rows asked of the driver at once. Use more than 1 only with a driver that does not
+    wait until that many rows are there."""
     lock: bool = True
     """`soliddb://` only: lock tables for writers while a baseline reads them. Without, they are read in open
     windows (docs/control.md), and tables without a key are refused."""
 
 
 class Target(Settings):
-    """Where the tables are kept up to date."""
+    """Where the tables are replicated to."""
 
     type: Literal["delta", "postgresql"] = "delta"
     """Kind of target; `postgresql` when `database` is given."""
@@ -93,29 +94,28 @@ class CaptureSettings(Settings):
     commit_every: Seconds = 1.0
     """How often what was read is committed to LOG."""
     commit_bytes: Bytes = 64 << 20
-    """Commit sooner when this much was read. A transaction is never split over commits."""
+    """Commit sooner once this much was read. A transaction is never split over commits."""
     chunk_bytes: Bytes = 8 << 20
-    """How much is read from the source in one go: what a large transaction needs of memory, a few times."""
+    """How much is read from the source at once; a large transaction needs a few times as much memory."""
     idle_advance: Seconds = 10.0
-    """How often a quiet source is told how far we are, so that it can drop its log."""
+    """How often an idle source is told the position reached, so that it can discard its log."""
 
 
 class BaselineSettings(Settings):
-    """Reading the rows that are there already."""
+    """Reading the existing rows."""
 
     enabled: bool = True
     """Read each table once before its changes are applied."""
     workers: int = Field(
         default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
     )
-    """Processes (each with a connection) that read parts of tables side by side."""
+    """Processes (each with a connection) that read parts of tables in parallel."""
     rows_per_part: int = Field(default=500_000, ge=1000)
-    """Rows that one part of a large table has, about."""
+    """Approximate number of rows in one part of a large table."""
     window: Literal["auto", "exact", "open"] = "auto"
     """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
-    table is read as it is while it is written to, and changes made meanwhile are applied tolerantly
-    (docs/control.md); tables without key are read exactly all the same, or refused. `auto`: exact, if the
-    source can."""
+    table is read while it is written to, and changes made meanwhile are applied tolerantly (docs/control.md);
+    tables without a key are still read in an exact window, or refused. `auto`: exact, if the source can."""
 
 
 class StoreSettings(Settings):
@@ -125,50 +125,50 @@ class StoreSettings(Settings):
     """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
     tables in the folder `openedge` of the task."""
     every: Seconds = 1.0
-    """How often a batch begins; at once when the one before took longer."""
+    """How often a batch begins; immediately if the one before took longer."""
     max_bytes: Bytes = 512 << 20
-    """How much of LOG one batch takes at most (a commit of LOG is never split)."""
+    """Maximum of LOG in one batch (a commit of LOG is never split)."""
 
 
 class ApplySettings(RuleSettings):
     """From change tables to targets."""
 
     every: Seconds = 2.0
-    """The shortest time between two batches. After a batch as much time goes by as it took, so that batches
-    grow with what there is to do."""
+    """Minimum time between two batches. After a batch, apply waits as long as the batch took, so that batches
+    grow with the load."""
     within: Seconds = 30.0
-    """The longest time between two batches, however long they take."""
+    """Maximum time between two batches, however long they take."""
     max_changes: int = Field(default=1_000_000, ge=1)
-    """How many changes one batch takes at most (a transaction is never split); so many waiting begin one at
-    once."""
+    """Maximum number of changes in one batch (a transaction is never split); once that many wait, a batch
+    begins immediately."""
     max_bytes: Bytes = 500 << 20
     """The same in bytes, as the changes are stored."""
     parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
-    """Tables of a batch that are written side by side."""
+    """Tables of a batch that are written in parallel."""
     merge_memory: Bytes = 512 << 20
     """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
     disk."""
 
 
 class KeyLogSettings(Settings):
-    """The log of every change and what became of it (docs/apply.md)."""
+    """The log of the outcome of every change (docs/apply.md)."""
 
     mode: Annotated[Literal["all", "keys", "errors", "off"], BeforeValidator(_off)] = "off"
     """What is logged: every change; every change without images; flagged changes; nothing."""
     path: Folder | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
     """The key log: a Delta table in the shape of SQDR's `ir_keylog`."""
     keep_runs: int = Field(default=0, ge=0)
-    """Rows of so many past runs are kept besides the one at work; 0: of all."""
+    """Number of past runs whose rows are kept, besides the current one; 0: all."""
 
 
 class RetentionSettings(Settings):
-    """How long changes are kept (docs/retention.md). What somebody still needs stays longer."""
+    """How long changes are kept (docs/retention.md). Changes that are still needed are kept longer."""
 
     keep: HowLong = FOREVER
-    """How long change tables keep a change after its commit: `30d`, or `forever`. It goes a quarter of that
-    time later at the latest."""
+    """How long change tables keep a change after its commit: `30d`, or `forever`. It is removed at most 25 %
+    later."""
     tables: dict[Pattern, HowLong] = Field(default={})
-    """Change tables that differ: `schema.table` (with `*`, `?`) -> how long; the more specific one wins."""
+    """By table: `schema.table` (with `*`, `?`) -> how long; the more specific pattern wins."""
     tracking: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
     """How long TRACKING keeps its rows."""
     records: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
@@ -206,10 +206,10 @@ class MaintenanceSettings(Settings):
     small_files: int = Field(default=32, ge=2)
     """Join small files once a table has this many of them."""
     keep_log: Seconds = 3600.0
-    """How long LOG keeps records that are applied."""
+    """How long LOG keeps records after they were applied."""
     keep_ledger: Seconds = 7 * 86400.0
     """How long the records of single batches are kept (`control/stored`, `control/applied`): how far back
-    `export-status` can look. Those of changes that a target does not have yet are kept longer; totals count
-    all there ever were."""
+    `export-status` can look. Records of changes that a target does not have yet are kept longer; totals
+    include everything."""
     vacuum_after: Seconds = 7 * 86400.0
     """How long files of past versions are kept: how far back time travel goes."""

@@ -91,20 +91,19 @@ class RuleSettings(Settings):
 
     # One place says them for `apply:` and for `tables:`, where None is: as `apply` says.
     mode: Mode | None = None
-    """`strict`, `upsert`, `archive` or `soft_delete`; `upsert` when nothing is said."""
+    """`strict`, `upsert`, `archive` or `soft_delete`; default: `upsert`."""
     on: Policies = Field(default={})
     """Conflict -> policy, where it differs from the mode's: `insert_exists`, `update_missing`,
     `delete_missing`, `data_error` -> `apply`, `ignore`, `log`, `suspend`, `stop`, or
     `log then suspend after 100`."""
     soft_delete: Text | None = None
-    """The column in which the mode `soft_delete` marks rows, `_deleted` when not given; says that mode,
-    too."""
+    """The column in which mode `soft_delete` marks rows, `_deleted` by default; implies that mode."""
     transactional: bool | None = None
-    """One commit of the target for each transaction of the source, in order, instead of one a batch."""
+    """One commit of the target per transaction of the source, in order, instead of one per batch."""
     ddl: Ddl = Field(default={})
-    """What a DDL at the source does (docs/ddl.md), by kind: `add`, `drop`, `rename`, `widen`, `retype` of a
-    column, `rekey` (another key), `drop_table`, `rename_table`, `recreate_table` -> `apply`, `ignore`,
-    `suspend`, `stop`."""
+    """What a DDL statement at the source does (docs/ddl.md), by kind: `add`, `drop`, `rename`, `widen`,
+    `retype` of a column, `rekey` (another key), `drop_table`, `rename_table`, `recreate_table` -> `apply`,
+    `ignore`, `suspend`, `stop`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -117,18 +116,19 @@ class TableSettings(RuleSettings):
     """Settings of the tables that a pattern fits."""
 
     where: Text | None = None
-    """Row criteria: Spark SQL over the source's columns; only rows for which it is true are in the target."""
+    """Row filter: Spark SQL over the source's columns; only rows for which it is true are in the target."""
     target: Annotated[Text, AfterValidator(_target)] | None = None
-    """The target's name, `schema.table`. Several tables may feed one: their key needs a constant then."""
+    """The target's name, `schema.table`. Several tables may share one target; their key then needs a
+    constant."""
     columns: dict[Text, Text] = Field(default={})
     """Column of the target -> column of the source, or Spark SQL over its columns. Columns of the source that
     are not named here stay as they are."""
     drop: list[Text] = Field(default=[])
-    """Columns of the source that the target does not get."""
+    """Columns of the source to leave out."""
     constants: dict[Text, Text] = Field(default={})
     """Column of the target -> its value in every row: a text, or `@SCHEMA`, `@TABLE`, `@TASK`."""
     key: list[Text] = Field(default=[])
-    """The target's key; the constants and the source's key when nothing is said."""
+    """The target's key; default: the constants and the source's key."""
 
     @property
     def rule_mode(self) -> str:

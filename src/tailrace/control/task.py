@@ -51,8 +51,8 @@ class Task(Settings):
     store: StoreSettings = StoreSettings()
     apply: ApplySettings = Field(default_factory=ApplySettings)
     tables: dict[Pattern, TableSettings] = Field(default={})
-    """Tables that differ: `schema.table` (with `*`, `?`) -> settings. All that fit a table hold for it, the
-    more specific one wins."""
+    """Settings by table: `schema.table` (with `*`, `?`) -> settings. Every matching pattern applies; the more
+    specific one wins."""
     groups: dict[Text, GroupSettings] = Field(default={})
     """Groups of tables: name -> settings."""
     keylog: KeyLogSettings = KeyLogSettings()
@@ -60,16 +60,17 @@ class Task(Settings):
     validation: ValidationSettings = ValidationSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
-    """A value its lake type cannot hold (NaN in a decimal, a year before 1): stop the task, or keep the value
-    aside in `control/quarantine` and go on with NULL."""
+    """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1): stop the
+    task, or set the value aside in `control/quarantine` and go on with NULL."""
     types: dict[ColumnName, LakeType] = Field(default={})
     """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
     policies: dict[Pattern, Level] = Field(default={})
     """How much of a table's changes is kept: `schema.table: level`, also `schema.table.column: level` for
     columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
-    something changed. Tables (columns) below 2 are tracked and not applied. Holds from the next start on."""
+    something changed. Tables (columns) below 2 are tracked and not applied. Takes effect at the next
+    start."""
     spark: dict[str, ConfText] = Field(default={})
-    """Spark settings that win over tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
+    """Spark settings that override tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
 
     @model_validator(mode="before")
     @classmethod

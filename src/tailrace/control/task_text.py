@@ -132,7 +132,7 @@ def reference(model: type[Task]) -> str:
     lines += _table({name: f for name, f in model.model_fields.items() if name not in sections})
     for name, section in sections.items():
         lines += ["", f"## `{name}`", "", section.__doc__ or "", "", *_table(section.model_fields)]
-    about = "Settings under a pattern of `tables`; what is not given is as `apply` has it."
+    about = "Settings under a pattern of `tables`; the defaults are those of `apply`."
     lines += ["", "## A table of `tables`", "", about, "", *_table(TableSettings.model_fields)]
     lines += ["", "## A group of `groups`", "", GroupSettings.__doc__ or "", ""]
     lines += _table(GroupSettings.model_fields)
