@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -36,6 +36,8 @@ LIVE = {
 WITH_CHILDREN = ("capture", "java", "worker")
 DEAD = {"nothing": 1, "checkpoints": 2, "slot": 1, "log": 3, "rules": 2, "validate": 1}
 """How often they happen while nothing runs."""
+STRUCK: Counter[str] = Counter()
+"""How often each was chosen in this session: who was not, comes sooner."""
 NOT = re.compile(r"no\b|nobody|nothing|0 |all of LOG|newer baselines")
 """How words begin of a fault that has done nothing."""
 TABLES = ["m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.G*", "m.*"]
@@ -84,15 +86,21 @@ class Faults:
     def strike(self, pid: int, *, alone: bool, last: bool) -> str:
         """One of them; `alone`: capture alone is at work. The last life keeps its slot: what it captures is judged."""
         names = [n for n in LIVE if not (alone and n in WITH_CHILDREN) and not (last and n == "slot")]
-        name = self._random.choices(names, [LIVE[n] for n in names])[0]
+        name = self._chosen(names, LIVE)
         return self._told(name, self.live[name](pid))
 
     def rest(self) -> str:
         """One that happens while nothing runs."""
         if self._losses.slot_dropped:
             return self._told("anew", self._losses.begin_anew())
-        name = self._random.choices(list(DEAD), list(DEAD.values()))[0]
+        name = self._chosen(list(DEAD), DEAD)
         return self._told(name, self.dead[name]())
+
+    def _chosen(self, names: list[str], often: Mapping[str, float]) -> str:
+        """By chance; a slow machine has room for few in a life, so it is the turn of those that were rare."""
+        name = self._random.choices(names, [often[n] / (1 + STRUCK[n]) ** 2 for n in names])[0]
+        STRUCK[name] += 1
+        return name
 
     def _told(self, name: str, words: str) -> str:
         self.done[name] += NOT.match(words) is None

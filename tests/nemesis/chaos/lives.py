@@ -44,7 +44,7 @@ def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone
         atexit.register(running.kill)
         _until_up(running, Path(faults.run_path) / f"{'capture' if alone else 'pipeline'}.json")
         end = time.monotonic() + (random.uniform(3, 7) if alone else random.uniform(20, 60))
-        while time.monotonic() < end and running.poll() is None:
+        while (time.monotonic() < end or not (run or point)) and running.poll() is None:
             time.sleep(random.uniform(0.5, 4))
             if running.poll() is None and not (point and random.random() < 0.6):
                 with suppress(psutil.NoSuchProcess, psycopg.OperationalError, subprocess.TimeoutExpired):
