@@ -25,7 +25,7 @@ from .control.task import Task
 from .ddl_watch import Watch, recreated
 from .errors import ConnectionLostError, SourceError, TableMovedError, TailraceError, UnreachableError
 from .failpoints import reach
-from .keyless_checks import keyless_findings
+from .keyless_checks import NO_WINDOW, keyless_findings
 from .mapping_checks import plain_findings
 from .membership import Known, Moved, drop_targets, members
 from .renaming import Renaming
@@ -152,11 +152,10 @@ class Capture:
         return [*plain_findings(self._task, source, names), *keyless_findings(self._task, source, names)]
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
-        """What keeps tables from being captured from now on."""
-        return [
-            *source.check(names, None, self._streams.now.stored, settled=False),
-            *self._mistakes(source, names),
-        ]
+        """What keeps tables from being captured from now on; one whose baseline alone cannot be read is
+        captured, and suspended."""
+        mistakes = (one for one in self._mistakes(source, names) if one.what != NO_WINDOW)
+        return [*source.check(names, None, self._streams.now.stored, settled=False), *mistakes]
 
     def _give_up(self, source: LogSource) -> None:
         """Gives up a stream when an operator has said so. Before another one begins, apply knows that the
