@@ -271,8 +271,12 @@ def _show(report: Report, would: str) -> None:
 
 def _show_found(found: Found) -> None:
     out.print(f"[bold]{found.format}[/] ({found.sure:.0%} sure)")
+    several = len(set(found.vendors.values())) > 1
     for name, columns in found.vendor_tables.items():
-        out.print(f"  {escape(name)}: {escape(', '.join(columns))}")
+        whose = f" ({found.vendors.get(name) or 'unknown'})" if several else ""
+        out.print(f"  {escape(name)}{whose}: {escape(', '.join(columns))}")
+    for name in sorted(found.vendors.keys() - found.vendor_tables.keys()):
+        out.print(f"  {escape(name)} ({found.vendors[name] or 'unknown'}): not read as {found.format}")
     for table in found.tables:
         key = ", ".join(table.key) or "none"
         counts = ", ".join(f"{k} {n:,}" for k, n in sorted(table.operations.items()))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import formats
 from .change import ChangeTable
-from .errors import ConfigError, FormatError, from_spark
+from .errors import ConfigError, FormatError, TailraceError, from_spark
 from .formats import checks, files
-from .formats.base import FILE, RAW, ROW, WHY, Format, Gap, Options, Read
+from .formats.base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .formats.counts import Count, counted
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ REJECTS, PENDING = "_rejects", "_pending"
 """Folders beside the written tables: rows that are bad, and rows that change nothing
 (signals), or not yet."""
 ON_BAD = ("reject", "fail")
+FRACTION = "fraction finer than microseconds"
+"""The loss of what no lake type holds of a time; the same whatever is written."""
 
 
 @dataclass
@@ -67,16 +69,17 @@ def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
     """The vendor's tables of a side."""
     if side.form.load:
         return side.form.load(spark, side.path, side.options)
-    return files.load(spark, side.path)
+    return files.load(spark, side.path, side.options, side.form.knows)
 
 
 def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     """The canonical change tables of a side, every bad row with its reason in `WHY`."""
-    found = side.form.read(load(spark, side), side.options)
+    tables = load(spark, side)
+    found = side.form.read(tables, side.options)
+    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *files.notes_of(tables)])))
     if not check:
         return found
-    made = {n: checks.in_order(checks.together(ct)) for n, ct in found.changes.items()}
-    return replace(found, changes=made)
+    return replace(found, changes={n: checks.together(ct) for n, ct in found.changes.items()})
 
 
 def odd_files(spark: SparkSession, side: Side) -> list[str]:
@@ -110,16 +113,29 @@ def convert(
     kept = target.form.save is not None and "start" in target.options.model_fields_set
     if not kept and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty", hint="write into a new folder")
+    made = not out.exists()
     try:
         return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
-    except (ConfigError, FormatError):
+    except BaseException as error:
+        if not kept:
+            _taken_back(out, whole=made)
+        if isinstance(error, Exception) and (told := reason(error, source.path)) is not error:
+            raise told from error
         raise
-    except Exception as error:
-        raise reason(error, source.path) from error
+
+
+def _taken_back(out: Path, *, whole: bool) -> None:
+    """Removes what a conversion that failed has written: its folder, or all that is in it."""
+    for one in [out] if whole else list(out.iterdir()):
+        shutil.rmtree(one, ignore_errors=True)
+        if one.is_file():
+            one.unlink()
 
 
 def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
     found = read(spark, source)
+    if target.form.by_number is not None and target.form.by_number(target.options):
+        found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
     report = Report(notes=[*found.notes, *odd_files(spark, source)])
     watched: dict[str, tuple[Count, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
@@ -143,12 +159,20 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
     for name, (seen, gaps) in watched.items():
         got = seen.figures()
         lost = {g.kind: got[f"lost {i}"] for i, g in enumerate(gaps)}
+        lost[FRACTION] = got.get(FINER, 0)
         report.tables[name] = TableReport(got["rows"], got["bad"], {k: n for k, n in lost.items() if n})
     for name in [n for n in found.beside if n not in watched]:
         left = found.beside[name].count()  # a control table is small
         report.tables[name] = TableReport(left, lost={"table": left})
     keep_aside(spark, source, target.path, found, report)
+    report.notes += nothing(report, source.path)
     return report
+
+
+def nothing(report: Report, path: str) -> list[str]:
+    """A note when there was no row at all."""
+    some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
+    return [] if some else [f"{path} has no rows: there was nothing to do"]
 
 
 def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
@@ -187,8 +211,13 @@ def observed(
         if strict:
             said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
             df = df.filter(_stop(lost, F.lit(said)))
+    if FINER in df.columns:
+        finer = F.coalesce(F.col(FINER), F.lit(False)) & ~bad
+        what.append(F.sum(F.when(finer, 1).otherwise(0)).alias(FINER))
+        if strict:
+            df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
     rows, seen = counted(df, f"changes {ct.name}", what)
-    return rows.filter(~bad).drop(WHY, FILE, ROW, RAW), seen
+    return rows.filter(~bad).drop(*ASIDE), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:
@@ -209,15 +238,15 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
     """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
     from pyspark.sql import functions as F
 
-    came: dict[str, DataFrame] = {}
+    came: dict[str, DataFrame] | None = None
     rejects = None
     for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.beside).items():
         if name not in report.tables or not report.tables[name].bad:
             continue
         rows = df.filter(checks.is_bad())
         if FILE in rows.columns and ROW in rows.columns:
-            came = came or load(spark, source)
-            rows = files.count_rows(rows, _places(came))
+            came = came if came is not None else _uncounted(load(spark, source))
+            rows = files.count_rows(rows, _places(came)) if came else rows
         one = rows.select(
             F.lit(name).alias("table"),
             F.col(WHY).alias("reason"),
@@ -228,11 +257,11 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         rejects = one if rejects is None else rejects.unionByName(one)
     if rejects is not None:
         report.rejects = str(Path(place) / REJECTS)
-        rejects.write.parquet(report.rejects)
+        _grown(rejects, report.rejects)
     for name, df in found.pending.items():
         waiting = str(Path(place) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
-        seen_df.write.parquet(waiting)
+        seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited once
         if rows_waiting := seen.figures()["rows"]:
             report.pending = str(Path(place) / PENDING)
             report.notes.append(f"{name}: {rows_waiting:,} rows change nothing yet: signals, or unfinished")
@@ -240,14 +269,34 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
             shutil.rmtree(waiting)
 
 
+def _grown(rows: DataFrame, place: str) -> None:
+    """Appends rows to a table of rejects; those that are in it are not added again when they come again."""
+    if not Path(place).exists():
+        rows.write.parquet(place)
+        return
+    there = rows.sparkSession.read.schema(rows.schema).parquet(place)
+    new = rows.exceptAll(there).persist()
+    if not new.isEmpty():
+        new.write.mode("append").parquet(place)
+    new.unpersist()
+
+
+def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The tables whose rows have no numbers yet."""
+    there = {n: df for n, df in tables.items() if ROW in df.columns}
+    return {n: df for n, df in there.items() if files.UNCOUNTED in df.schema[ROW].metadata}
+
+
 def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
     from functools import reduce
 
-    parts = [df.select(FILE, ROW) for df in tables.values() if FILE in df.columns and ROW in df.columns]
-    return reduce(lambda a, b: a.unionAll(b), parts)
+    return reduce(lambda a, b: a.unionAll(b), [df.select(FILE, ROW) for df in tables.values()])
 
 
 def reason(error: Exception, where: str) -> Exception:
+    """What an error says in our words, when it is about the input; else the error itself."""
+    if isinstance(error, TailraceError):
+        return error
     found = from_spark(error, where=where)
     return found if isinstance(found, FormatError) else error
 

@@ -33,7 +33,7 @@ def glance(
         return None
     found, sure = told
     options = formats.options(found, dict(given or {}))
-    taken = found.samples(path, options) if found.samples else samples(path)
+    taken = found.samples(path, options) if found.samples else samples(path, options)
     if form is None and any(_known_better(s, found) for s in taken.values()):
         return None
     glances = found.glance(taken, options, path)  # type: ignore[misc]
@@ -45,8 +45,13 @@ def glance(
 
 def _whose(path: str) -> tuple[Format, float] | None:
     """The format that knows the tables at a path; None when none is sure of the plain files."""
+    wrong: TailraceError | None = None
     try:
-        return known_by({n: s.columns for n, s in samples(path).items()})
+        plain = {n: s.columns for n, s in samples(path).items()}
+    except TailraceError as error:
+        wrong, plain = error, {}
+    try:
+        return known_by(plain)
     except TailraceError:
         for form in map(formats.get, formats.names()):
             if form.samples is None:
@@ -57,6 +62,8 @@ def _whose(path: str) -> tuple[Format, float] | None:
                 continue  # not this one's; the whole look says what is wrong
             if known is form:
                 return form, sure
+    if wrong is not None:
+        raise wrong
     return None
 
 
@@ -90,6 +97,8 @@ def _first(sample: Sample, rows: int) -> list[dict[str, Any]]:
 def _notes(taken: Mapping[str, Sample]) -> list[str]:
     """Of which tables there are more rows than were looked at."""
     notes = []
+    if all(s.total == 0 for one in taken.values() for s in (one, *one.older)):
+        notes.append("there are no rows")
     for name, sample in taken.items():
         seen = sum(s.rows.num_rows for s in (sample, *sample.older))
         if sample.total is None or sample.total > seen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import convert
-from .apply import effects, incoming
+from .apply import effects, incoming, numbering
 from .apply.exceptions import Suspensions
 from .apply.fold import refused
 from .apply.keylog import KeyLog
@@ -24,6 +24,8 @@ from .apply.transactions import transactions
 from .change import ChangeTable
 from .control.tables_file import TablesFile
 from .errors import ConfigError
+from .formats import checks
+from .formats.base import FINER
 from .operate.runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -100,11 +102,15 @@ def run(
     """
     side = convert.side(form, changes, given)
     found = convert.read(spark, side)
+    numbers = {n: numbering.look(ct) for n, ct in found.changes.items()}
+    ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
+    found = replace(found, changes=ordered)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items()}
     good, places = routed(spark, good, tables.table if tables else None, app_id)
     place, target, root = _place(spark, target, app_id, control, places)
     try:
+        good = {name: _followed(place, ct, numbers[name]) for name, ct in good.items()}
         held = Suspensions(root, app_id)
         applied = []
         if resume and not dry_run:
@@ -122,17 +128,23 @@ def run(
                 else:
                     applied.append(_one(place, table, ct, dry_run=dry_run))
     except Exception as error:
-        raise refused(error, changes, []) or convert.reason(error, changes) from error
+        if (said := refused(error, changes, []) or convert.reason(error, changes)) is error:
+            raise
+        raise said from error
     report = convert.Report()
     passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
     for name, (_, _, seen) in watched.items():
         if name not in passed_over:  # nobody has asked for its rows
             got = seen.figures()
-            report.tables[name] = convert.TableReport(got["rows"], got["bad"])
+            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
+            report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, found, report)
-    notes = [*found.notes, *_notes(good, ruling)]
+    notes = [*found.notes, *_notes(good, ruling), *convert.nothing(report, changes)]
+    notes += [
+        f"{name}: {n:,} x {kind}: cut" for name, t in report.tables.items() for kind, n in t.lost.items()
+    ]
     notes += [f"{name} holds no changes: it is not applied" for name in found.beside]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
 
@@ -164,6 +176,12 @@ def _place(
 
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, control
+
+
+def _followed(target: Target, changes: ChangeTable, numbers: numbering.Numbers) -> ChangeTable:
+    """The changes with numbers by which the target's progress can be told."""
+    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+    return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
 
 
 def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:

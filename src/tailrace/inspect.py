@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from . import convert, formats, mask
 from .change import ChangeTable
 from .errors import FormatError, TailraceError
-from .formats import files
-from .formats.base import FILE, RAW, ROW, WHY, Format, Read
+from .formats.base import ASIDE, FINER, WHY, Format, Read
+from .formats.samples import samples
 from .formats.shape import quoted
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Table:
 @dataclass
 class Found:
     """What `inspect` says of a path: the format, how sure it is (0 to 1), its vendor tables and source
-    tables, and the first rows of tables that hold no changes (policies, control tables)."""
+    tables, the first rows of tables that hold no changes (policies, control tables), and of every table that
+    lies there the format that knows it best (empty: none)."""
 
     format: str
     sure: float
@@ -47,6 +48,7 @@ class Found:
     tables: list[Table]
     notes: list[str]
     beside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    vendors: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -59,7 +61,7 @@ def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
     Raises:
         FormatError: none does.
     """
-    columns = {n: [c for c in df.columns if c not in (FILE, ROW)] for n, df in tables.items()}
+    columns = {n: columns_of(df) for n, df in tables.items()}
     return known_by(columns)
 
 
@@ -81,6 +83,44 @@ def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
     return best, figure
 
 
+def vendors(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Whose each table is, by the names of its columns: the format that knows it best, empty for none.
+
+    >>> vendors({"a__ct": ["header__change_seq", "header__change_oper", "id"], "b": ["id"]})
+    {'a__ct': 'qlik', 'b': ''}
+    """
+    forms = [formats.get(name) for name in formats.names()]
+    made = {}
+    for table, names in columns.items():
+        best = max(forms, key=lambda form: form.knows(names))
+        made[table] = best.name if best.knows(names) else ""
+    return made
+
+
+def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form: Format) -> dict[str, str]:
+    """Whose each table of a folder is, the tables of `form` and all others."""
+    try:
+        found = {n: s.columns for n, s in samples(path).items()}
+    except TailraceError:
+        found = {}  # there are such as `form` alone finds
+    made = {n: v or form.name for n, v in vendors({n: columns_of(df) for n, df in mine.items()}).items()}
+    if form.load is not None:  # what reading it found is its own
+        made = dict.fromkeys(made, form.name)
+    # What `form` knows and has not under that name, it has under another.
+    beside = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
+    others = {v for v in (*made.values(), *beside.values()) if v} - {form.name}
+    made |= beside if others else {}
+    for other in map(formats.get, others):
+        if other.samples is not None:
+            made |= {n: made.get(n) or other.name for n in other.samples(path, other.options())}
+    return made
+
+
+def columns_of(df: DataFrame) -> list[str]:
+    """A table's columns, those that reading adds left out."""
+    return [c for c in df.columns if c not in ASIDE]
+
+
 def inspect(
     spark: SparkSession,
     path: str,
@@ -99,11 +139,17 @@ def inspect(
     vendor = convert.load(spark, side)
     read, lenient = _read(spark, side, given or {})
     shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
-    columns = {n: [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)] for n, df in vendor.items()}
+    columns = {n: columns_of(df) for n, df in vendor.items()}
+    whose = _vendors(spark, path, vendor, found)
+    strangers = {n for n, v in whose.items() if v != found.name}
     waiting = [told for n, df in read.pending.items() for told in _waiting(n, df)]
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
-    beside = {n: _rows(df, rows) for n, df in read.beside.items()}
-    return Found(found.name, sure, columns, shown, notes, beside)
+    beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
+    for other in sorted({whose[n] for n in strangers if whose[n]}):
+        notes.append(f"tables of {other} lie here, too: see them with `--from {other}`")
+    if not any(t.operations for t in shown) and not waiting and not any(beside.values()):
+        notes.append(f"{path} has no rows")
+    return Found(found.name, sure, columns, shown, notes, beside, whose)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
@@ -134,7 +180,7 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     """The first rows as text, columns without any value left out."""
     from pyspark.sql import functions as F
 
-    names = [c for c in df.columns if c not in (FILE, ROW, RAW)]
+    names = [c for c in df.columns if c == WHY or c not in ASIDE]
     found = [
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
     ]
@@ -145,7 +191,7 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
 def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
     """The format that knows the tables at a path, as they lie there or as one of the formats finds them."""
     try:
-        return recognise(files.load(spark, path))
+        return known_by({n: s.columns for n, s in samples(path).items()})
     except TailraceError as error:
         for form in map(formats.get, formats.names()):
             if form.load is None:
@@ -164,17 +210,20 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
 
     oper = F.col(ct.header("change_oper"))
     filled = [F.count(F.col(quoted(ct.header(h)))).alias(h) for h in ct.headers]
+    finer = F.count_if(FINER) if FINER in ct.df.columns else F.lit(0)
     counted = ct.df.groupBy(
         oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
     )
     # One row for each operation and reason: small, whatever the table's size.
-    groups = counted.agg(F.count(F.lit(1)).alias("n"), *filled).collect()
+    groups = counted.agg(F.count(F.lit(1)).alias("n"), finer.alias(FINER), *filled).collect()
     operations: dict[str, int] = {}
     odd: dict[str, int] = {}
     for group in groups:
         operations[str(group["oper"])] = operations.get(str(group["oper"]), 0) + group["n"]
         if group["why"]:
             odd[group["why"]] = odd.get(group["why"], 0) + group["n"]
+    if cut := sum(group[FINER] for group in groups):
+        odd[convert.FRACTION] = cut
     headers = {h: n for h in ct.headers if (n := sum(g[h] for g in groups))}
     types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
     return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)

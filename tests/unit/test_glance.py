@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace import mask
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, FormatError
+from tailrace.formats.samples import samples
 from tailrace.glance import glance
-from tailrace.inspect import Found
+from tailrace.inspect import Found, vendors
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -113,3 +114,32 @@ def test_ten_thousand_columns(tmp_path: Path, kind: str) -> None:
     found = look(tmp_path)
     assert (found.tables[0].name, len(found.tables[0].columns)) == ("t", 10_000)
     assert changed(found, "t") == [("U", ["c0", "c9999"])]
+
+
+def test_text_files_that_are_odd(tmp_path: Path) -> None:
+    """The delimiter is found, lines that are none are left out, and nothing is said of nothing."""
+    heads = "header__change_seq;header__change_oper;id;name\n"
+    file = tmp_path / "shop.item__ct.csv"
+    file.write_bytes((heads + f'{1:035d};I;1;a\n{2:035d};I;2;Müller\n{3:035d};I;3;"b\n').encode("latin-1"))
+    assert look(file).tables[0].operations == {"I": 1}
+    named = glance(str(file), given={"encoding": "latin-1"})
+    assert named is not None
+    assert named.tables[0].operations == {"I": 2}
+    file.write_text(heads)
+    assert "there are no rows" in look(file).notes
+    file.write_text("")
+    with pytest.raises(FormatError, match="is empty"):
+        look(file)
+
+
+def test_two_vendors_in_one_folder(tmp_path: Path) -> None:
+    for vendor in ("qlik", "sqdr"):
+        shutil.copytree(EXAMPLES / vendor / "tables", tmp_path, dirs_exist_ok=True)
+    assert glance(str(tmp_path)) is None  # it takes more than a look
+    columns = {n: s.columns for n, s in samples(str(tmp_path)).items()}
+    assert vendors(columns) == {
+        "ir_keylog": "sqdr",
+        "shop.item": "",
+        "shop.item__ct": "qlik",
+        "tailrace_columns": "sqdr",
+    }

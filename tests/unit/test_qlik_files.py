@@ -188,8 +188,37 @@ def test_reference_files(tmp_path: Path) -> None:
 
 def test_an_empty_file(tmp_path: Path) -> None:
     put(tmp_path / "a__ct", "20260101-120000001.csv", "")
-    listed = files.listing(str(tmp_path), PLAIN)
-    assert (listed.files, listed.notes[0]) == ((), "a__ct/20260101-120000001.csv: it is empty, not read")
+    with pytest.raises(FormatError, match=r"a__ct/20260101-120000001\.csv: it is empty, not read"):
+        files.refuse_nothing(files.listing(str(tmp_path), PLAIN), "in")
+    put(tmp_path / "a__ct", "20260101-120000002.csv", ",".join(HEADS) + "\n")
+    assert files.listing(str(tmp_path), PLAIN).notes == (
+        "a__ct/20260101-120000001.csv: it is empty, not read",
+    )
+
+
+def test_what_is_not_qliks(tmp_path: Path) -> None:
+    put(tmp_path / "in", "orders.csv", "id,name\n1,a\n")
+    with pytest.raises(FormatError, match="holds no table of Qlik's") as wrong:
+        files.refuse_nothing(files.listing(str(tmp_path), PLAIN), "in")
+    assert wrong.value.where == "in/orders.csv: no headers, no DFM, and not named like Qlik's files: not read"
+    put(tmp_path / "in", "more.zip", "")
+    with pytest.raises(ConfigError, match=r"more\.zip is an archive"):
+        files.listing(str(tmp_path), PLAIN)
+
+
+def test_the_delimiter_is_found(tmp_path: Path) -> None:
+    for n, delimiter in enumerate(",;\t|", 1):
+        put(tmp_path / "in__ct", f"20260101-12000000{n}.csv", delimiter.join([*HEADS, "id"]) + "\n")
+    found = files.listing(str(tmp_path), PLAIN).files
+    assert [(f.names[-1], f.delimiter) for f in found] == [
+        ("id", ","),
+        ("id", ";"),
+        ("id", "\t"),
+        ("id", "|"),
+    ]
+    assert files.listing(str(tmp_path), QlikOptions(delimiter=";")).files[0].names == (
+        ",".join([*HEADS, "id"]),
+    )
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_no_table_has_two_subscriptions():
     notes: list[str] = []
     item, old = sqdr_text.dest("SHOP.ITEM"), sqdr_text.dest("SHOP.OLD")
     found = names_of({"1": [old, item], "2": [item], "3": [], None: ["<Dest>odd</Dest>"]}, notes)
-    assert found == {"1": "SHOP.ITEM@1", "2": "SHOP.ITEM@2", "3": "3", None: "None"}
+    assert found == {"1": "SHOP.ITEM@1", "2": "SHOP.ITEM@2", "3": "3", None: "ir_keylog"}
     assert notes == [
         "subscription 1 wrote to SHOP.OLD, SHOP.ITEM",
         "several subscriptions wrote to SHOP.ITEM: each has a change table",

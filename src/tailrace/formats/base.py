@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..change import ChangeTable
 
@@ -38,6 +38,10 @@ FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
 """Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL
 where the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
 
+FINER = "_finer"
+"""Beside a row of text: whether a fraction of it was finer than microseconds, which is lost."""
+ASIDE = (FILE, ROW, WHY, RAW, FINER)
+
 Tables = Mapping[str, "DataFrame"]
 """The vendor's tables by their names, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
 
@@ -46,6 +50,25 @@ class Options(BaseModel):
     """What a user can say about a format; formats subclass it and document each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoding: str = Field(
+        default="utf-8",
+        description="Read: the encoding of text files, e.g. `latin-1`, `cp1252`, `utf-16`. UTF-8 is written.",
+    )
+    delimiter: str = Field(
+        default="",
+        description="Read: what stands between values in text files, `\\t` for a tab; found in the first line"
+        " (comma, semicolon, tab or bar) where nothing tells it.",
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _an_encoding(cls, value: str) -> str:
+        try:
+            "".encode(value)
+        except LookupError:
+            raise ValueError(f"there is no encoding {value!r}") from None
+        return value
 
 
 @dataclass(frozen=True)
@@ -140,6 +163,8 @@ class Format:
             empty.
         beside: gives a table that holds no changes, by its name, as it is kept beside this format's tables
             (None: it has no place there).
+        by_number: whether its tables, written with these options, keep of a change sequence its number alone
+            (None: they never do).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
         samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
         glance: what they say, by source table, given the path, too (None: nothing without Spark).
@@ -166,6 +191,7 @@ class Format:
     save: Callable[[Tables, str, str, Any], None] | None = None
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
     beside: Callable[[str, DataFrame], DataFrame | None] | None = None
+    by_number: Callable[[Any], bool] | None = None
     samples: Callable[[str, Any], dict[str, Sample]] | None = None
     glance: Callable[[Mapping[str, Sample], Any, str], list[Glance]] | None = None
 
@@ -208,6 +234,6 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
 
 
 __all__ = [
-    "FILE", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables", "VendorColumn", "VendorTable",
-    "header_gap", "operation_gap",
+    "ASIDE", "FILE", "FINER", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables",
+    "VendorColumn", "VendorTable", "header_gap", "operation_gap",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""What no single row shows: changes that come twice, before images without their update, sequences that run
-backwards. Bad rows get their reason in `WHY`; nothing is taken away here."""
+"""What no single row shows: changes that come twice, before images without their update, numbers that begin
+anew. Bad rows get their reason in `WHY`; nothing is taken away here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def together(changes: ChangeTable) -> ChangeTable:
 
 
 def in_order(changes: ChangeTable) -> ChangeTable:
-    """Marks rows whose change number falls though their time rises: the sequence runs backwards there.
+    """Marks rows whose change number does not rise though their time does: for what keeps the number alone,
+    the sequence runs backwards there.
 
     For change sequences of 35 digits; others are passed over. Numbers are looked at second by second, so
     what has to be sorted in one place is one row a second of the source's time.
@@ -63,7 +64,7 @@ def in_order(changes: ChangeTable) -> ChangeTable:
         Window.partitionBy(alone).orderBy(seq).rangeBetween(Window.unboundedPreceding, Window.currentRow)
     )
     back = (number <= F.col("_most")) | (number < inside)
-    said = F.concat(F.lit("sequence runs backwards: change "), seq)
+    said = F.concat(F.lit("its number is not above that of an earlier change: change "), seq)
     return changes.with_df(also(marked, (usual & back, said)).drop("_second", "_most"))
 
 

@@ -3,22 +3,23 @@
 A path is one table (a file, a folder of files of one kind, a Delta table), named after itself, or a folder of
 tables. CSV has a header line, quotes doubled, NULL as nothing and the empty string as `""`; binary is hex in
 CSV and JSON. Text kinds come in as text in every column: types are the format's business (`shape.conform`).
+Lines that are none come in with their reason in `WHY`; what is not read at all is told in `FILE`'s metadata.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
-from .base import FILE, ROW
+from ..errors import ConfigError, FormatError
+from . import text
+from .base import FILE, RAW, ROW, WHY, Options
 from .shape import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 KINDS = {
     "parquet": (".parquet",),
@@ -30,9 +31,15 @@ CSV = {
     "header": "true", "quote": '"', "escape": '"', "multiLine": "true", "encoding": "UTF-8",
     "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false",
 }  # fmt: skip
-# Spark takes `""` for NULL when NULL is read from nothing: so nothing is read as these letters (of no
-# alphabet), which become NULL, and `""` stays empty.
-_NOTHING = {"nullValue": "\ue000\ue001\ue002"}
+ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tar.gz", ".bz2", ".xz", ".zst", ".z", ".parquet.gz")
+"""Endings of files that are refused by name."""
+ELSEWHERE = (".cd",)
+"""Endings of files that formats read by themselves."""
+NOTE = "tailrace"
+"""In the metadata of the column `FILE`: what loading found odd about the files."""
+UNCOUNTED = "tailraceUncounted"
+"""In the metadata of the column `ROW`: it has no numbers yet (`count_rows`)."""
+_LINE = "\ue000line"
 
 
 def kind_of(path: Path) -> str | None:
@@ -47,24 +54,50 @@ def kind_of(path: Path) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def load(spark: SparkSession, path: str) -> dict[str, DataFrame]:
-    """The tables under a path by name, each with `FILE` and `ROW` behind its columns.
+def load(
+    spark: SparkSession,
+    path: str,
+    options: Options | None = None,
+    knows: Callable[[Sequence[str]], float] | None = None,
+) -> dict[str, DataFrame]:
+    """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Those that cannot be
+    read and that nobody wants (`knows`: how sure one is of columns) are told of.
 
     Raises:
-        ConfigError: there is nothing, or nothing that is a table.
+        ConfigError: see `places`.
+        FormatError: every file is empty, or one cannot be read.
     """
-    return {name: read(spark, place) for name, place in places(path).items()}
+    found = places(path)
+    notes = _not_read(Path(path), found.values())
+    tables = {}
+    for name, place in found.items():
+        if is_empty(place):
+            notes.append(f"{place.name} is empty: it has not even column names")
+            continue
+        try:
+            tables[name] = read(spark, place, options)
+        except FormatError as error:
+            if knows is None or _wanted(place, knows):
+                raise
+            notes.append(f"{name} is not read: {error.what}")
+    if not tables:
+        raise FormatError(notes[-1], where=path, hint="is the extract complete?")
+    if notes:
+        name = next(iter(tables))
+        tables[name] = tables[name].withMetadata(FILE, {NOTE: notes})
+    return tables
 
 
 def places(path: str) -> dict[str, Path]:
     """Where the tables under a path lie, by name.
 
     Raises:
-        ConfigError: there is nothing, or nothing that is a table.
+        ConfigError: there is nothing, nothing that is a table, or an archive.
     """
     root = Path(path)
     if not root.exists():
         raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
+    refuse_archives([root, *root.iterdir()] if root.is_dir() else [root])
     found = {}
     if kind_of(root) and not _stems_differ(root):
         found[_name(root)] = root
@@ -77,6 +110,55 @@ def places(path: str) -> dict[str, Path]:
             f"{path} holds no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
         )
     return found
+
+
+def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:
+    """What loading found odd about the files of tables."""
+    told = [df.schema[FILE].metadata.get(NOTE, []) for df in tables.values() if FILE in df.columns]
+    return [note for notes in told for note in notes]
+
+
+def refuse_archives(paths: Iterable[Path]) -> None:
+    """Raises ConfigError for a file that must be unpacked first."""
+    for path in paths:
+        lower = path.name.lower()
+        if lower.endswith(ARCHIVES) and not lower.endswith(tuple(e for k in KINDS.values() for e in k)):
+            raise ConfigError(
+                f"{path.name} is an archive",
+                where=str(path.parent),
+                hint="unpack it; read are .gz of CSV and JSON",
+            )
+
+
+def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
+    """Whether a table of text is one of those that are known, or cannot be told."""
+    first = next(f for f in _files(place) if f.stat().st_size)
+    if kind_of(first) != "csv":
+        return True
+    return knows(text.head(str(first)).names) > 0
+
+
+def is_empty(place: Path) -> bool:
+    """Whether a table is of text files without a byte."""
+    return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in _files(place))
+
+
+def _files(place: Path) -> list[Path]:
+    """A table's data files, in order."""
+    if place.is_file():
+        return [place]
+    return sorted(
+        f for f in place.iterdir() if not f.name.startswith((".", "_")) and f.is_file() and kind_of(f)
+    )
+
+
+def _not_read(root: Path, tables: Iterable[Path]) -> list[str]:
+    """What lies in a folder and nothing is read from."""
+    known = set(tables)
+    there = [p for p in sorted(root.iterdir()) if not p.name.startswith((".", "_"))] if root.is_dir() else []
+    if root in known:  # one table: its files are
+        known |= {p for p in there if p.is_dir() or kind_of(p)}
+    return [f"{p.name} is no table: not read" for p in there if p not in known and p.suffix not in ELSEWHERE]
 
 
 def _stems_differ(root: Path) -> bool:
@@ -94,25 +176,76 @@ def _name(path: Path) -> str:
     return name
 
 
-def read(spark: SparkSession, path: Path) -> DataFrame:
-    """One table with `FILE` and `ROW`; text kinds as text."""
+def read(spark: SparkSession, path: Path, options: Options | None = None) -> DataFrame:
+    """One table with `FILE` and `ROW`; text kinds as text, with `WHY` and `RAW` where lines may be none."""
     from pyspark.sql import functions as F
 
-    kind = kind_of(path)
-    reader = spark.read
+    kind, options = kind_of(path), options or Options()
     if kind == "csv":
-        df = reader.options(**CSV, **_NOTHING).csv(str(path))
-    elif kind == "json":
-        df = reader.option("primitivesAsString", "true").json(str(path))
+        return _csv(spark, path, options)
+    reader = spark.read
+    if kind == "json":
+        df = _json(spark, path, options)
     elif kind == "delta":
         df = reader.format("delta").load(str(path))
     else:
         df = reader.option("mergeSchema", "true").parquet(str(path))
     names = _in_order(df.columns, path) if kind == "json" else df.columns
-    # Text rows have no number of their own: negative figures, which `count_rows` turns into numbers if asked.
-    row = F.col("_metadata.row_index") + 1 if kind == "parquet" else -1 - F.monotonically_increasing_id()
+    # Rows of JSON have no number of their own: negative figures, which `count_rows` turns into numbers.
+    row, marks = F.col("_metadata.row_index") + 1, {}
+    if kind != "parquet":
+        row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
     place = F.col("_metadata.file_path").alias(FILE)
-    return df.select(*[F.col(quoted(c)) for c in names], place, row.alias(ROW))
+    broken = []
+    if _LINE in names:
+        names = [n for n in names if n != _LINE]
+        broken = [no_line(_LINE, names[0], "no JSON").alias(WHY), F.col(_LINE).alias(RAW)] if names else []
+    return df.select(*[F.col(quoted(c)) for c in names], place, row.alias(ROW, metadata=marks), *broken)
+
+
+def no_line(line: str, other: str, why: str) -> Column:
+    """The reason where the column `line` has a line that could not be read. Spark refuses queries that need
+    nothing but that column of a file: so the reason needs another one, too."""
+    from pyspark.sql import functions as F
+
+    nothing = F.coalesce(F.substring(F.col(quoted(other)).cast("string"), 1, 0), F.lit(""))
+    return F.when(F.col(quoted(line)).isNotNull(), F.concat(F.lit(why), nothing))
+
+
+def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
+    """A table of delimited text; its files must have the same columns in the same order: masks count them."""
+    heads = {}
+    for file in _files(path):
+        if file.stat().st_size:
+            heads[file] = text.head(str(file), encoding=options.encoding, delimiter=options.delimiter)
+    first, head = next(iter(heads.items()))
+    for file, other in heads.items():
+        if other.names and other.names != head.names:
+            raise FormatError(
+                f"{file.name} has other columns than {first.name}", where=str(path),
+                hint=f"{', '.join(other.names)} are not {', '.join(head.names)}: read the files one by one",
+            )  # fmt: skip
+    return text.read(spark, [str(f) for f, h in heads.items() if h.names], head.names, head.dialect)
+
+
+def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
+    """JSON lines, every value as text; with a column `_LINE` when some lines are none."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    asked = {"primitivesAsString": "true", "columnNameOfCorruptRecord": _LINE}
+    if options.encoding.lower() not in ("utf-8", "utf8"):
+        asked |= {"encoding": options.encoding, "lineSep": "\n"}
+    df = spark.read.options(**asked).json(str(path))
+    if _LINE not in df.columns:
+        return df
+    fields = [f for f in df.schema if f.name != _LINE]
+    if not fields:
+        raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object a line")
+    return (
+        spark.read.options(**asked)
+        .schema(StructType([*fields, StructField(_LINE, StringType())]))
+        .json(str(path))
+    )
 
 
 def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
@@ -134,10 +267,12 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 def _in_order(names: list[str], path: Path) -> list[str]:
     """Spark gives JSON's names in alphabetical order; masks count columns in the order they were written
-    in."""
-    first = path if path.is_file() else min(f for f in path.iterdir() if kind_of(f))
+    in: that of the first line that is an object."""
+    first = next((f for f in _files(path) if f.stat().st_size), None)
+    if first is None:
+        return names
     with gzip.open(first) if first.suffix == ".gz" else first.open("rb") as lines:
-        written = list(json.loads(next(lines, b"{}")))
+        written = text.json_names(lines)
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +11,16 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import FormatError, UnsupportedError
 from ..laketypes import spark_type
-from .files import kind_of, places
+from ..wire import delimited
+from ..wire.delimited import Dialect
+from .base import Options
+from .files import is_empty, kind_of, places
+from .text import head
 
 ROWS = 1000
 CELLS = 200_000
@@ -62,21 +65,25 @@ def _type_of(kind: pa.DataType) -> str:
         return str(kind)
 
 
-def samples(path: str, *, whole: Sequence[str] = ()) -> dict[str, Sample]:
-    """The tables under a path by name, as `files.load` finds them.
+def samples(path: str, options: Options | None = None, *, whole: Sequence[str] = ()) -> dict[str, Sample]:
+    """The tables under a path by name, as `files.load` finds them; empty files are none.
 
     Args:
         path: a file, a folder of files, or a folder of tables.
+        options: the encoding and the delimiter of text.
         whole: names of tables (in lower case) of which all rows are wanted, not the first.
 
     Raises:
         ConfigError: there is nothing, or nothing that is a table.
-        FormatError: a file cannot be read as what its name says.
+        FormatError: a file cannot be read as what its name says, or all are empty.
     """
-    return {n: sample(place, every=n.lower() in whole) for n, place in places(path).items()}
+    there = {n: p for n, p in places(path).items() if not is_empty(p)}
+    if not there:
+        raise FormatError(f"{path} is empty: it has not even column names", hint="is the extract complete?")
+    return {n: sample(p, every=n.lower() in whole, options=options) for n, p in there.items()}
 
 
-def sample(place: Path, *, every: bool = False) -> Sample:
+def sample(place: Path, *, every: bool = False, options: Options | None = None) -> Sample:
     """The first rows of one table: a file, a folder of files of one kind, or a Delta table.
 
     Raises:
@@ -89,11 +96,16 @@ def sample(place: Path, *, every: bool = False) -> Sample:
         inside = sorted(f for f in place.iterdir() if kind_of(f) == kind) if place.is_dir() else [place]
         if kind == "parquet":
             return _parquet(inside, every)
+        inside = [f for f in inside if f.stat().st_size] or inside
         with _opened(inside[0]) as stream:
-            read = of_csv if kind == "csv" else of_json
-            found = read(stream, every=every)
+            if kind == "csv":
+                asked = options or Options()
+                told = head(str(inside[0]), encoding=asked.encoding, delimiter=asked.delimiter)
+                found = of_csv(stream, told.names, told.dialect, every=every)
+            else:
+                found = of_json(stream, every=every)
         return found if len(inside) == 1 else Sample(found.rows, None, text=True)
-    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+    except (OSError, EOFError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
         raise FormatError(f"it cannot be read: {error}", where=str(place)) from error
 
 
@@ -133,19 +145,19 @@ def _opened(file: Path) -> IO[bytes]:
 
 
 def of_csv(
-    stream: IO[bytes],
-    *,
-    every: bool = False,
-    names: Sequence[str] | None = None,
-    header: bool = True,
-    **dialect: Any,
+    stream: IO[bytes], names: Sequence[str], dialect: Dialect, *, every: bool = False, header: bool = True
 ) -> Sample:
-    """The first rows of CSV text; `names` where there is no header line, `dialect` as `csv.reader` has it."""
-    csv.field_size_limit(1 << 30)
-    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), **dialect)
-    first = next(lines, []) if header else []
-    have = list(names) if names is not None else first
-    return _texts(have, lines, every)
+    """The first rows of delimited text, as reading them takes them; lines that are none are left out."""
+    left = most = _most(len(names), every)
+    parts = [pa.schema([(n, pa.string()) for n in names]).empty_table()]
+    for block in delimited.read(stream.read, dialect, len(names), header=header):
+        rows = pa.table(block.columns, names=list(names))
+        parts.append(rows.filter(pc.is_null(block.why)) if block.why.null_count < len(block.why) else rows)
+        left -= len(block.rows)
+        if left < 0:
+            break
+    rows = pa.concat_tables(parts)
+    return Sample(rows.slice(0, most), rows.num_rows if left >= 0 else None, text=True)
 
 
 def of_json(stream: IO[bytes], *, every: bool = False) -> Sample:

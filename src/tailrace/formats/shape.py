@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..errors import FormatError
-from .base import FILE, RAW, ROW, WHY, VendorTable
+from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,11 +53,11 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
     """
     from pyspark.sql import functions as F
 
-    aside = (FILE, ROW, WHY, RAW)
-    have = [c for c in df.columns if c not in aside]
+    have = [c for c in df.columns if c not in ASIDE]
     found = find_columns(have, table, where=where)
     made: list[Column] = []
     bad: list[tuple[Column, str | Column]] = []
+    cut: list[Column] = []
     for column in table.columns:
         if column.name not in found:
             made.append(F.lit(None).cast(column.type).alias(column.name))
@@ -66,13 +66,33 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
         text = df.schema[found[column.name]].dataType.simpleString() == "string"
         value = as_type(raw, column.type, text=text, base64=base64)
         made.append(value.alias(column.name))
+        if text and column.type.startswith("timestamp"):
+            cut.append(is_finer(raw))
         if df.schema[found[column.name]].dataType.simpleString() != column.type:
             bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is no {column.type}"))
     rest = [F.col(quoted(c)) for c in have if c not in found.values()]
     behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
     before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
-    raw_row = F.col(RAW) if RAW in df.columns else F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
-    return df.select(*made, *rest, *behind, reasons([*before, *bad]).alias(WHY), raw_row.alias(RAW))
+    as_came = F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
+    raw_row = F.coalesce(F.col(RAW), as_came) if RAW in df.columns else as_came
+    finer = finer_too(df, cut)
+    return df.select(*made, *rest, *behind, reasons([*before, *bad]).alias(WHY), raw_row.alias(RAW), *finer)
+
+
+def is_finer(text: Column) -> Column:
+    """Whether a time as text has a fraction finer than microseconds."""
+    from pyspark.sql import functions as F
+
+    long = F.length(text) > len("2026-01-01 12:00:00.123456")
+    return F.coalesce(long & text.rlike(r"\.\d{6}\d*[1-9]"), F.lit(False))
+
+
+def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
+    """The column `FINER` with these conditions added; none where there is nothing to say."""
+    from pyspark.sql import functions as F
+
+    there = [F.coalesce(F.col(FINER), F.lit(False))] if FINER in df.columns else []
+    return [any_of([*there, *cut]).alias(FINER)] if there or cut else []
 
 
 def as_type(value: Column, type: str, *, text: bool, base64: bool = False) -> Column:
@@ -135,7 +155,7 @@ def canonical(
     made = [_header(n, headers.get(n), kind) for n, kind in HEADERS.items()]
     made += [_header(n, headers[n], known.get(n)) for n in headers if n not in HEADERS]
     made += [value.alias(c) for c, value in columns.items()]
-    behind = [F.col(c) for c in (WHY, FILE, ROW, RAW) if c in df.columns]
+    behind = [F.col(c) for c in (WHY, FILE, ROW, RAW, FINER) if c in df.columns]
     return ChangeTable(df.select(*made, *behind), list(key), list(columns), name=name)
 
 

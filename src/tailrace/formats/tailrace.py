@@ -14,10 +14,10 @@ from pydantic import Field
 from .. import mask
 from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..errors import FormatError
-from .base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
+from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .glances import Glance, headed
 from .samples import Sample
-from .shape import as_type, canonical, conform, data_start, quoted, reasons
+from .shape import as_type, canonical, conform, data_start, finer_too, is_finer, quoted, reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -88,7 +88,7 @@ def read(tables: Tables, options: TailraceOptions) -> Read:
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
-    came = [c for c in df.columns if c not in (FILE, ROW, WHY, RAW)]
+    came = [c for c in df.columns if c not in ASIDE]
     data = [c for c in came if not c.lower().startswith(PREFIX)]
     extra = [h for c in came if (h := c.lower().removeprefix(PREFIX)) not in HEADERS and c not in data]
     came_as = df.schema
@@ -116,12 +116,17 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     kinds = types_of(options.columns)
     values = {c: F.col(quoted(c)) for c in data}
     bad: list[tuple[Column, str | Column]] = [(why.isNotNull(), why)]
+    cut: list[Column] = []
     for c, kind in kinds.items():
         if c in values:
             text = df.schema[c].dataType.simpleString() == "string"
             values[c] = as_type(F.col(quoted(c)), kind, text=text)
             bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is no {kind}"))
+            if text and kind.startswith("timestamp"):
+                cut.append(is_finer(F.col(quoted(c))))
     df = df.withColumn(WHY, reasons(bad))
+    for finer in finer_too(df, cut):
+        df = df.withColumn(FINER, finer)
     key = [k.strip() for k in options.key.split(",") if k.strip()]
     made = canonical(df, headers, values, key=key, name=name)
     # What other formats noted beside a header (policies, layouts) is theirs to find again.
@@ -133,7 +138,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
     """The change tables as they are, under their own names."""
-    return {name + options.suffix: ct.df.drop(WHY, FILE, ROW, RAW) for name, ct in changes.items()}
+    return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
 
 
 def glance(tables: Mapping[str, Sample], options: TailraceOptions, path: str) -> list[Glance]:

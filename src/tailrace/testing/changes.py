@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .. import mask, sequence
 from ..change import HEADERS, OPERATIONS, PREFIX, ChangeTable
-from ..formats.base import FILE, RAW, ROW, WHY
+from ..formats.base import ASIDE, WHY
 from ..formats.shape import quoted
 from ..laketypes import arrow_type, header_schema
 
@@ -113,7 +113,7 @@ def looked_at(
     names = ct.df.columns
     places = dict(enumerate(names))
     wanted = [h for h in (ct.headers if headers is None else headers) if h not in _MASKED]
-    rows = _timestamps_as_text(ct.df.drop(FILE, ROW, RAW)).collect()
+    rows = _timestamps_as_text(ct.df.drop(*(c for c in ASIDE if c != WHY))).collect()
     why = sorted(r[WHY] for r in rows if r[WHY]) if WHY in names else []
     ranks = {s: i for i, s in enumerate(sorted({r[ct.header("change_seq")] for r in rows}))}
     made = []

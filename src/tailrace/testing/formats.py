@@ -24,7 +24,7 @@ import pytest
 from .. import formats
 from ..change import ChangeTable
 from ..formats import checks, files
-from ..formats.base import FILE, RAW, ROW, WHY, Format, Options, Read, Tables
+from ..formats.base import ASIDE, Format, Options, Read, Tables
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
 
@@ -88,7 +88,7 @@ class FormatConformance:
         for ct in self.read(self.vendor(spark), self.vendor_options()).changes.values():
             names = ct.df.columns
             assert names[: len(HEADERS)] == [PREFIX + h for h in HEADERS]
-            data = [c for c in names if not c.startswith(PREFIX) and c not in (WHY, FILE, ROW, RAW)]
+            data = [c for c in names if not c.startswith(PREFIX) and c not in ASIDE]
             assert data == ct.columns
             assert names.index(data[0]) == len(ct.headers)
             assert set(ct.key) <= set(data)
@@ -253,7 +253,7 @@ def _looked_at(
 
 
 def _rows(df: DataFrame) -> list[str]:
-    names = sorted(c for c in df.columns if c not in (FILE, ROW, WHY, RAW))
+    names = sorted(c for c in df.columns if c not in ASIDE)
     return sorted(
         repr([bytes(r[n]) if isinstance(r[n], bytearray) else r[n] for n in names]) for r in df.collect()
     )

@@ -200,6 +200,7 @@ FORMAT = Format(
     knows=knows,
     load=load,
     save=save,
+    by_number=lambda options: options.sequence == "number",
     samples=samples,
     glance=glance,
 )  # fmt: skip

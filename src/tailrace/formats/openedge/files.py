@@ -36,8 +36,8 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     if root.is_file() and root.name.endswith(DUMP):
         dumps = [root]
     others = not dumps or any(files.kind_of(p) for p in root.glob("[!_.]*"))
-    found = files.load(spark, path) if others else {}
-    found |= {p.name: files.read(spark, p) for p in hidden}
+    found = files.load(spark, path, options) if others else {}
+    found |= {p.name: files.read(spark, p, options) for p in hidden}
     for dump in dumps:
         found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], f"`{DUMPED}` binary")
     return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ... import mask
 from ...change import PREFIX, ChangeTable
 from ...errors import FormatError
-from ..base import FILE, ROW
+from ..base import ASIDE
 from ..shape import find_columns, quoted
 from .kept import KEPT, Kept
 from .tables import CHANGE, TRACKING
@@ -49,7 +49,7 @@ def positions_of(change_table: ChangeTableLike) -> dict[str, int]:
             )
         return dict(Kept.from_json(metadata[KEPT]).positions)
     meta = set(find_columns(change_table.columns, CHANGE, where="the first argument").values())
-    aside = {*meta, FILE, ROW}
+    aside = {*meta, *ASIDE}
     return {c: n for n, c in enumerate((c for c in change_table.columns if c not in aside), 1)}
 
 

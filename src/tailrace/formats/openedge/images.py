@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import mask
 from ...change import NATIVE, OPERATIONS, PREFIX, ChangeTable
-from ..base import FILE, RAW, ROW, WHY
+from ..base import FILE, FINER, RAW, ROW, WHY
 from ..shape import as_type, canonical, data_start, quoted, reasons
 from .arrays import split_array
 from .kept import KEPT, Kept
@@ -76,10 +76,13 @@ def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
     carried = _carried(of, code, changed, where)
     bad = [*_bad(of, options, code, oper), *bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
-    for name in (FILE, ROW):
+    for name in (FILE, ROW, FINER):
         there = [side(name) for side, df_ in ((_c, of.images), (_t, of.tracking)) if _has(df_, name)]
         if there:
-            df = df.withColumn(name, F.coalesce(*there))
+            # A fraction of either row may be too fine; a file is that of the image.
+            df = df.withColumn(
+                name, F.greatest(*there) if name == FINER and there[1:] else F.coalesce(*there)
+            )
     headers = _headers(of, code, oper) | {
         "change_mask": _change_mask(source, oper, changed, carried, where),
         "column_mask": carried,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...change import ChangeTable
 from ...errors import FormatError
 from ...wire import cd_dump
-from ..base import FILE, RAW, ROW, WHY, Read, Tables
+from ..base import ASIDE, WHY, Read, Tables
 from ..shape import conform, find_columns, quoted, reasons
 from .images import TIME_ZONE, Image, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TRACKING = "_cdc_change_tracking"
-_ASIDE = (FILE, ROW, WHY, RAW)
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,13 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         images = None
         if source.change_table is not None:
             images = _images(tables[source.change_table], source, options)
-        rows = tracking.filter(place.shares[source.name] & ~_is_beside())
+        share = place.shares[source.name] & ~_is_beside()
+        if source is place.sources[0]:  # lines that cannot be read are some table's
+            share = share | _unreadable()
+        rows = tracking.filter(share)
         changes[source.name] = canonical_of(Image(source, rows, images, place.given, added), options)
-    beside = {TRACKING.name: _beside(tracking, list(place.shares.values()))} if place.tracking else {}
+    others = tracking.filter(~_unreadable()) if place.sources else tracking
+    beside = {TRACKING.name: _beside(others, list(place.shares.values()))} if place.tracking else {}
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
     return Read(changes, beside, _notes(place.sources, place.metadata), rest)
@@ -150,7 +153,7 @@ def _is_change_table(df: DataFrame) -> bool:
 def user_columns(columns: Sequence[str]) -> list[str]:
     """The columns behind the metadata; names of metadata are found in any spelling."""
     meta = set(find_columns(columns, CHANGE, where=CHANGE.name).values())
-    return [c for c in columns if c not in meta and c not in _ASIDE]
+    return [c for c in columns if c not in meta and c not in ASIDE]
 
 
 def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
@@ -181,7 +184,7 @@ def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
 
     table = KNOWN.get(name, CHANGE)
     kinds = {c.name: c.type for c in table.columns}
-    there = find_columns([c for c in df.columns if c not in _ASIDE], table, where=table.name)
+    there = find_columns([c for c in df.columns if c not in ASIDE], table, where=table.name)
     texts = {f.name for f in df.schema if f.dataType.simpleString() == "string"}
     made = {
         have: F.when(F.trim(F.col(quoted(have))) != "?", F.col(quoted(have)))
@@ -209,7 +212,7 @@ def _with_zone(df: DataFrame) -> DataFrame:
     """The zone that times as text end with, beside them: instants forget it."""
     from pyspark.sql import functions as F
 
-    name = find_columns([c for c in df.columns if c not in _ASIDE], TRACKING, where=TRACKING.name).get(
+    name = find_columns([c for c in df.columns if c not in ASIDE], TRACKING, where=TRACKING.name).get(
         "_Time-Stamp"
     )
     if name is None or df.schema[name].dataType.simpleString() != "string":
@@ -233,6 +236,14 @@ def _is_beside() -> Column:
     from pyspark.sql import functions as F
 
     return F.coalesce(F.col("_Operation").isin(*BESIDE), F.lit(False)) & F.col(WHY).isNull()
+
+
+def _unreadable() -> Column:
+    """Whether a tracking row is a line of a file that could not be read: nothing tells its table."""
+    from pyspark.sql import functions as F
+
+    told = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.col("_Policy-Id"))
+    return F.col(WHY).isNotNull() & told.isNull()
 
 
 def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:

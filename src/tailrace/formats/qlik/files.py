@@ -9,10 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,20 +21,18 @@ import pyarrow.parquet as pq
 
 from ...errors import ConfigError, FormatError
 from ...lake import filesystem
-from . import dfm
+from ...wire.delimited import Dialect
+from .. import text
+from ..files import refuse_archives
+from . import control, dfm
 from . import partitions as parts
 from .layout import find_prefix
+from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of, unglobbed
 from .options import QlikOptions
 
-ENDINGS = {
-    ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv", ".json": "json", ".json.gz": "json",
-    ".jsonl": "json", ".jsonl.gz": "json",
-}  # fmt: skip
-"""File ending -> kind."""
-DFM = ".dfm"
-LOAD = re.compile(r"LOAD(_?\w+?_)?\d+", re.IGNORECASE)
-CHANGES = re.compile(r"\d{8}-\d{9,10}(_\w+)?")
 _HEAD = 1 << 20
+_EMPTY = "is empty, not read"
+_NOT_QLIK = "no headers, no DFM, and not named like Qlik's files: not read"
 _LANES = 16
 T = TypeVar("T")
 U = TypeVar("U")
@@ -52,7 +50,7 @@ class DataFile:
         meta: its DFM.
         names: its columns in order.
         types: their types as the file itself tells them (Parquet), to tell layouts apart.
-        ends: how its lines end, when the file was looked at.
+        ends, delimiter: of its lines and values, when the file was looked at.
     """
 
     path: str
@@ -63,6 +61,7 @@ class DataFile:
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     ends: str | None = None
+    delimiter: str | None = None
 
     @property
     def stem(self) -> str:
@@ -74,7 +73,7 @@ class DataFile:
         """What files must have in common to be read together."""
         keys = () if self.meta is None else tuple((c.name, c.spark(), c.key) for c in self.meta.columns)
         options = () if self.meta is None else tuple(sorted(map(str, self.meta.options.items())))
-        return (self.kind, self.names, self.types, keys, options, self.ends)
+        return (self.kind, self.names, self.types, keys, options, self.ends, self.delimiter)
 
     @property
     def age(self) -> tuple[Any, ...]:
@@ -99,41 +98,13 @@ class Listing:
     delta: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
+    def path(self, path: str) -> str:
+        """A file's whole path."""
+        return f"{self.base}/{path}"
+
     def spark_path(self, path: str) -> str:
         """A file's path as Spark takes it."""
         return unglobbed(f"{self.base}/{path}" if path else self.base)
-
-
-def unglobbed(path: str) -> str:
-    """A path for Spark in which `*`, `?` and brackets mean themselves.
-
-    >>> print(unglobbed("a[1]"))
-    a\\[1\\]
-    """
-    return re.sub(r"([*?{}\[\]\\])", r"\\\1", path)
-
-
-def stem_of(name: str) -> str:
-    """A file's name without the endings of data and DFM files.
-
-    >>> stem_of("20211201-112233444.csv.gz"), stem_of("LOAD00000001.dfm")
-    ('20211201-112233444', 'LOAD00000001')
-    """
-    lower = name.lower()
-    for end in sorted([*ENDINGS, DFM], key=len, reverse=True):
-        if lower.endswith(end):
-            return name[: -len(end)]
-    return name
-
-
-def kind_of(name: str) -> str | None:
-    """The kind of a data file by its name; None for other files.
-
-    >>> kind_of("LOAD00000001.csv.gz"), kind_of("LOAD00000001.dfm")
-    ('csv', None)
-    """
-    lower = name.lower()
-    return next((kind for end, kind in ENDINGS.items() if lower.endswith(end)), None)
 
 
 def listing(path: str, options: QlikOptions) -> Listing:
@@ -157,12 +128,46 @@ def listing(path: str, options: QlikOptions) -> Listing:
             Listing(fs, whole, near), [n for n in names if n == only or n.lower().endswith(DFM)], options
         )
     names = _names(fs, root)
+    refuse_archives(Path(n) for n in names if not _hidden(n))
     logs = [n.split("_delta_log")[0].rstrip("/") for n in names if "_delta_log/" in n]
     delta = tuple(dict.fromkeys(logs))
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
     made = Listing(fs, root, base, delta=delta)
-    return _looked_at(made, _referred(fs, options.reference, names) if options.reference else names, options)
+    names = _referred(fs, options.reference, names) if options.reference else names
+    return _looked_at(made, names, options)
+
+
+def refuse_nothing(made: Listing, path: str) -> None:
+    """Raises FormatError when all files are empty or none is Qlik's, ConfigError when there is no file."""
+    if made.files or made.delta:
+        return
+    empty = next((n for n in made.notes if n.endswith(_EMPTY)), None)
+    if empty is not None:
+        raise FormatError(empty, where=path, hint="is the extract complete?")
+    if other := next((n for n in made.notes if n.endswith(_NOT_QLIK)), None):
+        hint = "`tailrace inspect` says whose tables they are"
+        raise FormatError(f"{path} holds no table of Qlik's", where=other, hint=hint)
+    kinds = ", ".join(dict.fromkeys(ENDINGS.values()))
+    raise ConfigError(f"{path} holds no table", hint=f"read are {kinds} files and delta tables")
+
+
+def dialect(file: DataFile, options: QlikOptions) -> Dialect:
+    """How the values of a CSV file are told apart: as the options, its DFM or its first line say."""
+    said = dict(file.meta.options) if file.meta else {}
+    quote = said.get("quoteChar", '"') or None
+    return Dialect(
+        delimiter=_letters(options.delimiter or said.get("fieldDelimiter") or file.delimiter or ","),
+        quote=quote,
+        escape=said.get("escapeChar") or quote or "",
+        ends=_letters(said.get("recordDelimiter") or file.ends or "\n"),
+        encoding=options.encoding,
+    )
+
+
+def _letters(said: str) -> str:
+    """Line feeds, carriage returns and tabs as people write them."""
+    return said.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
 def _names(fs: pa.fs.FileSystem, root: str) -> list[str]:
@@ -185,7 +190,7 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     files = [replace(f, meta=m) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
     odd = _odd(names, metas, own, files)
-    return replace(made, files=tuple(f for f in files if f.names), notes=tuple(odd))
+    return replace(made, files=tuple(f for f in files if f.names and _is_qlik(f)), notes=tuple(odd))
 
 
 def _odd(
@@ -198,12 +203,19 @@ def _odd(
         if not kind_of(n) and not n.lower().endswith(DFM)
     ]
     said += [f"{f.path}: its DFM counts {f.meta.errors} errors" for f in files if f.meta and f.meta.errors]
-    said += [f"{f.path}: it is empty, not read" for f in files if not f.names]
+    said += [f"{f.path}: it {_EMPTY}" for f in files if not f.names]
+    said += [f"{f.path}: {_NOT_QLIK}" for f in files if f.names and not _is_qlik(f)]
     said += [f"{f.path}: its masks count the columns of its first line" for f in files if _guessed(f)]
     without = [f.path for f in files if f.meta is None]
     if without and len(without) < len(files):
         said += [f"{n}: there is no DFM for it" for n in without]
     return said
+
+
+def _is_qlik(file: DataFile) -> bool:
+    """Whether a file is Qlik's: by its headers, its DFM or its name, or those of its folder."""
+    named = LOAD.fullmatch(file.stem) or CHANGES.fullmatch(file.stem) or control.is_control(file.folder)
+    return file.meta is not None or find_prefix(file.names) is not None or bool(named)
 
 
 def _guessed(file: DataFile) -> bool:
@@ -239,16 +251,16 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
             return replace(file, names=tuple(schema.names), types=tuple(map(str, schema.types)))
         if file.meta is not None:
             return replace(file, names=tuple(c.name for c in file.meta.columns))
+        if file.kind == "csv":
+            head = text.head(made.path(file.path), encoding=options.encoding, delimiter=options.delimiter)
+            names = head.names if options.csv_header else tuple(f"_c{i}" for i in range(len(head.names)))
+            return replace(file, names=names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
         with made.fs.open_input_stream(where, compression="detect") as stream:
-            head = bytes(stream.read(_HEAD)).decode("utf-8-sig", "replace")
-        if file.kind == "json":
-            first = json.loads(next((line for line in head.splitlines() if line.strip()), "{}"))
-            return replace(file, names=tuple(first))
-        names = next(csv.reader(io.StringIO(head, newline="")), [])
-        if not options.csv_header:
-            names = [f"_c{i}" for i in range(len(names))]
-        ends = "\r\n" if "\r\n" in head.split("\n", 1)[0] + "\n" else "\n"
-        return replace(file, names=tuple(names), ends=ends)
+            start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
+        names = tuple(text.json_names(line.encode() for line in start.splitlines() if line.strip()))
+        if start.strip() and not names:
+            raise FormatError("no line is JSON", where=file.path, hint="a JSON file has one object a line")
+        return replace(file, names=names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(f"the head of the file cannot be read: {error}", where=file.path) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...change import INSERT
 from ..glances import Glance, headed
@@ -20,10 +19,10 @@ def samples(path: str, options: QlikOptions) -> dict[str, Sample]:
     """The tables under a path with the first rows of each layout; keys and types in the schema's metadata.
 
     Raises:
-        ConfigError: there is nothing.
-        FormatError: a DFM or a file's head cannot be read.
+        ConfigError, FormatError: as `loading.load`.
     """
     listed = found.listing(path, options)
+    found.refuse_nothing(listed, path)
     made = {n: _first(listed, files, options) for n, files in found.tables(listed, options).items()}
     for folder in listed.delta:
         made[folder.rpartition("/")[2] or listed.root.rpartition("/")[2]] = sample(_place(listed, folder))
@@ -49,17 +48,14 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> Sample:
         made = sample(_place(listed, file.path))
     else:
         with listed.fs.open_input_stream(f"{listed.root}/{file.path}", compression="detect") as stream:
-            made = of_json(stream) if file.kind == "json" else _csv(stream, file, options)
+            if file.kind == "json":
+                made = of_json(stream)
+            else:
+                told_apart = found.dialect(file, options)
+                made = of_csv(stream, file.names, told_apart, header=options.csv_header)
     columns = file.meta.columns if file.meta else ()
     told = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
     return Sample(made.rows.replace_schema_metadata(told), made.total, made.text)
-
-
-def _csv(stream: Any, file: DataFile, options: QlikOptions) -> Sample:
-    said = dict(file.meta.options) if file.meta else {}
-    quote = said.get("quoteChar") or '"'
-    between = said.get("fieldDelimiter") or ","
-    return of_csv(stream, names=file.names, header=options.csv_header, delimiter=between, quotechar=quote)
 
 
 def glance(tables: Mapping[str, Sample], options: QlikOptions, path: str) -> list[Glance]:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from ... import mask
 from ...change import PREFIX
 from ...errors import FormatError
-from ..base import FILE, RAW, ROW, WHY
+from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
 from ..shape import quoted, reasons
 from .options import HEADERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ASIDE = (FILE, ROW, WHY, RAW)
 ALIASES = {"change_oper": ("oper",)}
 """Other spellings of headers; the vendor's own example of use has this one."""
 COLUMN_MASK = "column_mask"
@@ -214,7 +213,7 @@ def arrange(df: DataFrame, want: Layout, prefix: str | None, *, little: bool = F
         made.append(value.alias(name, metadata=df.schema[old].metadata))
     why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]
     return df.select(*made, *[F.col(c) for c in (FILE, ROW) if c in df.columns], *why,
-                     *[F.col(c) for c in (RAW,) if c in df.columns])  # fmt: skip
+                     *[F.col(c) for c in (RAW, FINER) if c in df.columns])  # fmt: skip
 
 
 def binary_masks(df: DataFrame, prefix: str) -> DataFrame:

@@ -8,11 +8,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ..base import FILE, RAW, ROW, WHY
-from ..shape import as_type, quoted, reasons
+from .. import text
+from ..base import ASIDE, FILE, RAW, ROW, WHY
+from ..files import no_line
+from ..shape import as_type, finer_too, is_finer, quoted, reasons
 from . import files as found
 from . import layout as lay
 from .files import DataFile, Listing
+from .names import DFM
 from .options import HEADERS, QlikOptions
 from .order import is_little
 from .reading import NOTE, in_doubt
@@ -21,9 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LINE = "_line"
-_NOTHING = "\ue000nothing\ue000"
-"""What CSV reading takes for NULL: a text nobody writes. So nothing between two delimiters is NULL, and `""`
-is the empty string."""
 
 
 def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, DataFrame]:
@@ -33,10 +33,11 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
     layouts are put into one. `header__timestamp` of full-load rows is when their file was started.
 
     Raises:
-        ConfigError: there is nothing.
-        FormatError: a DFM or the head of a file cannot be read.
+        ConfigError: there is nothing, nothing of Qlik's, or an archive.
+        FormatError: a DFM or the head of a file cannot be read, or all files are empty.
     """
     listed = found.listing(path, options)
+    found.refuse_nothing(listed, path)
     tables = {}
     for name, files in found.tables(listed, options).items():
         made = _whole(spark, listed, files, options)
@@ -70,7 +71,7 @@ def _kept(df: DataFrame, name: str) -> Column:
 
 
 def _said(listed: Listing, files: Sequence[DataFile]) -> list[str]:
-    own = {f.path for f in files} | {f.path.rpartition("/")[0] + "/" + f.stem + found.DFM for f in files}
+    own = {f.path for f in files} | {f.path.rpartition("/")[0] + "/" + f.stem + DFM for f in files}
     folders = {f.path.rpartition("/")[0] + "/" for f in files}
     said = [n for n in listed.notes if n.split(": ")[0] in own or n.startswith(tuple(folders - {"/"}))]
     layouts = len(dict.fromkeys(f.layout for f in files))
@@ -148,7 +149,7 @@ def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | 
     return df.select(
         *before,
         value.alias(name, metadata=dict(marks or {})),
-        *[F.col(c) for c in lay.ASIDE if c in df.columns],
+        *[F.col(c) for c in ASIDE if c in df.columns],
     )
 
 
@@ -165,36 +166,32 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
     from pyspark.sql import functions as F
 
     first = files[0]
-    paths = [listed.spark_path(f.path) for f in files]
     types = _types(first, options)
-    if first.kind == "json" and first.meta is None:
-        # Nothing but the lines tells the columns: one pass over them, so that none is lost.
-        there = spark.read.option("primitivesAsString", "true").json(paths).columns
-        types |= {n: "string" for n in there if n not in types and n != "_corrupt_record"}
+    null = None
     if first.kind == "csv":
-        df, null = _csv(spark, paths, list(types), first, options)
+        df, null = _csv(spark, listed, files, list(types), options)
     else:
-        df, null = _json(spark, paths, types), None
-    ours = (*types, LINE)
-    df = df.select(*[F.col(quoted(c)) for c in ours], file_path().alias(FILE), null_of("bigint").alias(ROW))
-    values, bad = {}, [(F.col(LINE).isNotNull(), _broken(first.kind, len(types)))]
+        df, types = _json(spark, [listed.spark_path(f.path) for f in files], first, types, options)
+    values: dict[str, Column] = {}
+    bad: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
+    cut: list[Column] = []
     for name, kind in types.items():
         raw = F.col(quoted(name))
         if null is not None:
-            raw = F.when(raw == null, None).otherwise(F.coalesce(raw, F.lit("")))
+            said = F.col(WHY).isNull() & ~raw.eqNullSafe(F.lit(null))
+            raw = F.when(said, F.coalesce(raw, F.lit("")))
         came = df.schema[name].dataType.simpleString()
         value = as_type(raw, kind, text=came == "string", base64=options.binary_text == "base64")
         values[name] = value
         if kind != came:
             bad.append((raw.isNotNull() & value.isNull(), f"{name} is no {kind}"))
-    whole = F.coalesce(F.col(LINE), F.to_json(F.struct(*[F.col(quoted(c)) for c in types])))
+        if came == "string" and kind.startswith("timestamp"):
+            cut.append(is_finer(raw))
+    whole = F.coalesce(F.col(RAW), F.to_json(F.struct(*[F.col(quoted(c)) for c in types])))
     return df.select(
-        *[v.alias(n) for n, v in values.items()], FILE, ROW, reasons(bad).alias(WHY), whole.alias(RAW)
-    )
-
-
-def _broken(kind: str, columns: int) -> str:
-    return f"the line has not {columns} values" if kind == "csv" else "no JSON, or a number that is none"
+        *[v.alias(n) for n, v in values.items()], FILE, ROW, reasons(bad).alias(WHY), whole.alias(RAW),
+        *finer_too(df, cut),
+    )  # fmt: skip
 
 
 def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
@@ -214,37 +211,35 @@ def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
 
 
 def _csv(
-    spark: SparkSession, paths: list[str], names: list[str], file: DataFile, options: QlikOptions
+    spark: SparkSession, listed: Listing, files: Sequence[DataFile], names: list[str], options: QlikOptions
 ) -> tuple[DataFrame, str | None]:
     """CSV files as text; and the DFM's word for NULL where it is not the empty string."""
-    said = dict(file.meta.options) if file.meta else {}
-    quote = said.get("quoteChar", '"') or "\u0000"
-    ends = said.get("recordDelimiter") or file.ends or "\n"
-    reader = spark.read.options(
-        header=options.csv_header,
-        sep=said.get("fieldDelimiter") or ",",
-        quote=quote,
-        escape=said.get("escapeChar") or quote,
-        lineSep=ends.replace("\\n", "\n").replace("\\r", "\r"),
-        multiLine=options.multi_line,
-        enforceSchema=False,
-        nullValue=_NOTHING,
-        emptyValue="",
-        encoding="UTF-8",
-        columnNameOfCorruptRecord=LINE,
-        mode="PERMISSIVE",
-    )
-    return reader.schema(_schema(dict.fromkeys(names, "string"))).csv(paths), said.get("nullValue") or None
+    first = files[0]
+    paths = [listed.path(f.path) for f in files]
+    df = text.read(spark, paths, names, found.dialect(first, options), header=options.csv_header)
+    return df, (first.meta.options.get("nullValue") or None) if first.meta else None
 
 
-def _json(spark: SparkSession, paths: list[str], types: Mapping[str, str]) -> DataFrame:
-    """JSON lines: decimals as such, all else as text (Spark's text of a long fraction would lose digits)."""
+def _json(
+    spark: SparkSession, paths: list[str], file: DataFile, types: dict[str, str], options: QlikOptions
+) -> tuple[DataFrame, dict[str, str]]:
+    """JSON lines and the types of their columns: decimals as such, all else as text (Spark's text of a long
+    fraction would lose digits)."""
+    from pyspark.sql import functions as F
+
+    reader = spark.read.options(columnNameOfCorruptRecord=LINE, mode="PERMISSIVE")
+    if options.encoding.lower() not in ("utf-8", "utf8"):
+        reader = reader.options(encoding=options.encoding, lineSep="\n")
+    if file.meta is None:
+        # Nothing but the lines tells the columns: one pass over them, so that none is lost.
+        there = reader.option("primitivesAsString", "true").json(paths).columns
+        types = types | {n: "string" for n in there if n not in types and n != LINE}
     asked = {n: k if k.startswith("decimal") else "string" for n, k in types.items()}
-    return (
-        spark.read.options(columnNameOfCorruptRecord=LINE, mode="PERMISSIVE")
-        .schema(_schema(asked))
-        .json(paths)
-    )
+    df = reader.schema(_schema(asked)).json(paths)
+    why = no_line(LINE, next(iter(types)), "no JSON, or a number that is none")
+    ours = [F.col(quoted(c)) for c in types]
+    beside = [file_path().alias(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
+    return df.select(*ours, *beside), types
 
 
 def _schema(types: Mapping[str, str]) -> Any:

@@ -92,9 +92,6 @@ class QlikOptions(Options):
         "hex", description="How BYTES columns are written in CSV and JSON."
     )
     csv_header: bool = Field(True, description="Whether CSV files start with a line of column names.")
-    multi_line: bool = Field(
-        True, description="Whether CSV values may contain line feeds; without, large files are split."
-    )
     reference: str = Field(
         "",
         description="Read: a reference file; only the files it names are read. Written: the name reference "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ... import mask, sequence
 from ...change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ...errors import FormatError
-from ..base import FILE, Read, Tables, VendorColumn, VendorTable
+from ..base import ASIDE, FILE, Read, Tables, VendorColumn, VendorTable
 from ..shape import also, canonical, conform, quoted
 from . import control
 from . import layout as lay
@@ -118,7 +118,7 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
     made |= given
     order = [h for h in (*KNOWN, lay.LOADED) if h in made]
     data = [loaded[quoted(n)] for n in have if n not in heads.values()]
-    behind = [F.col(c) for c in lay.ASIDE if c in loaded.columns]
+    behind = [F.col(c) for c in ASIDE if c in loaded.columns]
     return loaded.select(*[made[h].alias(prefix + h) for h in order], *data, *behind)
 
 

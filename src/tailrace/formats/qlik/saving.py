@@ -20,8 +20,9 @@ from ...lake import filesystem
 from ..base import Tables
 from ..shape import quoted
 from . import dfm
-from . import files as found
 from . import layout as lay
+from .files import listing
+from .names import DFM, stem_of
 from .options import QlikOptions
 from .stage import CSV_OPTIONS, Part, staged
 
@@ -104,7 +105,7 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
     there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
     if options.start == "drop" or options.ddl == "apply" or not there:
         return df
-    files = found.listing(folder, options).files
+    files = listing(folder, options).files
     if not files:
         return df
     meta = max(files, key=lambda f: f.age).meta
@@ -169,7 +170,7 @@ def _named(
     changes = options.source_of(name) is not None
     schema, _, table = name.rpartition(".")
     extension = kind + (".gz" if options.gzip and kind != "parquet" else "")
-    used = {found.stem_of(n.rpartition("/")[2]) for n in _there(fs, f"{root}/{name}")}
+    used = {stem_of(n.rpartition("/")[2]) for n in _there(fs, f"{root}/{name}")}
     made = []
     at, counter = now, 0
     for part in parts:
@@ -194,7 +195,7 @@ def _named(
             task=options.task,
             server=options.server,
         )
-        with fs.open_output_stream(f"{folder}/{stem}{found.DFM}") as out:
+        with fs.open_output_stream(f"{folder}/{stem}{DFM}") as out:
             out.write(meta.to_json().encode())
         made.append("/".join(filter(None, (name, part.partition, f"{stem}.{extension}"))))
     return made

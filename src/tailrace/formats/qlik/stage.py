@@ -13,7 +13,7 @@ import pyarrow.fs
 from ...lake import filesystem
 from ..shape import quoted
 from . import layout as lay
-from .files import unglobbed
+from .names import unglobbed
 from .options import QlikOptions
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...change import INSERT, OPERATIONS, ChangeTable
+from ...errors import FormatError
 from ...sequence import WIDTH
-from ..base import FILE, RAW, ROW, WHY, Read, Tables, VendorTable
+from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import also, canonical, conform, quoted
 from .changes import is_made, table_changes, truncates
 from .log import (
@@ -45,6 +46,9 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         for kind in (SYS_LOG, SYS_TABLES, SYS_COLUMNS)
     }
     one = {name: reduce(_union, dfs) for name, dfs in sorted_out.items() if dfs}
+    if not one:
+        hint = f"{SYS_LOG.name} has the columns RECID and LOGADDR"
+        raise FormatError("none of solidDB's tables", where=", ".join(tables) or "nothing", hint=hint)
     rows = [_collected(one.get(t.name), t) for t in (SYS_TABLES, SYS_COLUMNS)]
     found = [x for x in layouts(rows[0], rows[1], options.key_columns()) if options.wants(x.table)]
     made: dict[str, ChangeTable] = {}
@@ -84,9 +88,7 @@ def kind_of(columns: Iterable[str]) -> VendorTable | None:
 
 def _conformed(df: DataFrame, kind: VendorTable, name: str, options: SolidOptions) -> DataFrame:
     made = conform(df, kind, where=name, base64=options.binary == "base64")
-    return made.select(
-        *[c.name for c in kind.columns], *[c for c in (FILE, ROW, WHY, RAW) if c in made.columns]
-    )
+    return made.select(*[c.name for c in kind.columns], *[c for c in ASIDE if c in made.columns])
 
 
 def _union(a: DataFrame, b: DataFrame) -> DataFrame:

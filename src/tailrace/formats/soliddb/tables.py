@@ -16,7 +16,7 @@ from typing import Any
 from ...change import ChangeTable
 from ...errors import UnsupportedError
 from ...wire.soliddb import Field
-from ..base import FILE, RAW, ROW, WHY, VendorColumn, VendorTable
+from ..base import ASIDE, WHY, VendorColumn, VendorTable
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"
@@ -230,9 +230,7 @@ def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
 def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
     """The good rows of a system table that travels as a change table."""
     df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
-    return [
-        r.asDict() for r in df.drop(WHY, FILE, ROW, RAW).select(*[c.name for c in table.columns]).collect()
-    ]
+    return [r.asDict() for r in df.drop(*ASIDE).select(*[c.name for c in table.columns]).collect()]
 
 
 def _row(table: VendorTable, known: Row) -> Row:

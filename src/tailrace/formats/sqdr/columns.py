@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ...wire.keylog_values import Field, unescape_name
-from ..base import Tables
+from ..base import WHY, Tables
 from ..shape import conform
 from ..tailrace import types_of
 from . import text as sqdr_text
-from .tables import COLUMNS, COLUMNS_TABLE, SIGNALS, SqdrOptions
+from .tables import COLUMNS, COLUMNS_TABLE, KEYLOG, SIGNALS, SqdrOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,6 +90,9 @@ def _told(tables: Tables) -> _Told:
     for name, df in tables.items():
         if name.lower() == COLUMNS:
             for row in conform(df, COLUMNS_TABLE, where=name).collect():
+                if row[WHY]:
+                    hint = "it decides what all rows mean: mend it"
+                    raise FormatError(f"bad row: {row[WHY]}", where=name, hint=hint)
                 found.setdefault(row["table_name"], []).append(row.asDict())
     return found
 
@@ -125,7 +128,8 @@ def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str |
     names: dict[str | None, str] = {}
     for subscription, texts in dests.items():
         known = [n for d in texts if (n := _name_in(d))]
-        names[subscription] = known[-1] if known else str(subscription)
+        # Lines that could not be read have no subscription: they are the key log's own.
+        names[subscription] = known[-1] if known else KEYLOG if subscription is None else subscription
         if len(set(known)) > 1:
             notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
     many = {n for n in names.values() if list(names.values()).count(n) > 1}

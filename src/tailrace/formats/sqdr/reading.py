@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ... import mask
 from ...change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
 from ...errors import FormatError
-from ..base import FILE, RAW, ROW, WHY, Read, Tables
+from ..base import ASIDE, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start
 from . import text as sqdr_text
 from .columns import Source, sources_of
@@ -49,7 +49,7 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     log = _log(tables, options)
     found = sources_of(log, tables, options)
     signal = F.coalesce(F.col("change_row_type").isin(*SIGNALS), F.lit(False))
-    aside = [c for c in (*NAMES, FILE, ROW, WHY, RAW) if c in log.columns]
+    aside = [c for c in (*NAMES, *ASIDE) if c in log.columns]
     changes = log.filter(~signal)
     made = {}
     for source in found.sources:

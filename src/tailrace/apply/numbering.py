@@ -1,0 +1,112 @@
+"""Change sequences whose numbers begin anew: order is all 35 digits, but a target's progress is one number.
+
+A target remembers the number of the last change it has. Where numbers rise with the sequences, that is the
+vendor's own. Where they do not (they begin anew with each load, or only times tell changes apart), each
+change gets a number made of both its parts, which rises with them: `PARTS` times the hundredths of seconds
+since 1970, and the vendor's number, which must be below `PARTS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..change import ChangeTable
+from ..errors import FormatError
+from ..formats.base import WHY
+from ..sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+PARTS = 1 << 24
+MADE = 1 << 52
+"""Numbers that are made of both parts are beyond this one: of any time after June 1970."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How the numbers of a change table go with its sequences.
+
+    Attributes:
+        rise: each is above those of all earlier times.
+        fit: they can be put together with their times.
+    """
+
+    rise: bool
+    fit: bool
+
+    @property
+    def unclear(self) -> bool:
+        """Whether no number can stand for progress."""
+        return not self.rise and not self.fit
+
+
+def look(changes: ChangeTable) -> Numbers:
+    """Reads the sequences of a change table: one small job. Rows of a full load, which have no time, and
+    sequences that are none are passed over."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    seq = F.col(changes.header("change_seq"))
+    good = F.col(WHY).isNull() if WHY in changes.df.columns else F.lit(True)
+    times = (
+        changes.df.filter(good & _usual(seq))
+        .select(F.substring(seq, 1, TIME_DIGITS).alias("time"), _number(seq).alias("number"))
+        .groupBy("time")
+        .agg(F.min("number").alias("least"), F.max("number").alias("most"))
+    )
+    before = Window.orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
+    falls = F.coalesce(F.col("least") <= F.max("most").over(before), F.lit(False))
+    found = times.select(falls.alias("falls"), "most", _hundredths(F.col("time")).alias("at")).agg(
+        F.max("falls"), F.max("most"), F.count_if(F.col("at").isNull())
+    )
+    told = found.first()
+    assert told is not None  # noqa: S101 - an aggregate without groups has one row
+    return Numbers(rise=not told[0], fit=(told[1] or 0) < PARTS and not told[2])
+
+
+def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
+    """The change table with numbers that a target can keep its progress by, which has `reached` one.
+
+    Raises:
+        FormatError: the numbers begin anew, and the target has kept its progress by them until now.
+    """
+    from pyspark.sql import functions as F
+
+    if numbers.rise and not (reached >= MADE and numbers.fit):
+        return changes
+    if 0 <= reached < MADE:
+        raise FormatError(
+            f"change numbers begin anew; the target has changes up to number {reached}, whatever their time",
+            where=changes.name,
+            hint="apply what came since as a folder of its own, with another `--name`",
+        )
+    name = changes.header("change_seq")
+    seq = F.col(name)
+    made = _hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq)
+    whole = F.concat(F.substring(seq, 1, TIME_DIGITS), F.lpad(made.cast("string"), NUMBER_DIGITS, "0"))
+    return changes.with_df(changes.df.withColumn(name, F.when(_usual(seq), whole).otherwise(seq)))
+
+
+def _usual(seq: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce((F.length(seq) == WIDTH) & ~seq.startswith("0"), F.lit(False))
+
+
+def _number(seq: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
+
+
+def _hundredths(time: Column) -> Column:
+    """Hundredths of seconds since 1970; NULL when the digits are no time."""
+    from pyspark.sql import functions as F
+
+    at = F.try_to_timestamp(F.substring(time, 1, 14), F.lit("yyyyMMddHHmmss"))
+    return F.unix_seconds(at) * 100 + F.substring(time, 15, 2).try_cast("bigint")
+
+
+__all__ = ["Numbers", "followed", "look"]

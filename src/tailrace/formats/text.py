@@ -1,0 +1,147 @@
+"""Delimited text files as DataFrames: taken apart in Spark's tasks (`wire.delimited`), a file in one task.
+
+Columns are text. Lines that are none have their reason in `WHY` and themselves in `RAW`, every value NULL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import FormatError
+from ..wire import delimited
+from ..wire.delimited import Dialect
+from ..wire.parts import filesystem
+from .base import FILE, RAW, ROW, WHY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LANES = 4
+"""Tasks for each thing that Spark does at once: files differ in size."""
+OTHERS = (";", "\t", "|")
+"""Delimiters that a first line is looked at for when nothing tells one, and no comma is in it."""
+HINT = "is it cut short? take it away, or name its encoding (`-o encoding=...`)"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the first line of a file says: names of columns (`_c3` where there is none); how to read on."""
+
+    names: tuple[str, ...]
+    dialect: Dialect
+
+
+def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Dialect | None = None) -> Head:
+    """The column names of a file, and its dialect where nothing but the file tells it.
+
+    Raises:
+        FormatError: it cannot be read, or two columns have one name.
+    """
+    with _opened(path) as file:
+        start = file.read(1 << 16)
+    told = dialect
+    if told is None:
+        comma = delimiter.replace("\\t", "\t") or ","
+        told = Dialect(delimiter=comma, encoding=encoding, ends=_ends(start, encoding))
+    found = _names(path, told)
+    if dialect is None and not delimiter and len(found) == 1:
+        for other in OTHERS:
+            tried = replace(told, delimiter=other)
+            if len(more := _names(path, tried)) > 1:
+                found, told = more, tried
+                break
+    names = [f"_c{i}" if n is None else n for i, n in enumerate(found)]
+    lower = [n.lower() for n in names]
+    if twice := next((n for n, low in zip(names, lower, strict=True) if lower.count(low) > 1), None):
+        raise FormatError(f"two columns {twice}", where=path, hint="letter case does not tell columns apart")
+    return Head(tuple(names), told)
+
+
+def _ends(start: bytes, encoding: str) -> str:
+    text = start.decode(encoding, "replace")
+    line = text.partition("\n")[0]
+    return "\r\n" if line.endswith("\r") else "\n" if "\n" in text or "\r" not in text else "\r"
+
+
+def _names(path: str, dialect: Dialect) -> list[str | None]:
+    with _opened(path) as file:
+        return delimited.names(file.read, dialect)
+
+
+def json_names(lines: Iterable[bytes]) -> list[str]:
+    """The names in the first line that is a JSON object, in its order; empty when there is none.
+
+    >>> json_names([b"[1]", b'{"b": 1, "a": {}}'])
+    ['b', 'a']
+    """
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            if isinstance(one := json.loads(line), dict):
+                return list(one)
+    return []
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[pa.NativeFile]:
+    """A file's text, unpacked when its name ends with `.gz`; errors say which file it is."""
+    try:
+        fs, place = filesystem(path)
+        with fs.open_input_stream(
+            place, compression="gzip" if place.lower().endswith(".gz") else None
+        ) as file:
+            yield file
+    except FormatError as error:
+        raise FormatError(error.what, where=path, hint=error.hint or HINT) from error
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise FormatError(f"the file cannot be read: {error}", where=path, hint=HINT) from error
+
+
+class _ReadTask:
+    """A task's files, in batches of plainly named columns (`mapInArrow` stumbles over dots)."""
+
+    def __init__(self, files: Sequence[str], named: Sequence[str], dialect: Dialect, header: bool) -> None:
+        self.files, self.named, self.dialect, self.header = list(files), list(named), dialect, header
+
+    def names(self) -> list[str]:
+        return [*(f"c{i}" for i in range(len(self.named))), "file", "row", "why", "raw"]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for n in batch.column(0).to_pylist():
+                yield from self._read(self.files[n])
+
+    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
+        shown = path if "://" in path else Path(path).absolute().as_uri()
+        with _opened(path) as file:
+            width, header = len(self.named), self.header
+            for block in delimited.read(file.read, self.dialect, width, header=header, named=self.named):
+                size = len(block.rows)
+                arrays = [*block.columns, pa.array([shown] * size, pa.string()), pa.array(block.rows),
+                          block.why, block.raw]  # fmt: skip
+                yield pa.RecordBatch.from_arrays(arrays, names=self.names())
+
+
+def read(
+    spark: SparkSession, files: Sequence[str], names: Sequence[str], dialect: Dialect, *, header: bool = True
+) -> DataFrame:
+    """The lines of files of one layout: `names` as text, then `FILE`, `ROW` (from 1), `WHY`, `RAW`.
+
+    Raises:
+        FormatError: while it is read, a file has other names in its first line, is of another encoding as a
+            whole, or cut short.
+    """
+    task = _ReadTask(files, names, dialect, header)
+    kinds = ", ".join(f"{n} {'bigint' if n == 'row' else 'string'}" for n in task.names())
+    lanes = max(1, min(len(files), LANES * spark.sparkContext.defaultParallelism))
+    lines = spark.range(0, len(files), 1, lanes).mapInArrow(task, kinds)
+    return lines.toDF(*names, FILE, ROW, WHY, RAW)
+
+
+__all__ = ["Head", "head", "json_names", "read"]

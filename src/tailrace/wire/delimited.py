@@ -1,0 +1,344 @@
+"""Delimited text (CSV and its kin): bytes in, Arrow columns of text out; records that are none have a reason.
+
+Strict where a guess would damage values: a value that begins with a quote must end with one, bytes must be
+text of the encoding, and a record must have as many values as there are columns. A record that is not so is
+told as a whole, and reading goes on behind its line. Nothing between two delimiters is NULL, `""` is the
+empty string. Memory is bounded: by `CHUNK` where records are short, and by `quotes.MOST` where one is not.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import FormatError
+from .quotes import MOST, Form, Places, structure
+
+CHUNK = 4 << 20
+SHOWN = 10_000
+"""Characters of a bad record that are shown."""
+_CR = 13
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Bytes that no UTF-8 text has: they stand for delimiters of several bytes while a block is taken apart.
+_FREE = (0xFD, 0xFE, 0xFF)
+_NO_TEXT = bytes.maketrans(bytes(_FREE), b"\xfc" * len(_FREE))
+_PLAIN = bytes.maketrans(bytes(_FREE), b"?" * len(_FREE))
+
+Reads = Callable[[int], bytes]
+"""Gives at most so many bytes of a file, none at its end."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How records and values are told apart.
+
+    Attributes:
+        delimiter: between values, one character or more.
+        quote: around values that hold delimiters; None: no value is quoted.
+        escape: before a quote in a quoted value; the same as `quote`: quotes are doubled.
+        ends: behind each record; `\\r\\n` also takes a line feed alone.
+        encoding: of the text, by Python's name.
+    """
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str = '"'
+    ends: str = "\n"
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some records of a file, in order.
+
+    Attributes:
+        columns: the values, a column each; NULL in bad records.
+        rows: each record's number in the file, from 1; the line of names is not counted.
+        why: what is wrong with a record; NULL: nothing.
+        raw: the text of bad records, cut to `SHOWN` characters.
+    """
+
+    columns: list[pa.Array]
+    rows: npt.NDArray[np.int64]
+    why: pa.Array
+    raw: pa.Array
+
+
+def read(
+    source: Reads, dialect: Dialect, width: int, *, header: bool = True, named: Sequence[str] = ()
+) -> Iterator[Block]:
+    """The records of a file of `width` columns, without the line of names when there is one.
+
+    Raises:
+        FormatError: the text is of another encoding as a whole (UTF-16 read as UTF-8), a record is too long
+            to be one, the dialect cannot be, or the first line names others than `named` in any letter case.
+
+    >>> import io
+    >>> made = list(read(io.BytesIO(b'id,name\\n1,"a,b"\\n2,\\n3,"\\n').read, Dialect(), 2))
+    >>> [c.to_pylist() for c in made[0].columns], made[0].why.to_pylist()[2]
+    ([['1', '2', None], ['a,b', None, None]], 'a quote that never ends')
+    """
+    at, first = 1, header
+    for found in _records(source, dialect, CHUNK):
+        if first and named and (there := _named(found)) != [n.lower() for n in named]:
+            raise FormatError(f"its first line names {', '.join(there)}, not {', '.join(named)}")
+        records = found.part(slice(1, None)) if first else found
+        first = False
+        if len(records.starts):
+            yield records.block(width, at)
+            at += len(records.starts)
+
+
+def names(source: Reads, dialect: Dialect) -> list[str | None]:
+    """The values of the first record; empty for a file without any.
+
+    Raises:
+        FormatError: it is no record.
+    """
+    for records in _records(source, dialect, 1 << 16):
+        return _first(records)
+    return []
+
+
+def _first(records: _Records) -> list[str | None]:
+    one = records.part(slice(0, 1))
+    made = one.block(int(one.widths()[0]), 1)
+    if (why := made.why[0].as_py()) is not None:
+        raise FormatError(f"its first line cannot be read: {why}")
+    return [c[0].as_py() for c in made.columns]
+
+
+def _named(records: _Records) -> list[str]:
+    return [f"_c{i}" if n is None else n.lower() for i, n in enumerate(_first(records))]
+
+
+@dataclass(frozen=True)
+class _Codec:
+    """A dialect in bytes of UTF-8; which bytes stand for several, and whether all are as they came."""
+
+    form: Form
+    free: tuple[tuple[bytes, bytes], ...]
+    as_came: bool
+
+    @classmethod
+    def of(cls, dialect: Dialect) -> _Codec:
+        left, free = list(_FREE), []
+
+        def single(text: str, what: str) -> int:
+            octets = text.encode()
+            if not octets:
+                raise FormatError(f"the {what} has no character")
+            if len(octets) == 1:
+                return octets[0]
+            free.append((bytes([left[0]]), octets))
+            return left.pop(0)
+
+        drop = dialect.ends == "\r\n"
+        end = single("\n" if drop else dialect.ends, "record delimiter")
+        quote = single(dialect.quote, "quote") if dialect.quote else None
+        delimiter = single(dialect.delimiter, "delimiter")
+        escape = quote if dialect.escape in ("", dialect.quote) else dialect.escape.encode()[0]
+        if len({delimiter, quote, end}) < 3:
+            raise FormatError("delimiter, quote and record delimiter must differ")
+        as_came = not free and dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+        return cls(Form(delimiter, quote, escape, end, drop), tuple(free), as_came)
+
+    def singled(self, data: bytes) -> bytes:
+        """A block with each delimiter one byte. Bytes that would look like one are made others that are no
+        text, either."""
+        if self.free:
+            data = data.translate(_NO_TEXT)
+        for one, octets in self.free:
+            data = data.replace(octets, one)
+        return data
+
+
+def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
+    """Whole records of a file, some MiB at a time; none of the pieces is empty."""
+    codec = _Codec.of(dialect)
+    text = _utf8(source, dialect.encoding, chunk)
+    rest, wanted, ahead = b"", 0, next(text, None)
+    while ahead is not None:
+        rest, ahead = rest + ahead, next(text, None)
+        if ahead is not None and len(rest) < wanted:
+            continue
+        data = codec.singled(rest)
+        found = _Records.of(data, codec, last=ahead is None)
+        if len(found.starts):
+            yield found
+        rest = data[found.upto :]
+        for one, octets in codec.free:
+            rest = rest.replace(one, octets)
+        if len(rest) > 2 * MOST:
+            raise FormatError(f"no record ends within {2 * MOST >> 20} MiB", hint="is it delimited text?")
+        # A record longer than what there is: twice as much is looked at next, not the same again and again.
+        wanted = 2 * len(rest)
+
+
+def _utf8(source: Reads, encoding: str, chunk: int) -> Iterator[bytes]:
+    """The text in UTF-8, without a byte order mark; what is no text of the encoding is none of UTF-8."""
+    piece = source(chunk)
+    try:
+        "".encode(encoding)
+        codec = codecs.lookup(encoding)
+    except LookupError:
+        raise FormatError(f"there is no encoding {encoding!r}", hint="e.g. latin-1, cp1252, utf-16") from None
+    mark = next((name for octets, name in _MARKS.items() if piece.startswith(octets)), None)
+    if mark and not codec.name.startswith(mark):
+        raise FormatError(f"the text is {mark.upper()}, not {encoding}", hint=f"read it with encoding={mark}")
+    if codec.name == "utf-8":
+        piece = piece.removeprefix(codecs.BOM_UTF8) or source(chunk)
+        while piece:
+            yield piece
+            piece = source(chunk)
+        return
+    decoder, first = codec.incrementaldecoder("surrogateescape"), True
+    while piece or first or decoder is not None:
+        try:
+            text = decoder.decode(piece, not piece)
+        except UnicodeError as error:
+            hint = "name its encoding with the option encoding"
+            raise FormatError(f"the text is not {encoding}: {error}", hint=hint) from None
+        yield _no_surrogates(text.removeprefix("\ufeff") if first else text)
+        if not piece:
+            return
+        piece, first = source(chunk), False
+
+
+def _no_surrogates(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\udcfc", text).encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records of a block by the places of their bytes; `upto`: where what is left over begins; `bad` by the
+    record's place; `delimiters`: those outside quotes."""
+
+    data: bytes
+    octets: npt.NDArray[np.uint8]
+    codec: _Codec
+    upto: int
+    starts: Places
+    ends: Places
+    delimiters: Places
+    bad: dict[int, str]
+
+    @classmethod
+    def of(cls, data: bytes, codec: _Codec, *, last: bool) -> _Records:
+        """The records of a block; empty lines are none."""
+        octets = np.frombuffer(data, np.uint8)
+        found = structure(data, codec.form, last=last)
+        ends = found.ends
+        if last and len(data) and (not len(ends) or ends[-1] != len(data) - 1):
+            ends = np.append(ends, len(data))
+        upto = min(int(ends[-1]) + 1, len(data)) if len(ends) else 0
+        starts = np.concatenate([np.zeros(1, np.int64), ends + 1])[:-1]
+        stops = ends.copy()
+        if codec.form.drop:
+            stops -= (ends > starts) & (octets[np.maximum(ends - 1, 0)] == _CR)
+        kept = stops > starts
+        place = np.cumsum(kept) - 1
+        at = np.searchsorted(ends, [p for p, _ in found.bad])
+        bad = {int(place[i]): why for i, (_, why) in zip(at, found.bad, strict=True) if i < len(ends)}
+        return cls(data, octets, codec, upto, starts[kept], stops[kept], found.delimiters, bad)
+
+    def part(self, which: slice) -> _Records:
+        """Some of the records."""
+        skipped = which.start or 0
+        bad = {i - skipped: why for i, why in self.bad.items() if i >= skipped}
+        return replace(self, starts=self.starts[which], ends=self.ends[which], bad=bad)
+
+    def widths(self) -> Places:
+        """How many values each record has."""
+        until, since = (np.searchsorted(self.delimiters, p) for p in (self.ends, self.starts))
+        return np.asarray(until - since + 1)
+
+    def block(self, width: int, at: int) -> Block:
+        """The records as columns, the first one's number being `at`."""
+        n, widths = len(self.starts), self.widths()
+        why: dict[int, str] = {i: f"the line has {widths[i]} values, not {width}"
+                               for i in np.flatnonzero(widths != width).tolist()}  # fmt: skip
+        why |= self._not_text() | {i: w for i, w in self.bad.items() if i < n}
+        good = np.ones(n, bool)
+        good[list(why)] = False
+        columns = self._columns(np.flatnonzero(good), width)
+        if why:
+            place = pa.array(np.where(good, np.cumsum(good) - 1, 0), mask=~good)
+            columns = [c.take(place) for c in columns]
+        told, raw = np.full(n, None, object), np.full(n, None, object)
+        for i, words in why.items():
+            told[i], raw[i] = words, self._text(i)
+        rows = np.arange(at, at + n, dtype=np.int64)
+        return Block(columns, rows, pa.array(told, pa.string()), pa.array(raw, pa.string()))
+
+    def _not_text(self) -> dict[int, str]:
+        """The records with bytes that are no text, in words."""
+        data = self.data.translate(_PLAIN) if self.codec.free else self.data
+        try:
+            pa.array([data], pa.large_binary()).cast(pa.large_string())
+            return {}
+        except pa.ArrowInvalid:
+            pass
+        found = {}
+        for i, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
+            try:
+                data[start:end].decode()
+            except UnicodeDecodeError as error:
+                byte = f"byte 0x{data[start + error.start]:02X} is not UTF-8: see the option encoding"
+                found[i] = byte if self.codec.as_came else "bytes that are no text of the encoding"
+        return found
+
+    def _text(self, i: int) -> str:
+        octets = self.data[self.starts[i] : min(self.ends[i], self.starts[i] + 4 * SHOWN)]
+        for one, meant in self.codec.free:
+            octets = octets.replace(one, meant)
+        return octets.decode("utf-8", "backslashreplace")[:SHOWN]
+
+    def _columns(self, good: Places, width: int) -> list[pa.Array]:
+        """The values of good records."""
+        starts, ends = self.starts[good], self.ends[good]
+        first = np.searchsorted(self.delimiters, starts)
+        made = []
+        for j in range(width):
+            since = starts if j == 0 else self.delimiters[first + j - 1] + 1
+            until = ends if j == width - 1 else self.delimiters[first + j]
+            made.append(self._column(since, until))
+        return made
+
+    def _column(self, since: Places, until: Places) -> pa.Array:
+        form = self.codec.form
+        null = since == until
+        quoted = np.zeros(len(since), bool)
+        if form.quote is not None:
+            quoted = ~null & (self.octets[np.minimum(since, len(self.octets) - 1)] == form.quote)
+        since, until = since + quoted, until - quoted
+        sizes = until - since
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        places = np.repeat(since - offsets[:-1], sizes) + np.arange(offsets[-1])
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.octets[places])]
+        value = pa.Array.from_buffers(pa.binary(), len(since), buffers)
+        if quoted.any():
+            value = pc.if_else(pa.array(quoted), self._unescaped(value), value)
+        for one, meant in self.codec.free:
+            value = pc.replace_substring(value, one, meant)
+        if null.any():
+            value = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), value)
+        return value.cast(pa.string())
+
+    def _unescaped(self, value: pa.Array) -> pa.Array:
+        quote, escape = (bytes([b or 0]) for b in (self.codec.form.quote, self.codec.form.escape))
+        value = pc.replace_substring(value, escape + quote, quote)
+        return value if escape == quote else pc.replace_substring(value, escape + escape, escape)
+
+
+__all__ = ["CHUNK", "SHOWN", "Block", "Dialect", "names", "read"]
