@@ -116,6 +116,12 @@ class ConcurrentCommitError(ApplyError):
         said = f"{came} came after version {read}, which was read: somebody else committed to it"
         return cls(said, where=where, hint=AGAIN)
 
+    @classmethod
+    def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
+        """Of a table whose progress was read, and has been moved since."""
+        said = f"somebody else applied to it: {app} is at {now}, no longer at {read}"
+        return cls(said, where=where, hint=AGAIN)
+
 
 class NameTakenError(ApplyError):
     """A name that a target was to get, and that something else has."""

@@ -145,11 +145,8 @@ class Baseline:
 
 
 def write_stored(path: str, batch: Stored, relids: Mapping[str, int], after: int | None = None) -> None:
-    """Records a store batch: one row for the batch (table NULL) and one per table.
-
-    `after`: the change number from which its changes were counted on; OvertakenError when another process has
-    recorded some of them since. None: nobody else can have.
-    """
+    """Records a store batch: one row for the batch (table NULL) and one per table. `after`: from where its
+    changes were counted on; OvertakenError when another process has recorded some of them since."""
     head = {
         "upto": batch.upto,
         "change_seq": batch.change_seq,

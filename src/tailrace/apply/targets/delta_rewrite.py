@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ... import guards, lake
-from ...errors import AGAIN, ConcurrentCommitError
+from ...errors import ConcurrentCommitError
 from ...failpoints import reach
 from ...filestats import width
 from ...machine import cores
@@ -281,10 +281,8 @@ def merge(
     follows: int | None = None,
 ) -> Outcome:
     """Merges changes into a table, once: an outcome without counts when the table already has them.
-
-    `only_after`: the version that the changes were made from; `follows`: the progress that they were chosen
-    by (-1: none). With another one, ConcurrentCommitError.
-    """
+    `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
+    none). With another one, ConcurrentCommitError."""
     for attempt in range(_ATTEMPTS):
         table = DeltaTable(path)
         reached = table.transaction_version(app_id)
@@ -293,8 +291,7 @@ def merge(
         if only_after is not None and table.version() != only_after:
             raise ConcurrentCommitError.at(path, only_after, table.version())
         if follows is not None and follows != (-1 if reached is None else reached):
-            said = f"somebody else applied to it: {app_id} is at {reached}, no longer at {follows}"
-            raise ConcurrentCommitError(said, where=path, hint=AGAIN)
+            raise ConcurrentCommitError.moved(path, app_id, follows, reached)
         try:
             return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
         except CommitFailedError:
