@@ -69,13 +69,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     context: typer.Context,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on standard error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more to standard error.")] = False,
     umask: Annotated[
         str | None,
         typer.Option(
             callback=keep_private,
-            help="Who may read what is written, targets too: 077 (the owner only), 027 (the group, too), 022 "
-            "(everybody). TAILRACE_UMASK in the environment says the same.",
+            help="Who may read the files that are written, targets included: 077 (the owner only), "
+            "027 (the group, too), 022 (everybody). TAILRACE_UMASK in the environment says the same.",
         ),
     ] = None,
     log_format: Annotated[
@@ -205,7 +205,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a task file from what a database has, and say what still stands in the way.
+    """Write a task file for a database, and list what the server still lacks.
 
     It ends with code 3 when there is an error.
     """
@@ -241,12 +241,12 @@ def status(
         str | None,
         typer.Option(
             metavar="5m",
-            help="End with code 3 when a table is further behind, or a process has not run for so long.",
+            help="End with code 3 if a table is further behind, or a process has not run for so long.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a task is doing and how far it has come."""
+    """Show what a task is doing, and how far it is."""
     from . import screen
     from .control.task import load
     from .lateness import late
@@ -284,7 +284,7 @@ def validate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every table, source against target, at one common position; code 3 when they differ.
+    """Compare every table, source against target, at one common position; code 3 if they differ.
 
     With --repair the tables that differ are repaired, and compared again; code 3 when they still differ.
     """
@@ -322,7 +322,7 @@ def demo(
     scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """See it work: an embedded PostgreSQL, real load, and proof that the targets are equal."""
+    """See it work: an embedded PostgreSQL, real load, and the proof that targets and source are equal."""
     from .demo import demo as play
 
     if not play(folder, seconds=seconds, scale=scale, as_json=as_json):

@@ -24,7 +24,7 @@ def check(
     task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
-    """Say what would keep a task from working, each with its cure; code 3 when there is an error.
+    """List what would keep a task from working, each with its cure; code 3 if there is an error.
 
     Nothing is written, and no data is read.
     """

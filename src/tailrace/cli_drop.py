@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 def drop(
     task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, only say what would go.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this, only show what would be removed.")
+    ] = False,
     targets: Annotated[bool, typer.Option("--targets", help="Take the targets away, too.")] = False,
     leave_source: Annotated[
         bool, typer.Option("--leave-source", help="Do not ask the source: it is gone for good.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
-    """End a task for good: its slot, publication, LOG, change tables and state go; its targets stay.
+    """Remove a task: its slot, publication, LOG, change tables and state; its targets stay.
 
     Without --yes nothing is touched. The task must not run; the task file stays.
     """

@@ -31,10 +31,10 @@ Option = Annotated[
 
 
 def formats(
-    name: Annotated[str | None, typer.Argument(help="Say everything about this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show everything about this one.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the change-table formats, or say what one declares."""
+    """List the change-table formats, or show what one declares."""
     from . import formats as registry
     from .formats import describe
 
@@ -116,7 +116,7 @@ def apply(
         str | None, typer.Option(metavar="COLUMN", help="Mark deleted rows in this column; they stay.")
     ] = None,
     keylog: Annotated[
-        str | None, typer.Option(help="The key log: a Delta table with what became of each change.")
+        str | None, typer.Option(help="The key log: a Delta table with the outcome of each change.")
     ] = None,
     keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
     transactional: Annotated[
@@ -132,7 +132,7 @@ def apply(
         typer.Option(help="YAML with `tables:` as in a task file: criteria and mapping of each table."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what there is to apply; write nothing.")
+        bool, typer.Option("--dry-run", help="Show what there is to apply; write nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -170,11 +170,11 @@ def inspect(
     option: Option = None,
     rows: Annotated[int, typer.Option(help="Changes to show of each table.")] = 5,
     check: Annotated[
-        bool, typer.Option("--check", help="Read all rows, and say what is odd about them (starts Spark).")
+        bool, typer.Option("--check", help="Read all rows and report what looks wrong (starts Spark).")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say whose table a file is, what its masks mean, and with --check what is odd about it."""
+    """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
     from .glance import glance
 
     given = dict(pair(o) for o in option or [])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .operate.ask import Filter
 
 app = typer.Typer(
-    help="Ask a key log what became of the changes; no JVM. KEYLOG is its Delta table, or a task file.",
+    help="Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file.",
     no_args_is_help=True,
 )
 consumer = typer.Typer(help="Who reads the key log and how far: what they still need is not pruned.")
@@ -32,7 +32,7 @@ Key = Annotated[
     list[str] | None,
     typer.Option("--key", "-k", help="NAME=VALUE of a key column, as the key log has it; may be repeated."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show the newest so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show at most this many, the newest.")]
 Seconds = Annotated[float, typer.Option(hidden=True, help="How often --follow looks.")]
 
 
@@ -48,7 +48,7 @@ def keylog(
         str, typer.Argument(metavar="KEYLOG", help="The key log's Delta table, or a task file.")
     ],
 ) -> None:
-    """Ask a key log what became of the changes; no JVM. KEYLOG is its Delta table, or a task file."""
+    """Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file."""
     ctx.obj = _Log(path_of(keylog))
 
 
@@ -66,7 +66,7 @@ def tables(ctx: typer.Context, as_json: Json = False) -> None:
     """How each table stands: rules, state, runs, changes, flagged rows."""
     from .operate import ask
 
-    _print(ask.overview(ctx.obj.path), as_json, "no control tables stand beside this key log")
+    _print(ask.overview(ctx.obj.path), as_json, "this key log has no control tables")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json:
 
     found = _found(ask.runs(ctx.obj.path, limit, table), ctx, table)
     shown = found if as_json else [_run(r) for r in found]
-    _print(shown, as_json, "no runs stand beside this key log")
+    _print(shown, as_json, "this key log has no runs")
 
 
 @app.command()
@@ -99,7 +99,7 @@ def story(
     ],
     table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Everything that became of one key, in order."""
+    """Everything that happened to one key, in order."""
     from .operate import ask
 
     _rows(ctx, ask.where(table, since, key), limit, as_json, "no change of that key", table, key)
@@ -112,7 +112,7 @@ def tail(
     only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
     every: Seconds = 1.0, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """The newest rows; with --follow, what comes after them (JSON: a line a row)."""
+    """The newest rows; with --follow, also the rows that come after them (JSON: one line per row)."""
     from .cli_signals import stop_on_signals
     from .operate import ask, rows
 
@@ -136,7 +136,7 @@ def tail(
 
 @app.command()
 def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
-    """Errors by table and kind: how many, the first and the last time."""
+    """Errors by table and kind: count, first and last time."""
     from .operate import ask
 
     found = _found(ask.errors(ctx.obj.path, ask.where(table, since)), ctx, table)
@@ -147,27 +147,29 @@ def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_j
 def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
     """Milliseconds from the source's commit to the key log, by table.
 
-    Two clocks: the source's says when a change was made, this side's when it was logged. Where they differ,
-    so do these figures; `negative` counts changes that seem to be logged before they were made.
+    This depends on two clocks: the source's for the change, this side's for the log entry. If they differ,
+    the figures are shifted; `negative` counts changes that seem to be logged before they were made.
     """
     from .operate import ask
 
     found = _found(ask.latency(ctx.obj.path, ask.where(table, since)), ctx, table)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
-        out.print("[dim]milliseconds; by two clocks: the source's, and the one of who wrote the key log[/]")
+        out.print("[dim]milliseconds; measured with two clocks: the source's and the key log writer's[/]")
 
 
 @app.command()
 def prune(
     ctx: typer.Context,
-    keep_runs: Annotated[int, typer.Option(min=0, help="Past runs of each table whose rows stay.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; delete nothing.")] = False,
+    keep_runs: Annotated[int, typer.Option(min=0, help="Past runs of each table to keep.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed; delete nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Drop the rows of old runs; a run's rows vanish together.
+    """Remove the rows of old runs; a run's rows are removed together.
 
-    What is at work stays, and the newest run of each table, and what a registered consumer needs.
+    Running runs stay, and so do the newest run of each table and what a registered consumer needs.
     """
     from .operate import retention, rows
 

@@ -36,7 +36,8 @@ def purge(
         str | None, typer.Option(help="Only this table; * and ? as in files. Of a folder its source table.")
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Changes committed so long ago, e.g. 7d, whatever `retention` says.")
+        str | None,
+        typer.Option(help="Changes committed longer ago than this, e.g. 7d, whatever `retention` says."),
     ] = None,
     upto: Annotated[
         str | None, typer.Option(help="Changes up to a change_seq, stream position or change number.")
@@ -45,12 +46,18 @@ def purge(
         list[str] | None,
         typer.Option(help="A folder's: NAME=SEQUENCE, the last it has done with. Name all."),
     ] = None,
-    from_: Annotated[int, typer.Option("--from", help="A folder's: first _Change-Sequence that goes.")] = 0,
-    to: Annotated[int | None, typer.Option(help="A folder's: last one; else the slowest consumer's.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; delete nothing.")] = False,
+    from_: Annotated[
+        int, typer.Option("--from", help="A folder's: the first _Change-Sequence to remove.")
+    ] = 0,
+    to: Annotated[
+        int | None, typer.Option(help="A folder's: the last one; default: the slowest consumer's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; delete nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take changes out that are old and that nobody needs: of a task as its `retention` says, or as ordered.
+    """Remove old changes that are no longer needed: by a task's `retention`, or as the options say.
 
     Of a folder of OpenEdge tables: consumed changes of one source table, as the vendor allows it. Of one of
     Qlik's change tables: partitions that are over, whole.

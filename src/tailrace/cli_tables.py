@@ -16,22 +16,22 @@ TaskFile = Annotated[Path, typer.Argument(help="The task file.", metavar="TASK")
 Tables = Annotated[
     list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
 ]
-Why = Annotated[str, typer.Option("--why", help="The reason, for the status and the log.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be ordered.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, shown by `status` and in the log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be ordered.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
 def pause(
     task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Let the changes of tables wait; everything else goes on."""
+    """Hold back the changes of tables; everything else goes on."""
     _order(task, "pause", tables, why, dry_run, as_json)
 
 
 def resume(
     task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Apply what waited of paused or suspended tables, and go on."""
+    """Apply the waiting changes of paused or suspended tables, and go on."""
     _order(task, "resume", tables, why, dry_run, as_json)
 
 
@@ -44,7 +44,7 @@ def resync(
         bool,
         typer.Option(
             "--new-stream",
-            help="Changes are lost (the slot is gone): begin anew at the source's present, with a new slot "
+            help="Changes are lost (the slot is gone): start over at the source's current position, with a new slot "
             "and new baselines of all tables.",
         ),
     ] = False,
@@ -52,7 +52,7 @@ def resync(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Take a new baseline of tables, which replaces their targets at once; it ends a suspension."""
+    """Take a new baseline of tables, which replaces their targets in one commit; ends a suspension."""
     if bool(tables) == new_stream:
         raise typer.BadParameter("name tables, or give --new-stream, which is for all of them")
     _order(task, "resync", tables or [], why, dry_run, as_json, new_stream=new_stream)
@@ -73,7 +73,7 @@ def remove(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Capture tables no longer; their targets stay as they are."""
+    """Stop capturing tables; their targets stay as they are."""
     _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
 
 
@@ -104,7 +104,7 @@ def _order(
             gone = "its target is gone" if table in done.dropped else "its target goes"
             out.print(f"  {gone}" if not dry_run else "  its target would go")
     for table, reason in done.passed.items():
-        out.print(f"passed over {escape(table)}: {escape(reason)}")
+        out.print(f"skipped {escape(table)}: {escape(reason)}")
     if done.order and not done.running:
         out.print("the task does not run: this holds from its next start on")
 

@@ -133,9 +133,7 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
         return f"{name} never ran"
     if not said["running"]:
         ended = said.get("state") in ENDED
-        return f"{name} is not running since {said['since']}" + (
-            "" if ended else ": it did not end by itself"
-        )
+        return f"{name} is not running since {said['since']}" + ("" if ended else ": it did not end normally")
     return f"{name} {said.get('state')}"
 
 

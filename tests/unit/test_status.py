@@ -137,7 +137,7 @@ def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -
         False, None, None,
     )  # fmt: skip
     since = found.capture["at"]
-    said = f"capture is not running since {since}: it did not end by itself; lag unknown\npipeline running"
+    said = f"capture is not running since {since}: it did not end normally; lag unknown\npipeline running"
     assert said in words(found)
     assert status_row(task)["source_current_timestamp"] is None
 
