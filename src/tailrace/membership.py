@@ -91,6 +91,10 @@ def moved(
     if found is None:
         return Moved()
     now, there = found
+    for table, layouts in history.items():  # made again, and its first changes are read: its baseline is not
+        again = layouts[-1].relation.relid
+        if now.get(again) == table and now.get(last[table]) != table and not ignored(table):
+            last[table] = again
     taken = there - set(now.values())  # by tables that the task does not know
     away = {t for t, relid in last.items() if now.get(relid) != t}
     renamed = [

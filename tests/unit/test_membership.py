@@ -1,0 +1,58 @@
+"""What becomes of tables by the source's catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.change import Relation
+from tailrace.log import Layout
+from tailrace.membership import Moved, moved
+from tailrace.sources.base import Renamed
+
+pytestmark = pytest.mark.unit
+T = "s.t"
+
+
+class Catalog:
+    """The names that relations have."""
+
+    def __init__(self, **now: str) -> None:
+        self._now = {int(relid.removeprefix("r")): name for relid, name in now.items()}
+        self.renamed: list[Renamed] = []
+
+    def names(self, relids: Sequence[int]) -> dict[int, str]:
+        return {r: n for r, n in self._now.items() if r in relids}
+
+    def tables(self, patterns: Sequence[str]) -> list[str]:
+        return sorted(self._now.values())
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        self.renamed = list(renamed)
+
+
+def _moved(catalog: Any, *relids: int, baseline: int) -> Moved:
+    history = {T: [Layout(Relation(r, "s", "t", "d", ()), b"", "") for r in relids]}
+    taken: Any = {T: SimpleNamespace(relation=Relation(baseline, "s", "t", "d", ()))}
+    return moved(catalog, history, taken, lambda table: False)
+
+
+def test_a_table_made_again_whose_first_changes_came_before_its_new_baseline() -> None:
+    """The process was killed between the two: the table is still the task's."""
+    catalog = Catalog(r8=T)
+    assert _moved(catalog, 7, 8, baseline=7) == Moved()
+    assert catalog.renamed == []
+
+
+def test_the_table_before_it_is_followed_no_longer_when_it_only_gave_its_name() -> None:
+    catalog = Catalog(r7="s.t_old", r8=T)
+    old = Renamed(7, "s.t, relation 7", "s.t_old")
+    assert _moved(catalog, 7, 8, baseline=7) == Moved(left=frozenset({"s.t_old"}), old=(old,))
+    assert catalog.renamed == [old]
+
+
+def test_a_table_made_again_that_nothing_is_known_of_yet_is_a_member_too() -> None:
+    assert _moved(Catalog(r9=T), 7, 8, baseline=8) == Moved()
