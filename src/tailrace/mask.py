@@ -7,8 +7,8 @@ columns from 1, least significant bit of the first byte first (spec/openedge.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 FIELD_MAP_BYTES = 256
+T = TypeVar("T")
+
+
+def balanced(parts: Sequence[T], both: Callable[[T, T], T]) -> T:
+    """All parts as one, neighbours joined in pairs: as deep as the logarithm of their number. Spark goes
+    through an expression by recursion, so a chain with a link for each column overflows its stack.
+
+    >>> balanced("abcde", lambda a, b: f"({a}{b})")
+    '(((ab)(cd))e)'
+    """
+    left = list(parts)
+    while len(left) > 1:
+        pairs = [both(a, b) for a, b in zip(left[::2], left[1::2], strict=False)]
+        left = pairs + left[2 * len(pairs) :]
+    return left[0]
 
 
 def encode(ordinals: Iterable[int]) -> bytes:
@@ -165,16 +180,14 @@ def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
     """The words of a mask with each bit in its new place, from the words of the old one; see `move`."""
     from pyspark.sql import functions as F
 
-    made: list[Column | None] = [None] * (max(places.values(), default=-1) // WORD + 1)
+    made: list[list[Column]] = [[] for _ in range(max(places.values(), default=-1) // WORD + 1)]
     for start, to, size in _runs(places):
         field = F.shiftrightunsigned(old[start // WORD], start % WORD)
         if size < WORD:
             field = field.bitwiseAND(F.lit((1 << size) - 1).cast("bigint"))
-        field = F.shiftleft(field, to % WORD)
-        there = made[to // WORD]
-        made[to // WORD] = field if there is None else there.bitwiseOR(field)
+        made[to // WORD].append(F.shiftleft(field, to % WORD))
     zero = F.lit(0).cast("bigint")
-    return [zero if w is None else w for w in made]
+    return [balanced(parts, lambda a, b: a.bitwiseOR(b)) if parts else zero for parts in made]
 
 
 def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
@@ -197,6 +210,21 @@ def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list
 
     found = words(mask, max(ordinals, default=-1) + 1, little=little)
     return [F.getbit(found[n // WORD], F.lit(n % WORD)) == 1 for n in ordinals]
+
+
+def any_set(words: Sequence[Column], bits: Iterable[int]) -> Column:
+    """Whether one of these bits is set in a mask of these words (boolean, never NULL)."""
+    from pyspark.sql import functions as F
+
+    wanted = [0] * len(words)
+    for n in bits:
+        wanted[n // WORD] |= 1 << (n % WORD)
+    found = [F.lit(False)]
+    for word, ones in zip(words, wanted, strict=True):
+        if ones:
+            signed = ones - (1 << WORD) if ones >> (WORD - 1) else ones
+            found.append(word.bitwiseAND(F.lit(signed).cast("bigint")) != 0)
+    return balanced(found, lambda a, b: a | b)
 
 
 def beyond(mask: Column, width: int) -> Column:

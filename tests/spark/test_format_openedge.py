@@ -100,7 +100,7 @@ TRACKED = [
     track(4, 4, [2]),
     track(5, 2),
     track(6, 1, **{"_Recid": 4712}),
-    track(7, 7),
+    track(7, 7, **{"_Partition-Id": None, "_Tenant-Id": None}),
     track(
         1,
         1,

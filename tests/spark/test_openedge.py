@@ -24,7 +24,7 @@ from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.wire import cd_dump
 
-from .test_format_openedge import NEW, TRACKED, image, policy, table, track, vendor
+from .test_format_openedge import FIELDS, NEW, TRACKED, field, image, policy, table, track, vendor
 
 pytestmark = pytest.mark.spark
 
@@ -162,6 +162,24 @@ def test_policies_over_time_say_what_an_image_carries(spark):
     assert text.df.filter("CustNum = 2").select("Phones").collect()[0][0] == ["a", "b;c", ""]
 
 
+def test_arrays_as_columns_there_and_back(spark):
+    options = OpenEdgeOptions(arrays="columns")
+    ct = read(vendor(spark), options).changes["PUB.Customer"]
+    assert ct.columns == ["CustNum", "Name", "Note", "Phones1", "Phones2", "Phones3"]
+    rows = rows_of(ct)
+    assert rows[4, "D"] == (("CustNum",), None, (1, None, "new", "1", None, "3"))
+    assert rows[0, "I"][2] == (1, "a", *("(absent)",) * 4)
+    assert rows[5, "I"] == (tuple(ct.columns), None, (2, "c", "long text", "a", "b;c", ""))
+    assert reasons(ct) == []
+    again, plain = (write({c.name: c}, OpenEdgeOptions())["PUB.CDC_Customer"]
+                    for c in (ct, read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]))  # fmt: skip
+    left, right = (sorted(map(repr, df.select(sorted(df.columns)).collect())) for df in (again, plain))
+    assert left == right
+    short = [field(60, n, p, "character", 2 if n == "Phones" else 0) for n, p in (("CustNum", 9), ("Name", 10), ("Note", 12), ("Phones", 13))]  # fmt: skip
+    tables = vendor(spark) | {"_Field": table(spark, oe.FIELD_TABLE, [*FIELDS[:4], *short, *FIELDS[8:]])}
+    assert set(reasons(read(tables, options).changes["PUB.Customer"])) == {"Phones has more than 2 elements"}
+
+
 def test_levels_0_and_1_have_changes_without_images(spark):
     for level, columns in ((0, ()), (1, ("CustNum", "Name", "Note", "Phones"))):
         mine = policy(
@@ -172,7 +190,9 @@ def test_levels_0_and_1_have_changes_without_images(spark):
         tables.pop("PUB.Note_changes")
         if not level:
             tables.pop("PUB.CDC_Customer")
-        ct = read(tables, OpenEdgeOptions()).changes["PUB.Customer"]
+        found = read(tables, OpenEdgeOptions())
+        assert list(found.apart) == ["PUB.Customer"]
+        ct = found.changes["PUB.Customer"]
         assert (tuple(ct.columns), reasons(ct)) == (columns, [])
         rows = rows_of(ct)
         assert {k[1]: r[1] for k, r in rows.items()} == {"I": (), "U": (), "D": ()}
@@ -206,14 +226,18 @@ def test_operations_that_change_no_row_wait_with_what_they_say(spark):
 
 def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
     codes = [track(20 + code, code, **{"_Partition-Id": 3, "_Tenant-Id": 4}) for code in range(6, 11)]
-    tables = vendor(spark, tracked=[*TRACKED, *codes])
-    assert len(reasons(read(tables, OpenEdgeOptions()).changes["PUB.Customer"])) == 5
+    tables = vendor(spark, tracked=[*TRACKED, *codes, track(40, 7)])
+    said = reasons(read(tables, OpenEdgeOptions()).changes["PUB.Customer"])
+    # Partition 0 of tenant 0 is a part of its table, too.
+    assert len(said) == 6
+    assert any(s.startswith("partition truncate of partition 0, tenant 0: rows not named") for s in said)
     ct = read(tables, OpenEdgeOptions(partitions="truncate")).changes["PUB.Customer"]
     kept = ct.df.filter("header__change_oper = 'T'").orderBy(HEX)
     columns = ("header__native__Operation", "header__partition_id", "header__tenant_id")
     assert [tuple(r) for r in kept.select(*columns).collect()] == [
-        (7, 0, 0),
+        (7, None, None),
         *((c, 3, 4) for c in range(6, 11)),
+        (7, 0, 0),
     ]
     again = write({ct.name: ct}, OpenEdgeOptions())["PUB._Cdc-Change-Tracking"]
     assert sorted(r[0] for r in again.filter("`_Partition-Id` = 3").select("_Operation").collect()) == [
@@ -256,6 +280,28 @@ def test_time_zones_of_text_are_kept(spark):
     }
     again = write({ct.name: ct}, OpenEdgeOptions(timestamps="text"))[name]
     assert {r[0] for r in again.select("_Time-Stamp").collect()} == {text}
+
+
+def test_offsets_of_values_survive_a_round_trip(spark):
+    fields = [field(60, n, p, t) for n, p, t in (("CustNum", 9, "integer"), ("At", 10, "datetime-tz"), ("Seen", 11, "datetime-tz"))]  # fmt: skip
+    tables = vendor(spark, tracked=TRACKED[4:6], images=[])
+    tables["_Field"] = table(spark, oe.FIELD_TABLE, fields)
+    times = [
+        ("2026-01-02T03:04:05.678-05:00", "2026-01-02T03:04:05.678901+05:30"),
+        ("2026-01-02T03:04:05.000", None),
+    ]
+    images = [
+        image(n, o, CustNum=n, At=at, Seen=seen)
+        for n, o, (at, seen) in zip((5, 6), (2, 1), times, strict=True)
+    ]
+    columns = {"CustNum": "int", "At": "string", "Seen": "string"}
+    tables["PUB.CDC_Customer"] = table(spark, oe.CHANGE, images, columns)
+    ct = read(tables, OpenEdgeOptions()).changes["PUB.Customer"]
+    assert [str(r[0]) for r in ct.df.orderBy(HEX).select("At").collect()] == [
+        "2026-01-02 08:04:05.678000", "2026-01-02 03:04:05",
+    ]  # fmt: skip
+    again = write({ct.name: ct}, OpenEdgeOptions())["PUB.CDC_Customer"]
+    assert [tuple(r) for r in again.orderBy("_Change-Sequence").select("At", "Seen").collect()] == times
 
 
 def test_change_tables_alone_or_without_policies(spark):

@@ -123,15 +123,18 @@ class Read:
     Attributes:
         changes: canonical change tables by source table, each with `WHY`, and with `FILE`, `ROW`, `RAW` when
             the rows that came in had `FILE`, `ROW`.
-        pending: rows that wait for more input (an unfinished transaction), by the vendor's table.
+        pending: rows that wait for more input (an unfinished transaction) or change nothing, by the vendor's
+            table, with what they say in `WHY`.
         notes: what is odd about the tables as a whole, for people.
         beside: tables that hold no changes (control tables), by name; with `WHY` when they are declared.
+        apart: change tables that no target takes (a log's own records, changes without values), and why.
     """
 
     changes: dict[str, ChangeTable]
     pending: dict[str, DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     beside: dict[str, DataFrame] = field(default_factory=dict)
+    apart: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

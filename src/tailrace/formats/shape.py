@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from ..change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..errors import FormatError
+from ..mask import balanced
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
 if TYPE_CHECKING:
@@ -179,4 +179,4 @@ def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of the conditions holds; false for none."""
     from pyspark.sql import functions as F
 
-    return reduce(lambda a, b: a | b, conditions, F.lit(False))
+    return balanced([F.lit(False), *conditions], lambda a, b: a | b)

@@ -18,7 +18,7 @@ from . import tables as tables_
 from .files import load, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
 from .glance import glance, samples
-from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
+from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .kept import KEPT
 from .made import policy_id, table_number
 from .options import OpenEdgeOptions
@@ -118,7 +118,7 @@ def _of_policy(ct: ChangeTable) -> dict[str, Column]:
 
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return {}
-    made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT)}
+    made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT, OFFSETS)}
     made |= {
         f"{NATIVE}_Policy-Id": F.lit(policy_id(ct.name)),
         f"{NATIVE}_Source-Table-Number": F.lit(table_number(ct.name)),
@@ -190,7 +190,7 @@ FORMAT = Format(
         {
             "change_seq", "change_mask", "column_mask", "transaction_id", "timestamp", "partition_id",
             "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
-            IMAGE_TIME, CUT, ZONE,
+            IMAGE_TIME, CUT, ZONE, OFFSETS,
         }
     ),
     cannot=GAPS,

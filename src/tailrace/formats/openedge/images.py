@@ -7,7 +7,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from .masks import with_bits
 from .options import OpenEdgeOptions
 from .policy import Source
 from .split import SPLIT
-from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER
+from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER, VALUED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,12 +38,14 @@ GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
     NATIVE + "image_Tran-Id",
     NATIVE + "image_Time-Stamp",
 )
-CUT, ZONE = NATIVE + "split", NATIVE + "zone"
+CUT, ZONE, OFFSETS = NATIVE + "split", NATIVE + "zone", NATIVE + "offsets"
 HEADERS = (
     "partition_id", "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
-    IMAGE_TIME, CUT, ZONE,
+    IMAGE_TIME, CUT, ZONE, OFFSETS,
 )  # fmt: skip
 """Headers beside the usual ones, in order."""
+_CARRIED = "_carried"
+ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 TIME_ZONE = "_zone"
 """Column of tracking rows whose times are text: the zone they say, e.g. `+01:00`."""
 
@@ -70,10 +72,11 @@ def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
     oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
     values, bad = _values(of, options)
     where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
-    field_map = F.when(code.isin(AFTER_UPDATE, BEFORE_UPDATE), _t("_Change-FieldMap"))
-    places = {p - 1: where[c] for c, p in source.positions.items()}
-    changed = mask.move(field_map, places, little=True)
-    carried = _carried(of, code, changed, where)
+    df, words = _words(of, df, where)
+    df = df.withColumn(_CARRIED, _carried(of, code, words, where))
+    carried = F.col(_CARRIED)
+    told = F.when(code.isin(AFTER_UPDATE, BEFORE_UPDATE) & _t("_Change-FieldMap").isNotNull(), F.lit(True))
+    changed = F.when(told, mask.from_words(words))
     bad = [*_bad(of, options, code, oper), *bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
     for name in (FILE, ROW, FINER):
@@ -88,7 +91,9 @@ def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
         "column_mask": carried,
     }
     made = canonical(df, headers, values, key=source.key, name=source.name)
-    kept = Kept(dict(of.given), source.change_table, dict(source.positions), dict(source.rows), of.added)
+    kept = Kept(
+        dict(of.given), source.change_table, dict(source.positions), dict(source.rows), of.added, zoned(of)
+    )
     return made.with_df(made.df.withMetadata(PREFIX + "change_seq", {KEPT: kept.to_json()}))
 
 
@@ -156,6 +161,22 @@ def _values(
     return values, bad
 
 
+def zoned(of: Image) -> list[str]:
+    """The columns whose times came as text with an offset (DATETIME-TZ), which instants forget."""
+    if of.images is None:
+        return []
+    kinds = {f.name: f.dataType.simpleString() for f in of.images.schema}
+    return [c for c in of.source.columns if of.source.types.get(c) == "timestamp" and kinds[c] == "string"]
+
+
+def _offsets(of: Image) -> Column:
+    """What those times say behind the seconds, in order of the columns: `+01:00;;-05:00`."""
+    from pyspark.sql import functions as F
+
+    texts = [F.regexp_extract(F.coalesce(_c(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
+    return F.when(_c(_THERE).isNotNull(), F.concat_ws(";", *texts)) if texts else F.lit(None).cast("string")
+
+
 def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
@@ -181,11 +202,27 @@ def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
     found[IMAGE_TIME] = F.when(~_c("_Time-Stamp").eqNullSafe(time), _c("_Time-Stamp"))
     found[CUT] = _c(SPLIT)
     found[ZONE] = _t(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
+    found[OFFSETS] = _offsets(of)
     return found
 
 
-def _carried(of: Image, code: Column, changed: Column, where: Mapping[str, int]) -> Column:
-    """The column mask; NULL when the image has every column."""
+def _words(of: Image, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
+    """The rows with the words of their field maps beside them, each bit where its column is here: made once,
+    for several expressions need them."""
+    from pyspark.sql import functions as F
+
+    places = {p - 1: where[c] for c, p in of.source.positions.items()}
+    old = mask.words(_t("_Change-FieldMap"), max(places, default=-1) + 1, little=True)
+    named = {f"_map{k}": word for k, word in enumerate(old)}
+    df = df.withColumns(named) if named else df
+    moved = mask.moved([F.col(n) for n in named], places)
+    beside = {f"_bits{k}": word for k, word in enumerate(moved)}
+    return (df.withColumns(beside) if beside else df), [F.col(n) for n in beside]
+
+
+def _carried(of: Image, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
+    """The column mask; NULL when the image has every column. `changed`: the words of what the field map
+    says."""
     from pyspark.sql import functions as F
 
     source = of.source
@@ -193,7 +230,7 @@ def _carried(of: Image, code: Column, changed: Column, where: Mapping[str, int])
     if of.images is None or not where:
         return F.when(~code.isin(*GONE), F.unhex(F.lit("")))
     there = {at: F.lit(True) if c in source.key else _c(c).isNotNull() for c, at in where.items()}
-    sparse = with_bits(mask.words(changed, max(where.values()) + 1), there)
+    sparse = with_bits(changed, there)
     captured = F.lit(bytearray(every))
     for policy, columns in source.tracked.items():
         if len(columns) < len(source.columns):
@@ -254,12 +291,13 @@ def _bad(
         *_field_map_bad(of),
     ]
     if options.partitions == "reject":
+        # Partition 0 and tenant 0 are parts of their table like any other; a row that says neither is ours.
         part = [F.coalesce(_t(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
+        some = _t("_Partition-Id").isNotNull() | _t("_Tenant-Id").isNotNull()
         words = F.create_map(*[F.lit(x) for pair in GONE.items() for x in pair])[code]
         gone = F.concat_ws("", words, F.lit(" of partition "), part[0], F.lit(", tenant "), part[1])
-        bad.append(
-            (((part[0] != 0) | (part[1] != 0)) & (oper == "T"), F.concat(gone, F.lit(": rows not named")))
-        )
+        said = F.concat(gone, F.lit(": rows not named; if it was the whole table, set partitions=truncate"))
+        bad.append((some & (oper == "T"), said))
     if options.orphans == "reject":
         bad += _orphans(of, code, tracked, imaged, text)
     return bad
@@ -270,7 +308,7 @@ def _orphans(
 ) -> list[tuple[Column, str | Column]]:
     from pyspark.sql import functions as F
 
-    valued = [p for p, level in of.source.levels.items() if level >= 2]
+    valued = [p for p, level in of.source.levels.items() if level >= VALUED]
     name = of.source.change_table or "a change table"
     lone = ~imaged & code.isin(1, 2, AFTER_UPDATE) & _t("_Policy-Id").isin(*valued)
     return [
@@ -286,11 +324,14 @@ def _field_map_bad(of: Image) -> list[tuple[Column, str | Column]]:
     if not of.source.columns:
         return []
     field_map = _t("_Change-FieldMap")
-    bits = {p - 1: p - 1 for p in of.source.positions.values()}
-    known = mask.move(field_map, bits, little=True, to_little=True)
-    trimmed = F.unhex(F.regexp_replace(F.hex(field_map), "(00)+$", ""))
+    known = {p - 1 for p in of.source.positions.values()}
+    words = [F.col(f"_map{k}") for k in range(max(known) // mask.WORD + 1)]
+    size = len(words) * mask.WORD
+    rest = F.hex(F.substring(field_map, size // 8 + 1, mask.FIELD_MAP_BYTES))
+    more = F.when(F.octet_length(field_map) > size // 8, rest.rlike("[1-9A-F]"))
+    odd = mask.any_set(words, set(range(size)) - known) | F.coalesce(more, F.lit(False))
     return [
-        (known != trimmed, "field map has a bit that no column stands for: mask longer than the columns"),
+        (odd, "field map has a bit that no column stands for: mask longer than the columns"),
         (
             F.octet_length(field_map) > mask.FIELD_MAP_BYTES,
             f"field map longer than {mask.FIELD_MAP_BYTES} bytes",

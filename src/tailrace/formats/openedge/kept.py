@@ -22,6 +22,7 @@ class Kept:
         positions: column -> its bit in field maps.
         rows: metadata rows about it, by plain table name; times are text.
         added: whether the tables have the columns that tailrace adds.
+        zoned: columns whose times came as text with their offsets, in order.
     """
 
     tables: Mapping[str, str]
@@ -29,11 +30,12 @@ class Kept:
     positions: Mapping[str, int]
     rows: Mapping[str, Sequence[Row]]
     added: bool = False
+    zoned: Sequence[str] = ()
 
     def to_json(self) -> str:
         """As text, for the schema.
 
-        >>> k = Kept({"_file": "PUB._File"}, None, {"a": 1}, {"_file": [{"_Owner": "PUB"}]})
+        >>> k = Kept({"_file": "PUB._File"}, None, {"a": 1}, {"_file": [{"_Owner": "PUB"}]}, zoned=["a"])
         >>> Kept.from_json(k.to_json()) == k
         True
         """

@@ -35,9 +35,10 @@ class OpenEdgeOptions(Options):
         default="rows",
         description="Split records: two rows, as ABL and dumps see them, or joined, as SQL gives them.",
     )
-    arrays: Literal["text", "array"] = Field(
+    arrays: Literal["text", "columns", "array"] = Field(
         default="text",
-        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, or array<string>.",
+        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, a column for each "
+        "element (`Phones1`, `Phones2`, of the array's type), or array<string>, which no target has.",
     )
     sequence: Literal["number", "rank"] = Field(
         default="number",

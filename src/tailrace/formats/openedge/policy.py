@@ -7,6 +7,7 @@ Source: spec/openedge.md §1, §2.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -195,7 +196,8 @@ def _columns(
             types[column] = kind
         if row.get("_Extent"):
             extents[column] = row["_Extent"]
-    twice = [c for c, p in positions.items() if list(positions.values()).count(p) > 1 or p < 1]
+    times = Counter(positions.values())
+    twice = [c for c, p in positions.items() if times[p] > 1 or p < 1]
     if twice:
         raise FormatError(
             f"physical positions of {', '.join(twice)} are before the first user field, or not their own",
@@ -219,7 +221,8 @@ def _fields(source: Source, file: Row | None, ids: Sequence[str]) -> Source:
         names = [by_recid.get(f.get("_Field-Recid")) or by_place.get(f.get("_Field-Position")) for f in mine]
         columns = [spelled.get((n or "").lower()) for n in names]
         if mine and all(columns):
-            tracked[policy] = tuple(c for c in source.columns if c in columns)
+            some = set(columns)
+            tracked[policy] = tuple(c for c in source.columns if c in some)
         ranked = sorted(
             (f["_Identifying-Field"], c)
             for f, c in zip(mine, columns, strict=True)

@@ -13,14 +13,15 @@ from ...change import ChangeTable
 from ...errors import FormatError
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
-from ..shape import conform, find_columns, quoted, reasons
-from .images import TIME_ZONE, Image, canonical_of
+from ..shape import any_of, conform, find_columns, quoted, reasons
+from .flat import spread
+from .images import TIME_ZONE, ZONE_AT_END, Image, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
 from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
-from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, knows
+from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, VALUED, knows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,12 +117,25 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         if source is place.sources[0]:  # lines that cannot be read are some table's
             share = share | _unreadable()
         rows = tracking.filter(share)
-        changes[source.name] = canonical_of(Image(source, rows, images, place.given, added), options)
+        made = canonical_of(Image(source, rows, images, place.given, added), options)
+        if options.arrays == "columns":
+            made = spread(made, source.extents, source.types)
+        changes[source.name] = made
     others = tracking.filter(~_unreadable()) if place.sources else tracking
     beside = {TRACKING.name: _beside(others, list(place.shares.values()))} if place.tracking else {}
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
-    return Read(changes, beside, _notes(place.sources, place.metadata), rest)
+    bare = {s.name: why for s in place.sources if (why := _without_values(s))}
+    return Read(changes, beside, _notes(place.sources, place.metadata), rest, bare)
+
+
+def _without_values(source: Source) -> str | None:
+    """Why the changes of a source table hold no values; None when they may."""
+    levels = sorted(set(source.levels.values()))
+    if not levels or max(levels) >= VALUED:
+        return None
+    said = ", ".join(map(str, levels))
+    return f"captured at level {said}: which rows changed is known, not their values"
 
 
 def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
@@ -217,7 +231,7 @@ def _with_zone(df: DataFrame) -> DataFrame:
     )
     if name is None or df.schema[name].dataType.simpleString() != "string":
         return df
-    zone = F.regexp_extract(F.col(quoted(name)), r"([+-]\d\d:\d\d)\s*$", 1)
+    zone = F.regexp_extract(F.col(quoted(name)), ZONE_AT_END, 1)
     return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
 
 
@@ -248,11 +262,9 @@ def _unreadable() -> Column:
 
 def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:
     """Tracking rows that change no row, and those of tables nothing is known of."""
-    from functools import reduce
-
     from pyspark.sql import functions as F
 
-    known = reduce(lambda a, b: a | b, shares, F.lit(False))
+    known = any_of(shares)
     said: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
     said += [(F.col("_Operation") == code, f"operation {code}: {words}") for code, words in BESIDE.items()]
     number = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.lit("?"))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..base import FILE, RAW, ROW, WHY
-from ..shape import quoted, reasons
+from ..shape import any_of, quoted, reasons
 from .arrays import join_array, split_array
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ SPLIT = "_split"
 how much of the cut value it had, and the second half's fields. NULL: the image was never split."""
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
+_HALF, _WHOLE = "_half", -1
 
 
 def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
@@ -41,7 +42,10 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     from pyspark.sql import functions as F
 
     half = F.coalesce(F.col(POSITION), F.lit(0)) != 0
-    whole = df.filter(~half).withColumn(SPLIT, F.lit(None).cast("string"))
+    none = F.lit(None).cast("string")
+    if df.select(POSITION).filter(half).isEmpty():  # one narrow column: less than all of them a second time
+        return df.withColumn(SPLIT, none)
+    whole = df.filter(~half).withColumn(SPLIT, none)
     halves = (
         df.filter(half)
         .groupBy("_Change-Sequence", "_Operation")
@@ -69,43 +73,58 @@ def _joined(
     place, element = first[POSITION], F.coalesce(first[ELEMENT], F.lit(0))
     cut = F.coalesce(first[FRAGMENT], F.lit(0)) == 1
     kinds = {f.name: f.dataType.simpleString() for f in df.schema}
+    near = _next(place, positions)
     made: dict[str, Column] = {}
-    length = F.lit(None).cast("int")
-    bad: list[tuple[Column, str | Column]] = [
-        (size == 1, "half of a split record: the other half is missing"),
-        (size > 2, F.concat(F.lit("split record of "), size.cast("string"), F.lit(" rows"))),
-        (F.get("h", F.lit(1))[POSITION] == place, "both halves of a split record end at one position"),
-    ]
-    before = None
-    for column in sorted(positions, key=lambda c: positions[c]):
+    lengths, lone = [F.lit(None).cast("int")], []
+    for column, at in positions.items():
         one, two = first.getField(column), second.getField(column)
-        nearest = place < positions[column]
-        if before is not None:
-            nearest = nearest & (place >= before)
-        before = positions[column]
         array = column in extents
         if array:
             value = _join_elements(one, two, element, cut)
         else:
             value = F.when(cut, F.concat(one, two)).otherwise(two) if kinds[column] in _CUT else two
-            odd = cut if kinds[column] not in _CUT else F.lit(False)
-            bad.append(
-                (nearest & (odd | (element > 0)), f"split record cut inside {column}, a {kinds[column]}")
-            )
-            lone = cut & (size == 2) & (one.isNull() | two.isNull())
-            bad.append((nearest & lone, f"split record cut inside {column}, and one part of it is missing"))
-        length = F.when(nearest & cut, _length(one, element, array)).otherwise(length)
-        made[column] = F.when((size == 1) | (place >= before), one).when(nearest, value).otherwise(two)
+            lone.append((near == at) & (one.isNull() | two.isNull()))
+        if array or kinds[column] in _CUT:
+            lengths.append(F.when((near == at) & cut, _length(one, element, array)))
+        made[column] = F.when((size == 1) | (place >= at), one).when(near == at, value).otherwise(two)
+    named = {at: c for c, at in positions.items()}
+    inside = _told(near, {at: f"split record cut inside {c}" for at, c in named.items()})
+    rigid = {at: f", a {kinds[c]}" for at, c in named.items() if c not in extents}
+    whole = near.isin([at for at in rigid if kinds[named[at]] not in _CUT])
+    bad: list[tuple[Column, str | Column]] = [
+        (size == 1, "half of a split record: the other half is missing"),
+        (size > 2, F.concat(F.lit("split record of "), size.cast("string"), F.lit(" rows"))),
+        (F.get("h", F.lit(1))[POSITION] == place, "both halves of a split record end at one position"),
+        (near.isin(list(rigid)) & ((whole & cut) | (element > 0)), F.concat(inside, _told(near, rigid))),
+        (cut & (size == 2) & any_of(lone), F.concat(inside, F.lit(", and one part of it is missing"))),
+    ]
     text = F.concat_ws(
         ";",
-        _numbers(place, element, cut.cast("int"), length),
+        _numbers(place, element, cut.cast("int"), F.coalesce(*lengths)),
         _numbers(*(second[c] for c in (POSITION, ELEMENT, FRAGMENT))),
     )
     made |= {POSITION: F.lit(0), ELEMENT: F.lit(0), FRAGMENT: F.lit(0)}
     made[WHY] = reasons([(first[WHY].isNotNull(), first[WHY]), (second[WHY].isNotNull(), second[WHY]), *bad])
     made[RAW] = F.concat_ws(",", first[RAW], second[RAW])
-    named = {c: made.get(c, first.getField(c)) for c in df.columns}
-    return [*(v.cast(df.schema[c].dataType).alias(c) for c, v in named.items()), text.alias(SPLIT)]
+    found = {c: made.get(c, first.getField(c)) for c in df.columns}
+    return [*(v.cast(df.schema[c].dataType).alias(c) for c, v in found.items()), text.alias(SPLIT)]
+
+
+def _next(place: Column, positions: Mapping[str, int]) -> Column:
+    """The position of the first column behind `place`; NULL when there is none."""
+    from pyspark.sql import functions as F
+
+    every = F.array(*map(F.lit, sorted(positions.values()))).cast("array<int>")
+    return F.array_min(F.filter(every, lambda p: p > place))
+
+
+def _told(near: Column, texts: Mapping[int, str]) -> Column:
+    """The text of a position; NULL where it has none."""
+    from pyspark.sql import functions as F
+
+    if not texts:
+        return F.lit(None).cast("string")
+    return F.try_element_at(F.create_map(*[F.lit(x) for pair in texts.items() for x in pair]), near)
 
 
 def _numbers(*values: Column) -> Column:
@@ -139,58 +158,47 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
     from pyspark.sql import functions as F
 
     split = F.col(SPLIT)
-    whole = df.filter(split.isNull()).drop(SPLIT)
-    first = F.split(F.split_part(split, F.lit(";"), F.lit(1)), ",")
-    second = F.split(F.split_part(split, F.lit(";"), F.lit(2)), ",")
+    halves = F.when(split.isNull(), F.array(F.lit(_WHOLE))).otherwise(F.array(F.lit(0), F.lit(1)))
+    df = df.select("*", F.explode(halves).alias(_HALF))
+    half = F.col(_HALF)
+    first, second = (F.split(F.split_part(split, F.lit(";"), F.lit(n)), ",") for n in (1, 2))
     place, element, fragment, length = (F.get(first, F.lit(i)).try_cast("int") for i in range(4))
-    halves = []
-    for half, fields in enumerate((first, second)):
-        made: dict[str, Column] = {
-            c: F.get(fields, F.lit(i)).try_cast("int") for i, c in enumerate((POSITION, ELEMENT, FRAGMENT))
-        }
-        before = None
-        for column in sorted(positions, key=lambda c: positions[c]):
-            value = F.col(quoted(column))
-            nearest = place < positions[column]
-            if before is not None:
-                nearest = nearest & (place >= before)
-            before = positions[column]
-            part = (_cut_elements if column in extents else _cut_value)(
-                value, half, element, fragment, length
-            )
-            inside = place >= before if half == 0 else place < before
-            made[column] = F.when(nearest, part).when(inside, value)
-        named = {c: made.get(c, F.col(quoted(c))) for c in df.columns if c != SPLIT}
-        kinds = df.schema
-        halves.append(
-            df.filter(split.isNotNull()).select(
-                *(v.cast(kinds[c].dataType).alias(c) for c, v in named.items())
-            )
-        )
-    return whole.unionByName(halves[0]).unionByName(halves[1])
+    near = _next(place, positions)
+    made: dict[str, Column] = {}
+    for i, column in enumerate((POSITION, ELEMENT, FRAGMENT)):
+        told = F.when(half == 0, F.get(first, F.lit(i))).when(half == 1, F.get(second, F.lit(i)))
+        made[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(told.try_cast("int"))
+    for column, at in positions.items():
+        value = F.col(quoted(column))
+        part = (_cut_elements if column in extents else _cut_value)(value, half, element, fragment, length)
+        mine = (half == _WHOLE) | ((half == 0) == (place >= at))
+        made[column] = F.when(near == at, part).when(mine, value)
+    kinds = df.schema
+    named = {c: made.get(c, F.col(quoted(c))) for c in df.columns if c not in (SPLIT, _HALF)}
+    return df.select(*(v.cast(kinds[c].dataType).alias(c) for c, v in named.items()))
 
 
-def _cut_value(value: Column, half: int, element: Column, fragment: Column, length: Column) -> Column:
+def _cut_value(value: Column, half: Column, element: Column, fragment: Column, length: Column) -> Column:
     from pyspark.sql import functions as F
 
-    if half == 0:
-        return F.when(fragment == 1, F.substring(value, F.lit(1), length))
     rest = F.substring(value, length + 1, F.length(value))
-    return F.when(fragment == 1, rest).otherwise(value)
+    return F.when(half == 0, F.when(fragment == 1, F.substring(value, F.lit(1), length))).otherwise(
+        F.when(fragment == 1, rest).otherwise(value)
+    )
 
 
-def _cut_elements(value: Column, half: int, element: Column, fragment: Column, length: Column) -> Column:
+def _cut_elements(value: Column, half: Column, element: Column, fragment: Column, length: Column) -> Column:
     """The array with the other half's elements unknown, the element at the cut in part."""
     from pyspark.sql import functions as F
 
     def mine(e: Column, i: Column) -> Column:
         at = (i == element) & (fragment == 1)
-        if half == 0:
-            return F.when(at, F.substring(e, F.lit(1), length)).when(i < element, e)
-        return F.when(at, F.substring(e, length + 1, F.length(e))).when(i >= element, e)
+        left = F.when(at, F.substring(e, F.lit(1), length)).when(i < element, e)
+        right = F.when(at, F.substring(e, length + 1, F.length(e))).when(i >= element, e)
+        return F.when(half == 0, left).otherwise(right)
 
     made = join_array(F.transform(split_array(value), mine))
-    return F.when((element > 0) | (fragment == 1), made) if half == 0 else made
+    return F.when((half == 1) | (element > 0) | (fragment == 1), made)
 
 
 __all__ = ["FILE", "ROW", "SPLIT", "cut_halves", "join_halves"]

@@ -140,12 +140,14 @@ OPERATIONS = {
     "2": "D",
     "3": "B",
     "4": "U",
-    **{str(code): f"{words}: T for a whole table, else a bad row" for code, words in GONE.items()},
+    **{str(code): f"{words}: a bad row, or T with `partitions=truncate`" for code, words in GONE.items()},
     **{str(code): words for code, words in BESIDE.items()},
 }
 OPER = {1: "I", 2: "D", 3: "B", 4: "U", **dict.fromkeys(GONE, "T")}
 """`_Operation` -> `change_oper`."""
 LEVELS = {0: "Minimal", 1: "MinimalWithBitMap", 2: "Medium", 3: "Maximum"}
+VALUED = 2
+"""The lowest level whose change tables have rows."""
 FIRST_USER_FIELD = 9
 """Positions count from 2, and seven metadata columns come first."""
 

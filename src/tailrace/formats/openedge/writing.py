@@ -18,7 +18,8 @@ from ...sequence import TIME_DIGITS
 from ..base import VendorTable
 from ..shape import quoted
 from .arrays import join_array
-from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, ZONE
+from .flat import gathered
+from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .kept import KEPT, Kept
 from .made import made_metadata
 from .options import OpenEdgeOptions
@@ -81,6 +82,7 @@ def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[
     """
     if not changes:
         return {}
+    changes = {name: gathered(ct) for name, ct in changes.items()}
     plans = {name: plan_of(name, ct) for name, ct in changes.items()}
     out: dict[str, list[DataFrame]] = {}
     for name, ct in changes.items():
@@ -206,7 +208,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
     }
     typed = _timed({n: v.cast(_kind(CHANGE, n)) for n, v in made.items()}, ct, options)
     columns = [v.alias(n) for n, v in typed.items()]
-    columns += [_user_column(ct, c) for c in ct.columns]
+    columns += [_user_column(ct, c, plan) for c in ct.columns]
     if plan.added:
         map_ = F.coalesce(mask.move(carried, places, to_little=True), F.lit(every))
         columns.append(map_.alias("_Column-Map"))
@@ -233,12 +235,22 @@ def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions
     return columns | {"_Time-Stamp": text}
 
 
-def _user_column(ct: ChangeTable, name: str) -> Column:
+def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
+    """A column as OpenEdge has it: arrays as text, times with the offsets they came with."""
     from pyspark.sql import functions as F
 
     value = F.col(quoted(name))
-    array = ct.df.schema[name].dataType.simpleString().startswith("array")
-    return (join_array(value) if array else value).alias(name)
+    kind = ct.df.schema[name].dataType.simpleString()
+    if kind.startswith("array"):
+        value = join_array(value)
+    if kind == "timestamp" and name in plan.kept.zoned:
+        told = F.coalesce(_h(ct, OFFSETS, "string"), F.lit(""))
+        zone = F.coalesce(F.get(F.split(told, ";"), F.lit(list(plan.kept.zoned).index(name))), F.lit(""))
+        local = F.from_utc_timestamp(value, F.coalesce(F.nullif(zone, F.lit("")), F.lit("+00:00")))
+        short = F.unix_micros(value) % 1000 == 0
+        digits = [F.date_format(local, f"yyyy-MM-dd'T'HH:mm:ss.{'S' * n}") for n in (3, 6)]
+        value = F.concat(F.when(short, digits[0]).otherwise(digits[1]), zone)
+    return value.alias(name)
 
 
 def _position(plan: Plan, ct: ChangeTable, column: str) -> int:

@@ -7,7 +7,7 @@ meet: each row's masks are moved to it, and a row says in `column_mask` which co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -263,27 +263,12 @@ def outside(
 
     words = mask.words(bits, width, little=little) if words is None else words
     size = len(words) * mask.WORD
-    longer = _any(words, range(width, size))
+    longer = mask.any_set(words, range(width, size))
     # What lies beyond the words is looked at only where there is something: masks are trimmed, mostly.
     start = F.lit(size // 8 + 1) if little else F.lit(1)
     rest = F.hex(F.substring(bits, start, F.octet_length(bits) - size // 8))
     more = F.when(F.octet_length(bits) > size // 8, rest.rlike("[1-9A-F]"))
     return [
         (longer | F.coalesce(more, F.lit(False)), f"{what} longer than the columns"),
-        (_any(words, set(range(width)) - set(allowed)), f"{what} marks header columns"),
+        (mask.any_set(words, set(range(width)) - set(allowed)), f"{what} marks header columns"),
     ]
-
-
-def _any(words: Sequence[Column], bits: Iterable[int]) -> Column:
-    """Whether one of these bits is set."""
-    from pyspark.sql import functions as F
-
-    wanted = [0] * len(words)
-    for n in bits:
-        wanted[n // mask.WORD] |= 1 << (n % mask.WORD)
-    found = F.lit(False)
-    for word, ones in zip(words, wanted, strict=True):
-        if ones:
-            signed = ones - (1 << mask.WORD) if ones >> (mask.WORD - 1) else ones
-            found = found | (word.bitwiseAND(F.lit(signed).cast("bigint")) != 0)
-    return found
