@@ -44,7 +44,7 @@ def resync(
         bool,
         typer.Option(
             "--new-stream",
-            help="Changes are lost (the slot is gone): start over at the source's current position, with a new slot "
+            help="Changes are lost (the slot is gone): start over at the source's present, with a new slot "
             "and new baselines of all tables.",
         ),
     ] = False,

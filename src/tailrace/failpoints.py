@@ -41,6 +41,8 @@ POINTS: dict[str, str] = {
     "rename.target": "a target's new name is ordered, it has the old one",
     "rename.moved": "it has the new one, that is not recorded",
     "membership.dropped": "a removed table's target is gone, that is not recorded",
+    "drop.targets": "the targets of a task that is dropped are gone, what the source keeps is not",
+    "drop.source": "that is gone, its folders are not",
     "store.layout": "before a change table gets columns",
     "store.retype": "before a change table is written anew in other types",
     "store.behind": "before a table says that it is complete behind a gap of LOG",

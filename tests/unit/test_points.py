@@ -21,6 +21,7 @@ from tailrace.control import ddl, delta_log, ledger, rolling, streams, tables
 from tailrace.control.ledger import STORED
 from tailrace.control.totals import Totals
 from tailrace.ddl_watch import Watch
+from tailrace.dropping import drop
 from tailrace.laketypes import schema_of
 from tailrace.landing import DeltaLanding
 from tailrace.operate import control_tables
@@ -122,6 +123,18 @@ def removal(at: Path) -> tuple[Life, State]:
         membership.drop_targets(one, tables.of_task(one.orders_path, {}))
 
     return life, lambda: (there(one), rows(one.orders_path, "ordered_at"))
+
+
+def dropped(at: Path) -> tuple[Life, State]:
+    """A task is dropped, and its targets with it."""
+    one = task(at)
+    known(one, "s.a")
+    lake.append(one.target_path("s.a"), pa.table({"id": [1]}))
+
+    def life() -> None:
+        drop(one, dry_run=False, targets=True, source=False)
+
+    return life, lambda: sorted(p.name for p in at.iterdir())
 
 
 def ledger_of(at: Path) -> tuple[Life, State]:
@@ -303,6 +316,8 @@ CASES: dict[str, Case] = {
     "rename.target": renaming,
     "rename.moved": renaming,
     "membership.dropped": removal,
+    "drop.targets": dropped,
+    "drop.source": dropped,
     "ledger.replace": ledger_of,
     "control.change": control,
     "control.consumers": consumers,

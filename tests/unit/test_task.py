@@ -139,6 +139,12 @@ def test_tables_have_settings_of_their_own() -> None:
     assert task(dump(found)).tables == found.tables
 
 
+def test_a_mistake_in_the_settings_of_a_group() -> None:
+    assert mistakes(SMALL + "groups:\n  g: {tables: [s.*], retry: 3}\n") == [
+        "line 4: unknown setting 'groups.g.retry'; did you mean 'retries'?"
+    ]
+
+
 def test_mistakes_in_the_settings_of_tables() -> None:
     text = SMALL + "tables:\n  a.b: {mod: strict}\n  a.c: {on: {insert_exists: never, gone: log}}\n"
     assert mistakes(text) == [

@@ -267,17 +267,15 @@ def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator
 
 
 def _nearest(path: tuple[str | int, ...]) -> str:
-    """What an unknown setting was meant to be: a like name beside it, or the same name in another section."""
+    """What an unknown setting was meant to be: a similar name in its section, or the same name elsewhere."""
     section, key = path[:-1], str(path[-1])
-    if section and section[0] == "tables":
-        beside = TableSettings.model_fields
-    else:
-        beside = SECTIONS[str(section[0])].model_fields if section else Task.model_fields
-    near = difflib.get_close_matches(key, beside, n=1, cutoff=0.6)
+    models: dict[str, type[Settings]] = {**SECTIONS, "tables": TableSettings, "groups": GroupSettings}
+    known = models[str(section[0])].model_fields if section else Task.model_fields
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
     elsewhere = [s for s, model in SECTIONS.items() if key in model.model_fields]
     elsewhere += ["the top level"] if key in Task.model_fields else []
     if elsewhere:
         return f"; it belongs under {' or '.join(elsewhere)}"
-    return f"; known here: {', '.join(beside)}"
+    return f"; known here: {', '.join(known)}"
