@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -262,11 +263,28 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         waiting = str(Path(place) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
         seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited once
-        if rows_waiting := seen.figures()["rows"]:
+        if seen.figures()["rows"]:
             report.pending = str(Path(place) / PENDING)
-            report.notes.append(f"{name}: {rows_waiting:,} rows change nothing yet: signals, or unfinished")
+            report.notes += waiting_rows({name: spark.read.parquet(waiting)})
         else:
             shutil.rmtree(waiting)
+            with suppress(OSError):  # others may be in it
+                Path(waiting).parent.rmdir()
+
+
+def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
+    """What rows that wait say (`Read.pending`), a line a table and reason, with how many say it."""
+    from pyspark.sql import functions as F
+
+    said = []
+    for name, df in pending.items():
+        why = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
+        counted_ = df.groupBy(why.alias("why")).agg(F.count(F.lit(1)).alias("n")).orderBy("why").collect()
+        said += [
+            f"{name}: {r['n']:,} rows change nothing: {r['why'] or 'signals, or unfinished'}"
+            for r in counted_
+        ]
+    return said
 
 
 def _grown(rows: DataFrame, place: str) -> None:
@@ -317,4 +335,5 @@ __all__ = [
     "load",
     "read",
     "side",
+    "waiting_rows",
 ]

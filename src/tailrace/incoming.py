@@ -23,9 +23,10 @@ from .apply.told import summed
 from .apply.transactions import transactions
 from .change import ChangeTable
 from .control.tables_file import TablesFile
-from .errors import ConfigError
+from .errors import ConfigError, UnsupportedError
 from .formats import checks
 from .formats.base import FINER
+from .laketypes import is_lake_type
 from .operate.runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -106,10 +107,13 @@ def run(
     ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
     found = replace(found, changes=ordered)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
-    good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items()}
+    good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = routed(spark, good, tables.table if tables else None, app_id)
+    _refuse_types(good)
     place, target, root = _place(spark, target, app_id, control, places)
     try:
+        for name in found.apart:
+            watched[name][2].figures()  # their bad rows stop the call before anything is written
         good = {name: _followed(place, ct, numbers[name]) for name, ct in good.items()}
         held = Suspensions(root, app_id)
         applied = []
@@ -140,13 +144,33 @@ def run(
             report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
-        convert.keep_aside(spark, side, root, found, report)
-    notes = [*found.notes, *_notes(good, ruling), *convert.nothing(report, changes)]
+        convert.keep_aside(spark, side, root, replace(found, pending={}), report)
+    notes = [*found.notes, *_notes(good, ruling), *convert.waiting_rows(found.pending)]
+    notes += convert.nothing(report, changes)
     notes += [
         f"{name}: {n:,} x {kind}: cut" for name, t in report.tables.items() for kind, n in t.lost.items()
     ]
     notes += [f"{name} holds no changes: it is not applied" for name in found.beside]
+    notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
+    """Raises UnsupportedError for columns of types that no target has, of all tables at once."""
+    wrong = []
+    for name, table in sorted(changes.items()):
+        columns = set(table.columns)
+        for field in table.df.schema:
+            kind = field.dataType.simpleString()
+            if field.name in columns and not is_lake_type(kind):
+                wrong.append(f"{name}: column {field.name} is {kind}")
+    if wrong:
+        raise UnsupportedError(
+            f"types that no target has: {'; '.join(wrong)}",
+            where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
+            hint="read arrays as columns or text (OpenEdge: -o arrays=columns; see `tailrace formats NAME`), "
+            "or leave these columns out: `--tables FILE` with a mapping",
+        )
 
 
 def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[str]:

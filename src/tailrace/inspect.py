@@ -142,7 +142,7 @@ def inspect(
     columns = {n: columns_of(df) for n, df in vendor.items()}
     whose = _vendors(spark, path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
-    waiting = [told for n, df in read.pending.items() for told in _waiting(n, df)]
+    waiting = convert.waiting_rows(read.pending)
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
     beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
     for other in sorted({whose[n] for n in strangers if whose[n]}):
@@ -163,17 +163,6 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
         looser = convert.side(side.form.name, side.path, {**given, **more})
         said = ", ".join(f"{k}={v}" for k, v in more.items())
         return convert.read(spark, looser), [f"read with {said}, for {error.what}"]
-
-
-def _waiting(name: str, df: DataFrame) -> list[str]:
-    """What rows that change nothing say, with how many say it."""
-    from pyspark.sql import functions as F
-
-    said = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
-    counted = df.groupBy(said.alias("why")).agg(F.count(F.lit(1)).alias("n")).orderBy("why").collect()
-    return [
-        f"{name}: {r['n']:,} rows change nothing: {r['why'] or 'signals, or unfinished'}" for r in counted
-    ]
 
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:

@@ -45,6 +45,19 @@ def arrow_type(text: str) -> pa.DataType:
     return _SIMPLE[plain]
 
 
+def is_lake_type(text: str) -> bool:
+    """Whether targets can hold a Spark SQL type.
+
+    >>> is_lake_type("decimal(12,2)"), is_lake_type("interval day")
+    (True, False)
+    """
+    try:
+        arrow_type(text)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def spark_type(kind: pa.DataType) -> str:
     """The Spark SQL type of an Arrow type.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ... import mask, sequence
 from ...change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ...errors import FormatError
-from ..base import ASIDE, FILE, Read, Tables, VendorColumn, VendorTable
+from ..base import ASIDE, FILE, WHY, Read, Tables, VendorColumn, VendorTable
 from ..shape import also, canonical, conform, quoted
 from . import control
 from . import layout as lay
@@ -133,7 +133,7 @@ def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, Da
     if lay.LOADED in heads:
         ready = ready | (F.col(quoted(heads[lay.LOADED])) == "L")
     ready = F.coalesce(ready, F.lit(False))
-    return df.filter(ready), df.filter(~ready)
+    return df.filter(ready), df.filter(~ready).withColumn(WHY, F.lit("its partition is not closed"))
 
 
 def in_doubt(df: DataFrame, prefix: str) -> bool:

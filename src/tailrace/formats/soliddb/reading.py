@@ -10,7 +10,7 @@ from ...change import INSERT, OPERATIONS, ChangeTable
 from ...errors import FormatError
 from ...sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
-from ..shape import also, canonical, conform, quoted
+from ..shape import also, any_of, canonical, conform, quoted
 from .changes import is_made, table_changes, truncates
 from .log import (
     COLUMNS,
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
 """Change tables of what is no row change: records of other kinds, and the system tables."""
+_SYSTEM = (RECORDS, TABLES, FIELDS)
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
     """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small), and
     one record's LOGADDR is looked at for its length unless the options say it."""
+    from pyspark.sql import functions as F
+
     sorted_out = {
         kind.name: [
             _conformed(df, kind, name, options) for name, df in tables.items() if kind_of(df.columns) == kind
@@ -62,13 +65,15 @@ def read(tables: Tables, options: SolidOptions) -> Read:
             made[name] = table_changes(log, name, mine, found, options)
         others = in_transactions(_told_apart(log, found, options))
         waits = _waits()
-        pending[SYS_LOG.name] = others.filter(waits).select(*_vendor(others))
+        said = F.lit("its transaction has no COMMIT yet").alias(WHY)
+        pending[SYS_LOG.name] = others.filter(waits).select(*_vendor(others), said)
         made[RECORDS] = _system(others.filter(~waits), SYS_LOG, RECORDS, _records(options))
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
                 made[name] = _system(one[kind.name], kind, name, None)
-    return Read(made, pending, _notes(one, by_table, tables))
+    apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in made if n in _SYSTEM}
+    return Read(made, pending, _notes(one, by_table, tables), apart=apart)
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:
@@ -131,7 +136,7 @@ def _told_apart(log: DataFrame, found: Sequence[Layout], options: SolidOptions) 
     relids = {x.relid for x in found}
     rows = F.col("RECID").isin(*ROWS)
     known = F.col("RELID").isin(*relids)
-    emptied = reduce(lambda a, b: a | b, (truncates([x], found) for x in found), F.lit(False))
+    emptied = any_of(truncates([x], found) for x in found)
     log = also(log, (rows & ~F.coalesce(known, F.lit(False)) & F.lit(not options.tables), _unknown_table()))
     good = F.col(WHY).isNull()
     log = log.withColumn("_change", F.coalesce(good & ((rows & known) | emptied), F.lit(False)))

@@ -1,0 +1,45 @@
+"""`tailrace apply` to a vendor's whole folder: what is no table's change makes no target, stops nothing, and is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace import incoming
+from tailrace.errors import UnsupportedError
+
+pytestmark = pytest.mark.spark
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def apply(spark, tmp_path, vendor: str, **given: str):
+    tables = str(EXAMPLES / vendor / "tables")
+    return incoming.run(spark, tables, vendor, given, str(tmp_path), fail=False)
+
+
+def test_openedge_with_a_table_of_level_0(spark, tmp_path):
+    done = apply(spark, tmp_path, "openedge", arrays="columns")
+    assert [t["table"] for t in done["tables"]] == ["PUB.Item"]
+    notes = "\n".join(done["notes"])
+    assert (
+        "PUB.Till is not applied: captured at level 0: which rows changed is known, not their values" in notes
+    )
+    assert "_Cdc-Change-Tracking: 1 rows change nothing: operation 12" in notes
+    rows = spark.read.format("delta").load(str(tmp_path / "PUB.Item"))
+    assert "Tags1" in rows.columns
+    assert not (tmp_path / "_pending").exists()
+
+
+def test_soliddb_without_its_own_records(spark, tmp_path):
+    done = apply(spark, tmp_path, "soliddb", keys="SHOP.ITEM=ID")
+    assert [t["table"] for t in done["tables"]] == ["SHOP.ITEM"]
+    assert not list(tmp_path.glob("_SYSTEM*"))
+    assert any(n.startswith("_SYSTEM.SYS_LOG is not applied") for n in done["notes"])
+
+
+def test_types_that_no_target_has_are_named_before_anything_is_written(spark, tmp_path):
+    with pytest.raises(UnsupportedError, match=r"PUB\.Item: column Tags is array<string>") as told:
+        apply(spark, tmp_path, "openedge", arrays="array")
+    assert "arrays=columns" in str(told.value)
+    assert not list(tmp_path.iterdir())
