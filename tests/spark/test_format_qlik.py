@@ -14,8 +14,8 @@ from tailrace.change import ChangeTable
 from tailrace.formats.base import Options, Tables
 from tailrace.formats.qlik.layout import outside
 from tailrace.formats.qlik.options import QlikOptions
-from tailrace.testing.changes import literal, reasons
-from tailrace.testing.formats import FormatConformance
+from tailrace.testing.changes import Image, change_table, literal, reasons
+from tailrace.testing.formats import FormatConformance, full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,6 +110,20 @@ class TestConformance(FormatConformance):
 
 
 # -- masks
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_changes_whose_masks_nobody_told_get_them_by_the_rule(spark: SparkSession, order: str) -> None:
+    changes = [Image(1, "I", full(1)), Image(2, "I", {"id": 2, "note": "n"}), Image(3, "B", full(1)),
+               Image(3, "U", full(1, "b")), Image(4, "D", full(1)), Image(5, "T")]  # fmt: skip
+    ct = change_table(spark, changes)
+    untold = ct.with_df(ct.df.withColumn("header__change_mask", F.lit(None).cast("binary")))
+    options = QlikOptions(key="id", mask_order=order)
+    back = QLIK.read(QLIK.write({ct.name: untold}, options), options).changes[ct.name]
+    every = ("id", "name", "amount", "at", "note")
+    assert [(oper, marked) for _, oper, marked, *_ in literal(back, headers=[])] == [
+        ("I", every), ("I", ("id", "note")), ("B", ()), ("U", None), ("D", ("id",)), ("T", None),
+    ]  # fmt: skip
 
 
 def test_headers_that_are_missing_move_the_bits(spark: SparkSession) -> None:

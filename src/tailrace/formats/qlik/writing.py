@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ... import mask, sequence
-from ...change import BEFORE, INSERT, NATIVE, TRUNCATE, ChangeTable
+from ...change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, ChangeTable
 from ..shape import quoted
 from . import control
 from . import layout as lay
@@ -75,7 +75,7 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
         F.coalesce(values["operation"], word_of(oper)) if "operation" in values else word_of(oper)
     )
     values["change_oper"] = F.when(oper == TRUNCATE, F.lit(options.truncate_code)).otherwise(oper)
-    if "change_mask" in values and "change_mask" in heads:
+    if "change_mask" in heads:
         values["change_mask"] = _mask(ct, start, natives, len(heads), options)
     if options.partition_minutes:
         values["partition_name"] = _partition(ct, options)
@@ -105,20 +105,39 @@ def _natives(ct: ChangeTable) -> dict[str, str]:
 def _mask(
     ct: ChangeTable, start: int, natives: Mapping[str, str], before: int, options: QlikOptions
 ) -> Column:
-    """The change mask in the written table's ordinals."""
+    """The change mask in the written table's ordinals; without one, what its operation implies."""
     from pyspark.sql import functions as F
 
-    places = {ct.ordinal(c): start + i for i, c in enumerate(ct.columns)}
-    places |= {ct.ordinal(ct.header(h)): before + i for i, h in enumerate(natives)}
-    if options.masks == "queue":
-        places = {ct.ordinal(c): i for i, c in enumerate(ct.columns)}
+    ordinal = {n: i for i, n in enumerate(ct.df.columns)}
+    data = {ordinal[c]: (0 if options.masks == "queue" else start) + i for i, c in enumerate(ct.columns)}
+    more = {ordinal[ct.header(h)]: before + i for i, h in enumerate(natives)}
+    places = data if options.masks == "queue" else data | more
     little = options.mask_order == "little"
-    moved = mask.move(_header(ct, "change_mask"), places, to_little=little)
+    moved = _implied(ct, data, little=little)
+    if "change_mask" in ct.headers:
+        moved = F.coalesce(mask.move(_header(ct, "change_mask"), places, to_little=little), moved)
     if not options.mask_bytes:
         return moved
     missing = F.greatest(F.lit(options.mask_bytes) - F.octet_length(moved), F.lit(0))
     zeros = F.unhex(F.repeat(F.lit("00"), missing))
     return F.concat(moved, zeros) if little else F.concat(zeros, moved)
+
+
+def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Column:
+    """The mask by Qlik's rule (spec/qlik.md §2): inserts have every column they carry, deletes the key,
+    before images none; NULL for updates, which nothing but their images tells."""
+    from pyspark.sql import functions as F
+
+    def made(names: Sequence[str]) -> Column:
+        octets = mask.encode(places[ct.ordinal(n)] for n in names)
+        return F.lit(bytearray(octets[::-1] if little else octets))
+
+    oper, carried = _header(ct, "change_oper"), F.lit(None).cast("binary")
+    if "column_mask" in ct.headers:
+        carried = mask.move(_header(ct, "column_mask"), places, to_little=little)
+    inserted = F.when(oper == INSERT, F.coalesce(carried, made(ct.columns)))
+    told = inserted.when(oper == BEFORE, made([]))
+    return told.when(oper == DELETE, made(ct.key)) if ct.key else told
 
 
 def _data(ct: ChangeTable) -> list[Column]:
