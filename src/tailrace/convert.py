@@ -196,7 +196,9 @@ def observed(
     """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
     from pyspark.sql import functions as F
 
-    df = ct.df
+    # Columns first: some losses are told by a look at a change's other row, which no metric can take.
+    marks = {f"_lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
+    df = ct.df.withColumns(marks) if marks else ct.df
     if fail:
         df = df.filter(
             _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
@@ -207,7 +209,7 @@ def observed(
         F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
     ]
     for i, gap in enumerate(gaps):
-        lost = F.coalesce(gap.lost(ct), F.lit(False)) & ~bad
+        lost = F.col(f"_lost{i}") & ~bad
         what.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
         if strict:
             said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
@@ -218,7 +220,7 @@ def observed(
         if strict:
             df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
     rows, seen = counted(df, f"changes {ct.name}", what)
-    return rows.filter(~bad).drop(*ASIDE), seen
+    return rows.filter(~bad).drop(*marks, *ASIDE), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:

@@ -167,10 +167,9 @@ class FormatConformance:
         from pyspark.sql import functions as F
 
         gaps = self.format.gaps(ct)
-        figures = [
-            F.count_if(F.coalesce(g.lost(ct), F.lit(False))).alias(f"n{i}") for i, g in enumerate(gaps)
-        ]
-        counted = ct.df.agg(F.count(F.lit(1)).alias("rows"), *figures).first()
+        marks = [F.coalesce(g.lost(ct), F.lit(False)).alias(f"n{i}") for i, g in enumerate(gaps)]
+        figures = [F.count_if(f"n{i}").alias(f"n{i}") for i in range(len(gaps))]
+        counted = ct.df.select(F.lit(1), *marks).agg(F.count(F.lit(1)).alias("rows"), *figures).first()
         assert counted is not None
         every = losing = ct
         for i, gap in enumerate(gaps):

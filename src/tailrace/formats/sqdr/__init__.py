@@ -24,10 +24,12 @@ from .tables import (
     SIGNALS,
     SqdrOptions,
 )
-from .writing import came, fits, has, key_places, write
+from .writing import came, fits, has, key_places, stays, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+_STAYS = "_stays"
 
 
 def _keys_mask(ct: ChangeTable) -> bytes | None:
@@ -41,17 +43,20 @@ def _before_lost(ct: ChangeTable) -> Column:
 
     keys = F.lit(_keys_mask(ct)).cast("binary")
     known = F.col(ct.header("column_mask")) if has(ct, "column_mask") else F.lit(None).cast("binary")
-    return (F.col(ct.header("change_oper")) == BEFORE) & ~known.eqNullSafe(keys) & ~came(ct)
+    before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
+    return before & (~known.eqNullSafe(keys) | ~stays(ct))
 
 
 def _before_erased(ct: ChangeTable) -> ChangeTable:
-    """Before images with nothing but their key."""
+    """Before images with nothing but their key, those of updates that kept it left out."""
     from pyspark.sql import functions as F
 
     keys = key_places(ct)
-    before = F.col(ct.header("change_oper")) == BEFORE
+    before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
+    names = ct.df.columns
+    df = ct.df.withColumn(_STAYS, ~before | stays(ct)).filter(_STAYS).select(*map(quoted, names))
     rest = [c for i, c in enumerate(ct.columns) if i not in keys]
-    df = ct.df.withColumns({c: F.when(~before, F.col(quoted(c))) for c in rest})
+    df = df.withColumns({c: F.when(~before, F.col(quoted(c))) for c in rest})
     if has(ct, "column_mask") and (whole := _keys_mask(ct)) is not None:
         old = F.col(ct.header("column_mask"))
         ordinals = [ct.ordinal(ct.columns[i]) for i in keys]
@@ -79,7 +84,8 @@ def _transaction_erased(ct: ChangeTable) -> ChangeTable:
 GAPS = (
     Gap(
         "before_image",
-        "an update's row says the key before it, and of the columns the values after it",
+        "an update's row says the key before it, and of the columns the values after it; where the key "
+        "stayed as it was, nothing says that there was a before image",
         _before_lost,
         _before_erased,
     ),

@@ -56,7 +56,10 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
         mine = changes.filter(F.col("subscription_id").eqNullSafe(F.lit(source.subscription)))
         made[source.table] = _changes(mine, source, options)
     rest = {n: df for n, df in tables.items() if n != COLUMNS and not is_keylog(df.columns)}
-    return Read(made, {KEYLOG: log.filter(signal).select(*aside)}, found.notes, rest)
+    words = F.create_map(*[F.lit(x) for code, said in SIGNALS.items() for x in (code, f"{code}: {said}")])
+    said = F.coalesce(F.col(WHY), F.element_at(words, F.col("change_row_type")))
+    waits = log.filter(signal).select(*aside).withColumn(WHY, said)
+    return Read(made, {KEYLOG: waits}, found.notes, rest)
 
 
 def is_keylog(columns: Sequence[str]) -> bool:
@@ -108,15 +111,14 @@ def _changes(rows: DataFrame, source: Source, options: SqdrOptions) -> ChangeTab
     from pyspark.sql import functions as F
 
     layout = _Layout(source, data_start([*HEADERS, *_EXTRA]))
-    fields, keys = list(source.fields), layout.keys
-    key_fields = [fields[i] for i in keys]
+    fields = list(source.fields)
     text = F.substring_index("after_image", sqdr_text.DEST_END, -1)
-    places = range(len(fields))
+    every = layout.ordinals(range(len(fields)))
     df = rows.withColumns(
         {
-            _IMAGE: sqdr_text.parsed(text, fields, layout.ordinals(places), row=True),
-            _OLD: sqdr_text.parsed(F.col("before_key"), key_fields, layout.ordinals(keys)),
-            _NEW: sqdr_text.parsed(F.col("after_key"), key_fields, layout.ordinals(keys)),
+            _IMAGE: sqdr_text.parsed(text, fields, every, row=True),
+            _OLD: sqdr_text.parsed(F.col("before_key"), fields, every),
+            _NEW: sqdr_text.parsed(F.col("after_key"), fields, every, values=False),
         }
     )
     kind = F.col("change_row_type")
@@ -130,8 +132,8 @@ def _changes(rows: DataFrame, source: Source, options: SqdrOptions) -> ChangeTab
     df = df.withColumn(
         _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))
     )
-    headers = {**_headers(options), "column_mask": _column_mask(layout)}
-    values = {f.name: _value(i, layout) for i, f in enumerate(fields)}
+    headers = {**_headers(options), "column_mask": _column_mask()}
+    values = {f.name: _value(i) for i, f in enumerate(fields)}
     return canonical(df, headers, values, key=source.key, name=source.table)
 
 
@@ -142,22 +144,16 @@ def _by_key() -> Column:
     return (F.col(_OPER) == "B") | ((F.col(_OPER) == "D") & F.col("after_image").isNull())
 
 
-def _value(place: int, layout: _Layout) -> Column:
+def _value(place: int) -> Column:
     from pyspark.sql import functions as F
 
-    image = F.col(f"{_IMAGE}.v.c{place}")
-    if place in layout.keys:
-        return F.when(_by_key(), F.col(f"{_OLD}.v.c{layout.keys.index(place)}")).otherwise(image)
-    return F.when(~_by_key(), image)
+    return F.when(_by_key(), F.col(f"{_OLD}.v.c{place}")).otherwise(F.col(f"{_IMAGE}.v.c{place}"))
 
 
-def _column_mask(layout: _Layout) -> Column:
+def _column_mask() -> Column:
     from pyspark.sql import functions as F
 
-    whole = len(layout.keys) == len(layout.source.fields)
-    keys = F.lit(None if whole else mask.encode(layout.ordinals(layout.keys))).cast("binary")
-    of_key = F.coalesce(F.col(f"{_OLD}.m"), keys)
-    return F.when(_by_key(), of_key).when(F.col(_OPER) != "T", F.col(f"{_IMAGE}.m"))
+    return F.when(_by_key(), F.col(f"{_OLD}.m")).when(F.col(_OPER) != "T", F.col(f"{_IMAGE}.m"))
 
 
 def _key_differs(layout: _Layout) -> Column:
@@ -165,12 +161,12 @@ def _key_differs(layout: _Layout) -> Column:
     from pyspark.sql import functions as F
 
     found = []
-    for at, place in enumerate(layout.keys):
+    for place in layout.keys:
         bit = layout.start + place
         there = [
             F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit) for side in (_IMAGE, _OLD)
         ]
-        same = F.col(f"{_IMAGE}.v.c{place}").eqNullSafe(F.col(f"{_OLD}.v.c{at}"))
+        same = F.col(f"{_IMAGE}.v.c{place}").eqNullSafe(F.col(f"{_OLD}.v.c{place}"))
         found.append(there[0] & there[1] & ~same)
     return any_of(found)
 

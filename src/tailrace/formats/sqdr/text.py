@@ -34,20 +34,22 @@ _PLAIN = (*_NUMBERS, "date")
 # -- reading
 
 
-def parsed(text: Column, fields: Sequence[Field], ordinals: Sequence[int], *, row: bool = False) -> Column:
+def parsed(
+    text: Column, fields: Sequence[Field], ordinals: Sequence[int], *, row: bool = False, values: bool = True
+) -> Column:
     """The items of a text: a struct of a struct `v` of the fields' values (`c0`, `c1`, ... of their types),
     `m` which of them are there (a mask of `ordinals`; NULL: all of them) and `why` what is wrong with it.
 
-    `row`: the items stand in `<row>` and `</row>`.
+    `row`: the items stand in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
     from pyspark.sql import functions as F
 
     fields, ordinals = list(fields), list(ordinals)
 
     def read(texts: pa.Array) -> pa.Array:
-        return _struct(keylog_text.parse(_strings(texts), fields, row=row), ordinals)
+        return _struct(keylog_text.parse(_strings(texts), fields, row=row), ordinals, values=values)
 
-    kinds = ",".join(f"c{i}:{f.type}" for i, f in enumerate(fields))
+    kinds = ",".join(f"c{i}:{f.type}" for i, f in enumerate(fields)) if values else ""
     returns = f"struct<{f'v:struct<{kinds}>,' if kinds else ''}m:binary,why:string>"
     # Not deterministic, for Spark: otherwise it reads the text once for each column that is taken from it.
     udf = F.arrow_udf(read, returns).asNondeterministic()  # type: ignore[attr-defined]
@@ -55,7 +57,7 @@ def parsed(text: Column, fields: Sequence[Field], ordinals: Sequence[int], *, ro
     return made
 
 
-def _struct(items: keylog_text.Items, ordinals: Sequence[int]) -> pa.StructArray:
+def _struct(items: keylog_text.Items, ordinals: Sequence[int], *, values: bool) -> pa.StructArray:
     rows = len(items.why)
     whole = np.ones(rows, np.bool_)
     bits = np.stack([whole if p is None else p for p in items.present] or [whole], axis=1)
@@ -64,9 +66,9 @@ def _struct(items: keylog_text.Items, ordinals: Sequence[int]) -> pa.StructArray
         masks = mask.pack(bits, ordinals)
         masks = pc.if_else(pa.array(bits.all(axis=1)), pa.scalar(None, pa.binary()), masks)
     parts = {"m": masks, "why": items.why}
-    if items.values:
-        values = pa.StructArray.from_arrays(items.values, [f"c{i}" for i in range(len(items.values))])
-        parts = {"v": values, **parts}
+    if items.values and values:
+        made = pa.StructArray.from_arrays(items.values, [f"c{i}" for i in range(len(items.values))])
+        parts = {"v": made, **parts}
     return pa.StructArray.from_arrays(list(parts.values()), list(parts))
 
 
@@ -110,7 +112,8 @@ def value_text(value: str, field: Field) -> str:
     kind = field.type
     if kind == "string":
         digits = OCTET_DIGITS if field.octet else UNICODE_DIGITS
-        return f"if({value} rlike {literal(_SPECIAL)}, {escaped(value, digits)}, {value})"
+        rare = f"if({value} rlike {literal(_CONTROL)}, {escaped(value, digits)}, {named_escapes(value)})"
+        return f"if({value} rlike {literal(_SPECIAL)}, {rare}, {value})"
     if kind.startswith(_PLAIN):
         return f"cast({value} as string)"
     if kind.startswith("timestamp"):

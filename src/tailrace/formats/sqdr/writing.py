@@ -37,9 +37,14 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
         return {}
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
-    log = reduce(lambda a, b: a.unionByName(b), [_log(ct, fields[name]) for name, ct in changes.items()])
-    if not all(has(ct, NATIVE + "keylog_sort") for ct in changes.values()):
-        log = log.orderBy("resync_state", "change_row_counter")
+    numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
+    # One table has its rows ordered before their text is made: finding the ranges of an order makes what
+    # stands before it twice. Texts of several tables must be there before they are put together.
+    early = not numbered and len(changes) == 1
+    logs = [_log(ct, fields[name], ordered=early) for name, ct in changes.items()]
+    log = reduce(lambda a, b: a.unionByName(b), logs)
+    if not numbered:
+        log = log if early else log.orderBy("resync_state", "change_row_counter")
         number = F.monotonically_increasing_id() + 1
         log = log.withColumn("keylog_sort", F.coalesce(F.col("keylog_sort"), number))
     rows = [
@@ -88,6 +93,20 @@ def key_places(ct: ChangeTable) -> list[int]:
     return [i for i, c in enumerate(ct.columns) if c in ct.key] or list(range(len(ct.columns)))
 
 
+def stays(ct: ChangeTable) -> Column:
+    """Whether a before image is told by an update's keys: the key changed, or is the whole row. It takes a
+    look at the change's other row (a window)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if not ct.key:
+        return F.lit(True)
+    key = F.struct(*[F.col(quoted(k)) for k in ct.key])
+    after = F.when(F.col(ct.header("change_oper")) == UPDATE, key)
+    pair = Window.partitionBy(ct.header("change_seq"))
+    return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
+
+
 def _items(ct: ChangeTable, fields: list[Field]) -> list[sqdr_text.Item]:
     """Each column with its value and whether the image carries it (told by the mask's words)."""
     if not has(ct, "column_mask"):
@@ -110,7 +129,7 @@ def _with_words(ct: ChangeTable) -> DataFrame:
     return ct.df.withColumns({f"{_WORD}{i}": word for i, word in enumerate(found)})
 
 
-def _log(ct: ChangeTable, fields: list[Field]) -> DataFrame:
+def _log(ct: ChangeTable, fields: list[Field], *, ordered: bool) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -121,6 +140,8 @@ def _log(ct: ChangeTable, fields: list[Field]) -> DataFrame:
     more = F.expr(" or ".join(rest) or "false")  # the image says more than the key
     oper = F.col(ct.header("change_oper"))
     df = _with_words(ct).filter(fits(ct))
+    if ordered:
+        df = df.orderBy(ct.header("change_seq"))
     if has(ct, NATIVE + "before_key"):
         df = df.withColumn(_OLD_KEY, F.lit(None).cast("string"))
     else:
@@ -137,7 +158,7 @@ def _log(ct: ChangeTable, fields: list[Field]) -> DataFrame:
         "change_row_log_detail": detail(ct),
         "flagged_count": F.lit(0),
         "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(F.col(_OLD_KEY), key)),
-        "after_key": F.when((oper == UPDATE) & F.col(_OLD_KEY).isNotNull(), key),
+        "after_key": F.when((oper == UPDATE) & (F.col(_OLD_KEY) != key), key),
     }
     columns = []
     for c in KEYLOG_TABLE.columns:
