@@ -60,10 +60,10 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     marked = df.join(F.broadcast(highest), usual & (second == F.col("_second")), "left")
     # Rows that are passed over would all be of one second, and be sorted in one place.
     alone = F.when(usual, second).otherwise(seq)
-    inside = F.max(number).over(
-        Window.partitionBy(alone).orderBy(seq).rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    back = (number <= F.col("_most")) | (number < inside)
+    time = F.substring(seq, 1, sequence.TIME_DIGITS).try_cast("bigint")
+    earlier = Window.partitionBy(alone).orderBy(time).rangeBetween(Window.unboundedPreceding, -1)
+    inside = F.max(number).over(earlier)
+    back = (number <= F.col("_most")) | F.coalesce(number <= inside, F.lit(False))
     said = F.concat(F.lit("its number is not above that of an earlier change: change "), seq)
     return changes.with_df(also(marked, (usual & back, said)).drop("_second", "_most"))
 
