@@ -93,7 +93,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
     db.execute("create schema s; create table s.a (id int primary key)")
     path = tmp_path / "soon.yaml"
     path.write_text(
-        f"name: soon\nhome: home\ntarget: {{path: lake}}\ncapture: {{commit_every: 20}}\n"
+        f"name: soon\nhome: home\ntarget: {{path: lake}}\ncapture: {{commit_every: 300}}\n"
         f"source: {{url: '{database}', tables: [s.a]}}\nbaseline: {{enabled: false}}\n"
     )
     task = load(path)
@@ -101,7 +101,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
     db.execute("insert into s.a select generate_series(1, 1000)")
     began = time.monotonic()
     Capture(task, once=True).run()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300
     assert lake.read(task.log_path, ["RECID"]).num_rows == 1002
 
 

@@ -24,6 +24,8 @@ from tailrace.errors import ConfigError, LeaseLostError
 pytestmark = pytest.mark.unit
 
 PERIOD = 1.0
+LONG = 300.0
+"""The period where nobody is to wait for its end."""
 ROW = pa.table({"n": pa.array([1], pa.int64())})
 spawn = multiprocessing.get_context("spawn")
 
@@ -102,21 +104,24 @@ def other(tmp_path: Path) -> Iterator[Callable[..., Other]]:
         one.process.join()
 
 
-def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(tmp_path: Path, other: Any) -> None:
+def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(
+    tmp_path: Path, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = other()
     with pytest.raises(ConfigError, match=f"as process {first.process.pid} on .*, since 20"):
         live.refuse(tmp_path, "pipeline")
     first.signal(signal.SIGKILL)
     first.process.join()
+    monkeypatch.setattr(leases, "PERIOD_S", LONG)
     began = time.monotonic()
     assert not live.locked(tmp_path, "pipeline")
     live.refuse(tmp_path, "pipeline")
     with live.lock(tmp_path, "pipeline") as lease:
-        assert lease.term == 2 and time.monotonic() - began < 1
+        assert lease.term == 2 and time.monotonic() - began < LONG
 
 
 def test_one_that_lives_on_another_host_is_named(
-    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+    tmp_path: Path, other: Any, on_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = other("east")
     on_host("west")
@@ -126,9 +131,10 @@ def test_one_that_lives_on_another_host_is_named(
             take(tmp_path, "pipeline")
     assert first.end() == "committed"
     assert not live.locked(tmp_path, "pipeline", sure=True)  # it gave it back: nobody waits
+    monkeypatch.setattr(leases, "PERIOD_S", LONG)
     began = time.monotonic()
     with live.lock(tmp_path, "pipeline", patient=False) as lease:
-        assert lease.term == 2 and time.monotonic() - began < PERIOD / 2
+        assert lease.term == 2 and time.monotonic() - began < LONG
 
 
 def test_one_that_was_killed_on_another_host_is_waited_for_a_period(
@@ -141,10 +147,9 @@ def test_one_that_was_killed_on_another_host_is_waited_for_a_period(
     leases._watched.clear()
     began = time.monotonic()
     live.refuse(tmp_path, "pipeline")
-    watched = time.monotonic()
-    assert PERIOD <= watched - began < 4 * PERIOD
+    assert time.monotonic() - began >= PERIOD
     with live.lock(tmp_path, "pipeline") as lease:
-        assert lease.term == 2 and time.monotonic() - watched < PERIOD / 2
+        assert lease.term == 2
     assert not live.locked(tmp_path, "pipeline")
 
 
