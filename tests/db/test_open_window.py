@@ -53,10 +53,10 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
         if phase == at:
             raise Crash
 
-    def take(*args: Any) -> None:
+    def take(*args: Any) -> Any:
         writes()
         end("before it is read")
-        real["take"](*args)
+        return real["take"](*args)
 
     def commit(self: DeltaLanding, *args: Any) -> int:
         writes()

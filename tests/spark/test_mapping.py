@@ -204,6 +204,6 @@ def test_a_column_that_a_target_keeps_is_absent_from_images(spark: SparkSession)
 def test_an_expression_that_is_wrong_is_said_once_without_a_stack(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (wrong,) = mistakes(spark, TableMap("eu.orders", "all.orders", where="regoin = 'EU'"), FULL)
+    (wrong,) = mistakes(lambda: spark, TableMap("eu.orders", "all.orders", where="regoin = 'EU'"), FULL)
     assert wrong.startswith("where: ") and "regoin" in wrong and "region" in wrong
     assert capfd.readouterr().err == ""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace import failpoints, lake
+from tailrace.apply.gate import Always
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.loading import Loads, loaded
 from tailrace.apply.route import Routes
@@ -128,7 +129,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
         target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        Loads.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, lambda _: False)
+        Loads.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, Always())
 
     for point in LOADS:
         with ends(point):
