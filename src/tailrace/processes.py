@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import logs
 from .checks import before_run
@@ -24,7 +25,9 @@ from .errors import TailraceError
 from .metrics import Served
 from .operate.process_log import ProcessLog
 from .pipeline import Pipeline
-from .spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("tailrace.run")
 RESTARTS = 5
@@ -108,7 +111,7 @@ def run(
     # Before anything is started. A capture whose parent was killed just now is about to end.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
-    before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
+    before_run(task, lambda: _session(task))
     child = CaptureChild(task_file, task, once=once)
     child.start()
     over = threading.Event()
@@ -116,8 +119,7 @@ def run(
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None
         try:
-            spark = session(f"tailrace {task.name}", conf=task.spark)
-            pipeline = Pipeline(task, spark, stop=stop)
+            pipeline = Pipeline(task, _session(task), stop=stop)
             if watched is not None:
                 watched.counted = pipeline.counted
             began()
@@ -134,6 +136,12 @@ def run(
             if drawing is not None:
                 drawing.result()
         watching.result()
+
+
+def _session(task: Task) -> SparkSession:
+    from .spark import session
+
+    return session(f"tailrace {task.name}", conf=task.spark)
 
 
 def _watch(child: CaptureChild, stop: threading.Event, once: bool) -> None:

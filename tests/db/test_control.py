@@ -173,6 +173,7 @@ GROUPS = """groups:
 """
 
 
+@pytest.mark.slow
 def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_task_goes_on(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
     monkeypatch.setattr(windows.Windows, "_close", close)
 
 
+@pytest.mark.slow  # its phases are fail points of the nemesis' schedules
 def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: object
 ) -> None:

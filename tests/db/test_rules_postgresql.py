@@ -98,6 +98,7 @@ def staged(spark: SparkSession, root: Path, url: str, rules: dict[str, TableRule
     return made
 
 
+@pytest.mark.slow
 def test_every_mode_and_its_key_log(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """By transaction, over histories with truncates and with rows that others wrote."""
     seed = random.randrange(10**6)
