@@ -5,11 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from . import log
+import pyarrow.compute as pc
+
+from . import lake, log
 from .change import Relation
 from .control.ledger import Baseline
 from .control.task import Task
 from .sources.base import Finding
+
+_UNKNOWN = '"attnum": -'
+"""What the JSON of a layout with such a column has (`Relation.to_json`)."""
+
+
+def unknown_of(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:
+    """`unknown_columns` of a task; layouts are parsed only if one of them has such a column."""
+    path = task.relations_path
+    texts = lake.read(path, ["LAYOUT"])["LAYOUT"] if lake.exists(path) else []
+    if not len(texts) or not pc.any(pc.match_substring(texts, _UNKNOWN)).as_py():
+        return {}
+    return unknown_columns(log.history(path), baselines)
 
 
 def unknown_columns(
@@ -33,7 +47,7 @@ def _unknown(relation: Relation) -> list[str]:
 
 def identity_findings(task: Task, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[Finding]:
     """A warning for each of the tables that has such columns."""
-    unknown = unknown_columns(log.history(task.relations_path), baselines)
+    unknown = unknown_of(task, baselines)
     return [
         Finding(
             "warning",

@@ -17,7 +17,7 @@ from .control.tables import TableControl, of_task, target_names
 from .control.task import Task
 from .control.totals import Totals
 from .formats.sqdr.control import IR_SUBSCRIPTION
-from .identities import unknown_columns
+from .identities import unknown_of
 from .operate import control_tables
 from .operate.consumers import consumers_said
 
@@ -176,7 +176,7 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
-    for name, columns in unknown_columns(log.history(task.relations_path), baselines).items():
+    for name, columns in unknown_of(task, baselines).items():
         if name in tables and tables[name].state != "removed":
             tables[name].unknown_columns = columns
 
