@@ -13,8 +13,8 @@ from rich.markup import escape
 from .cli_out import out
 
 if TYPE_CHECKING:
-    from .dropping import Dropped
-    from .sources.base import Kept
+    from .dropping import DroppedTask
+    from .sources.base import SourceObject
 
 
 def drop(
@@ -49,7 +49,7 @@ def drop(
         out.print(f"nothing was touched; {again} does it", soft_wrap=True)
 
 
-def _words(one: Kept) -> str:
+def _words(one: SourceObject) -> str:
     from .control.quantities import about
 
     size = [] if one.retained is None else [f"keeps {about(one.retained)} of log"]
@@ -57,7 +57,7 @@ def _words(one: Kept) -> str:
     return f"{one.what} ({said})" if said else one.what
 
 
-def lines(done: Dropped) -> list[str]:
+def lines(done: DroppedTask) -> list[str]:
     """What goes and what stays, a line each."""
     from .control.quantities import about
 

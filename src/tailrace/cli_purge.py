@@ -77,7 +77,7 @@ def purge(
     if table is not None:
         ordering.matching(ordering.tables_of(task), [table], task.name)  # one that fits nothing is an error
     number = None if upto is None else purging.number_at(task, upto)
-    lines = purging.purge_task(task, purging.Order(age, number, table), dry_run=dry_run)
+    lines = purging.purge_task(task, purging.PurgeOrder(age, number, table), dry_run=dry_run)
     if as_json:
         _json([one.as_dict() for one in lines])
         return

@@ -176,7 +176,7 @@ def added(found: Iterable[tuple[int, int, int]]) -> Sums:
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """Rows that this process reads: from where, their names (there -> here), which of them."""
 
     data: ds.Dataset
@@ -200,8 +200,8 @@ class Rows:
 class Files:
     """Both sides, read by this process. It holds eight bytes a row of what differs, whatever the rows are."""
 
-    left: Rows
-    right: Rows
+    left: FileRows
+    right: FileRows
 
     @property
     def schemas(self) -> tuple[pa.Schema, pa.Schema]:
@@ -235,7 +235,7 @@ class Files:
         columns = [pa.array(many, pa.int64()), *first.columns[1:]]
         return int(np.abs(copies).sum()), pa.table(columns, [COPIES, *shape.schema.names])
 
-    def _near(self, one: Rows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def _near(self, one: FileRows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
         return shape.named(one.batches(shape.schema.names), buckets)
 
     def _first(self, tables: Sequence[pa.Table], shape: Shape, most: int) -> pa.Table:

@@ -18,7 +18,7 @@ from .change import ChangeTable
 from .errors import ConfigError, FormatError, TailraceError, from_spark
 from .formats import checks, files
 from .formats.base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
-from .formats.counts import Count, counted
+from .formats.counts import RowCount, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,7 +138,7 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
     report = Report(notes=[*found.notes, *odd_files(spark, source)])
-    watched: dict[str, tuple[Count, list[Gap]]] = {}
+    watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
         gaps = target.form.gaps(ct)
@@ -192,7 +192,7 @@ def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame
 
 def observed(
     ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
-) -> tuple[DataFrame, Count]:
+) -> tuple[DataFrame, RowCount]:
     """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
     from pyspark.sql import functions as F
 

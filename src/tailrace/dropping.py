@@ -14,7 +14,7 @@ from .control.task import Task
 from .failpoints import reach
 from .landing import landings
 from .sources import open_source
-from .sources.base import Kept
+from .sources.base import SourceObject
 
 _FOLDERS = (
     "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
@@ -24,7 +24,7 @@ _FOLDERS = (
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedTask:
     """What goes, or went.
 
     Attributes:
@@ -35,7 +35,7 @@ class Dropped:
         stays: what stays, in words.
     """
 
-    source: list[Kept]
+    source: list[SourceObject]
     asked: bool
     targets: list[str]
     folders: dict[str, int]
@@ -47,7 +47,7 @@ class Dropped:
         return asdict(self)
 
 
-def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: bool = True) -> Dropped:
+def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: bool = True) -> DroppedTask:
     """Ends a task that does not run.
 
     Args:
@@ -84,7 +84,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
     return found
 
 
-def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped:
+def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     removed = {t for t, one in tables.of_task(task.orders_path, baselines).items() if one.member == "removed"}
     mine = sorted(baselines.keys() - removed)
@@ -95,14 +95,14 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
         stays.append(f"the key log {task.keylog_path}")
     kept = _kept(task) if source else []
-    return Dropped(kept, source, mine if targets else [], there, stays, dry_run)
+    return DroppedTask(kept, source, mine if targets else [], there, stays, dry_run)
 
 
 def _place(task: Task) -> str:
     return "the target database" if task.target.database else task.target.path
 
 
-def _kept(task: Task) -> list[Kept]:
+def _kept(task: Task) -> list[SourceObject]:
     at = open_source(task)
     try:
         return at.kept(streams.newest(task).stored)

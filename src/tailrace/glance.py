@@ -12,7 +12,7 @@ from .errors import TailraceError
 from .formats.base import Format
 from .formats.files import places
 from .formats.glances import Glance
-from .formats.samples import Sample, samples
+from .formats.samples import TableSample, samples
 from .inspect import SHOWN, Found, Table, known_by
 
 
@@ -67,7 +67,7 @@ def _whose(path: str) -> tuple[Format, float] | None:
     return None
 
 
-def _known_better(sample: Sample, form: Format) -> bool:
+def _known_better(sample: TableSample, form: Format) -> bool:
     mine = form.knows(sample.columns)
     others = [formats.get(n).knows(sample.columns) for n in formats.names() if n != form.name]
     return max(others, default=0.0) > max(mine, 0.5)
@@ -87,14 +87,14 @@ def _text(value: Any) -> Any:
     return value if value is None or isinstance(value, list) else str(value)
 
 
-def _first(sample: Sample, rows: int) -> list[dict[str, Any]]:
+def _first(sample: TableSample, rows: int) -> list[dict[str, Any]]:
     """The first rows as text, columns without any value left out."""
     found = sample.rows.slice(0, rows).to_pylist()
     filled = [n for n in sample.columns if any(r[n] is not None for r in found)]
     return [{n: _text(r[n]) for n in filled} for r in found]
 
 
-def _notes(taken: Mapping[str, Sample]) -> list[str]:
+def _notes(taken: Mapping[str, TableSample]) -> list[str]:
     """Of which tables there are more rows than were looked at."""
     notes = []
     if all(s.total == 0 for one in taken.values() for s in (one, *one.older)):

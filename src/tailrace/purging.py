@@ -48,7 +48,7 @@ _NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
 
 
 @dataclass(frozen=True)
-class Order:
+class PurgeOrder:
     """What is to go instead of what the task file says: changes older than so many seconds, those up to a
     change number; only of tables that fit a pattern."""
 
@@ -122,7 +122,7 @@ def _beyond(task: Task, text: str, stored: int) -> ConfigError:
 
 
 def purge_task(
-    task: Task, order: Order | None = None, *, dry_run: bool = False, now: float | None = None
+    task: Task, order: PurgeOrder | None = None, *, dry_run: bool = False, now: float | None = None
 ) -> list[Line]:
     """Takes what is old and needed by nobody out of a task's change tables, TRACKING, LOG and tables in
     OpenEdge's layout; gives a line for each that has something old. `now`: seconds since 1970, of the clock
@@ -136,7 +136,7 @@ def purge_task(
     readers = consumers_of(task)
     for _ in range(_TRIES):
         version, found = readers.look()
-        lines = _Plan(task, order or Order(), found, time.time() if now is None else now).lines()
+        lines = _Plan(task, order or PurgeOrder(), found, time.time() if now is None else now).lines()
         todo = [one for one in lines if one.any]
         most = max((one.goes.most for one in todo if one.table != LOG), default=-1)
         if dry_run or not todo or readers.promise(most, version):
@@ -151,7 +151,7 @@ def purge_task(
 class _Plan:
     """What of a task's tables is old, and what of that nobody needs."""
 
-    def __init__(self, task: Task, order: Order, consumers: list[Consumer], now: float) -> None:
+    def __init__(self, task: Task, order: PurgeOrder, consumers: list[Consumer], now: float) -> None:
         self._task, self._order, self._consumers = task, order, consumers
         self._now, self._needs = now, Needs(task)
 

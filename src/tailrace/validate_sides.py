@@ -25,7 +25,7 @@ from .apply.segment import Segment, segments
 from .apply.table_map import task_map
 from .apply.targets.delta_layout import reshaped
 from .change import PREFIX, Relation
-from .compare import Files, Rows, Sides
+from .compare import FileRows, Files, Sides
 from .compare_spark import Frames
 from .control.ledger import Baseline
 from .control.task import Task
@@ -159,14 +159,14 @@ class Target:
     def _features(self) -> set[str]:
         return set(self._delta.protocol().reader_features or [])
 
-    def here(self) -> Rows:
+    def here(self) -> FileRows:
         """The rows, for this process."""
         base = self.base
         data = self._delta.to_pyarrow_dataset() if isinstance(base, Version) else base.landed.data()
         mark = mark_of(self.task, self.table)
         gone = {*self.made.kept, mark}
         names = {n: n for n in data.schema.names if n not in gone}
-        return Rows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
+        return FileRows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
         """The rows, for Spark; whether changes were laid over those of the base."""
@@ -196,7 +196,7 @@ class Both:
         """Both as they are compared; whether changes were laid over the target's."""
         why = self.target.needs_spark(self.source.size)
         if why is None:
-            left = Rows(self.source.data(), self.target.made.names(self.source.layout))
+            left = FileRows(self.source.data(), self.target.made.names(self.source.layout))
             return Files(left, self.target.here()), False
         right, overlaid = self.target.frame(sessions(why))
         return Frames(self.left(sessions), right), overlaid

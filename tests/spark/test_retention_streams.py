@@ -12,7 +12,7 @@ from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
 from tailrace.errors import PositionError
 from tailrace.pipeline import Pipeline
-from tailrace.purging import Order, purge_task
+from tailrace.purging import PurgeOrder, purge_task
 
 from ..unit.test_log_and_store import ITEM
 from .test_log_removed import capture, task_of
@@ -41,12 +41,12 @@ def test_streams_of_the_task_and_of_others_go_on(spark, tmp_path: Path) -> None:
     capture(task, 4)
     Pipeline(task, spark).drain()
     DeltaTable(changes).optimize.compact()
-    done = {one.table: one.goes for one in purge_task(task, Order(upto=6))}
+    done = {one.table: one.goes for one in purge_task(task, PurgeOrder(upto=6))}
     assert (done["shop.item"].rewritten, done["shop.item"].rows, done["TRACKING"].rows) == (1, 2, 2)
     assert read() == [4]
     capture(task, 5)
     Pipeline(task, spark).drain()
-    purge_task(task, Order(upto=15))
+    purge_task(task, PurgeOrder(upto=15))
     capture(task, 6)
     Pipeline(task, spark).drain()
     assert read() == [5, 6]

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tailrace.change import Column, Relation
-from tailrace.compare import Files, Rows, TableResult, compare
+from tailrace.compare import FileRows, Files, TableResult, compare
 from tailrace.wire.row_hashes import hashes
 
 pytestmark = pytest.mark.unit
@@ -20,12 +20,12 @@ KEYED = Relation(1, "s", "t", "d", (Column("id", 1, "int", "int4", "int", key=Tr
 BAG = Relation(1, "s", "t", "f", (Column("id", 1, "int", "int4", "int"),))
 
 
-def rows(**columns: Any) -> Rows:
+def rows(**columns: Any) -> FileRows:
     table = pa.table(columns)
-    return Rows(ds.dataset(table), {n: n for n in table.column_names})
+    return FileRows(ds.dataset(table), {n: n for n in table.column_names})
 
 
-def compared(left: Rows, right: Rows, relation: Relation = KEYED, buckets: int = 4) -> TableResult:
+def compared(left: FileRows, right: FileRows, relation: Relation = KEYED, buckets: int = 4) -> TableResult:
     return compare("s.t", relation, Files(left, right), False, buckets, 2)
 
 
@@ -105,7 +105,7 @@ def test_columns_that_differ_are_said() -> None:
 
 
 def test_names_in_the_source_that_the_target_does_not_know() -> None:
-    left = Rows(ds.dataset(pa.table({"ID": [1, 2], "old": ["a", "b"]})), {"ID": "id", "old": "new"})
+    left = FileRows(ds.dataset(pa.table({"ID": [1, 2], "old": ["a", "b"]})), {"ID": "id", "old": "new"})
     assert compared(left, rows(new=["b", "a"], id=[2, 1])).equal
 
 

@@ -28,7 +28,7 @@ from tailrace.laketypes import header_schema, schema_of
 from tailrace.log import Layout
 from tailrace.operate import consumers
 from tailrace.operate.consumers import consumers_of
-from tailrace.purging import Order, number_at, purge_task
+from tailrace.purging import PurgeOrder, number_at, purge_task
 from tailrace.screen import reasons
 from tailrace.status import status
 from tailrace.store import tracking as tracked
@@ -113,7 +113,7 @@ class Home:
     def ids(self, table: str = ITEM) -> list[int]:
         return sorted(lake.read(self.task.changes_path(table))["id"].to_pylist())
 
-    def held(self, table: str = ITEM, order: Order | None = None) -> list[tuple[str, int]]:
+    def held(self, table: str = ITEM, order: PurgeOrder | None = None) -> list[tuple[str, int]]:
         """Who holds what is old, by a dry run."""
         lines = {one.table: one for one in purge_task(self.task, order, dry_run=True)}
         return [(n.who, n.after) for n in lines[table].held] if table in lines else []
@@ -355,13 +355,13 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 
 def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp_path: Path) -> None:
     home = Home(tmp_path, "")
-    purge_task(home.task, Order(upto=6, table="*.item"))
+    purge_task(home.task, PurgeOrder(upto=6, table="*.item"))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, -1)
-    purge_task(home.task, Order(older_than=20 * 86_400))
+    purge_task(home.task, PurgeOrder(older_than=20 * 86_400))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (20, 20, 19)
     home.applied(ITEM, 22)
-    assert home.held(order=Order(upto=30)) == [("its target", 22)]
-    purge_task(home.task, Order(upto=30))
+    assert home.held(order=PurgeOrder(upto=30)) == [("its target", 22)]
+    purge_task(home.task, PurgeOrder(upto=30))
     assert (home.ids()[0], home.ids(NOTE)[0]) == (23, 31)
 
 

@@ -23,7 +23,7 @@ from ..errors import BaselineNeededError, OvertakenError, TailraceError
 from .backlog import Backlog
 from .cadence import Cadence
 from .gate import Always, Gate
-from .known import Known
+from .known import TableHistory
 from .loading import Loads
 from .reach import Reach
 from .reading import ApplyPaths, read_changes
@@ -66,7 +66,7 @@ class Applier:
         self._most, self._need_baseline = (max_changes, max_bytes), need_baseline
         self._gate = gate or Always()
         self._lock = threading.Lock()
-        self._known, self._reach = Known(paths), Reach(target, rules)
+        self._known, self._reach = TableHistory(paths), Reach(target, rules)
         self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
         self._tables = TableApply(
             spark, paths, target, rules, routes, self._gate, self._known, self._reach, read or read_changes

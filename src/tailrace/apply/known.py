@@ -8,7 +8,7 @@ from ..control.ledger import Baseline
 from .reading import ApplyPaths
 
 
-class Known:
+class TableHistory:
     """Layouts and baselines by table, as of the last `refresh`."""
 
     def __init__(self, paths: ApplyPaths) -> None:

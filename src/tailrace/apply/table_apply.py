@@ -11,7 +11,7 @@ from ..change import ChangeTable
 from ..control.ledger import AppliedTable, Stored
 from ..errors import TailraceError, from_spark
 from .gate import Gate
-from .known import Known
+from .known import TableHistory
 from .plan import TableBatch
 from .reach import Reach
 from .reading import ApplyPaths
@@ -41,7 +41,7 @@ class TableApply:
     rules: TaskRules | None
     routes: Routes | None
     gate: Gate
-    known: Known
+    known: TableHistory
     reach: Reach
     read: Read
     _telling: threading.Lock = field(default_factory=threading.Lock)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from .glances import Glance
-    from .samples import Sample
+    from .samples import TableSample
 
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
 """Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL
@@ -195,8 +195,8 @@ class Format:
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
     beside: Callable[[str, DataFrame], DataFrame | None] | None = None
     by_number: Callable[[Any], bool] | None = None
-    samples: Callable[[str, Any], dict[str, Sample]] | None = None
-    glance: Callable[[Mapping[str, Sample], Any, str], list[Glance]] | None = None
+    samples: Callable[[str, Any], dict[str, TableSample]] | None = None
+    glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, and one gap more for each header of a change table that this format does not hold."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Count:
+class RowCount:
     """Figures of rows that pass by: `rows` counted by `what`, told by `seen`."""
 
     rows: DataFrame
@@ -32,11 +32,11 @@ class Count:
         return {k: int(v or 0) for k, v in row.asDict().items()} if row else {}
 
 
-def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, Count]:
+def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, RowCount]:
     """The same rows, counted on their way; by `what`, else their number as `rows`."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     asked = tuple(what) or (F.count(F.lit(1)).alias("rows"),)
     seen = Observation(name)
-    return rows.observe(seen, *asked), Count(rows, asked, seen)
+    return rows.observe(seen, *asked), RowCount(rows, asked, seen)

@@ -12,7 +12,7 @@ from .shape import find_columns
 
 if TYPE_CHECKING:
     from .base import VendorTable
-    from .samples import Sample
+    from .samples import TableSample
 
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -36,7 +36,7 @@ class Glance:
     changes: list[dict[str, Any]] = field(default_factory=list)
 
 
-def plain_rows(sample: Sample, table: VendorTable, *, binary: str = "hex") -> list[dict[str, Any]]:
+def plain_rows(sample: TableSample, table: VendorTable, *, binary: str = "hex") -> list[dict[str, Any]]:
     """The rows under the declared names, values of text kinds as the declared types; those that are none are
     NULL."""
     names = find_columns(sample.columns, table, where=table.name)
@@ -67,7 +67,7 @@ def _as(value: Any, kind: str, binary: str) -> Any:
 
 def headed(
     name: str,
-    sample: Sample,
+    sample: TableSample,
     heads: Mapping[str, str],
     key: Sequence[str],
     *,

@@ -28,7 +28,7 @@ CELLS = 200_000
 
 
 @dataclass(frozen=True)
-class Sample:
+class TableSample:
     """The first rows of a table.
 
     Attributes:
@@ -41,7 +41,7 @@ class Sample:
     rows: pa.Table
     total: int | None
     text: bool = False
-    older: tuple[Sample, ...] = ()
+    older: tuple[TableSample, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -65,7 +65,9 @@ def _type_of(kind: pa.DataType) -> str:
         return str(kind)
 
 
-def samples(path: str, options: Options | None = None, *, whole: Sequence[str] = ()) -> dict[str, Sample]:
+def samples(
+    path: str, options: Options | None = None, *, whole: Sequence[str] = ()
+) -> dict[str, TableSample]:
     """The tables under a path by name, as `files.load` finds them; empty files are none.
 
     Args:
@@ -83,7 +85,7 @@ def samples(path: str, options: Options | None = None, *, whole: Sequence[str] =
     return {n: sample(p, every=n.lower() in whole, options=options) for n, p in there.items()}
 
 
-def sample(place: Path, *, every: bool = False, options: Options | None = None) -> Sample:
+def sample(place: Path, *, every: bool = False, options: Options | None = None) -> TableSample:
     """The first rows of one table: a file, a folder of files of one kind, or a Delta table.
 
     Raises:
@@ -104,7 +106,7 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
                 found = of_csv(stream, told.names, told.dialect, every=every)
             else:
                 found = of_json(stream, every=every)
-        return found if len(inside) == 1 else Sample(found.rows, None, text=True)
+        return found if len(inside) == 1 else TableSample(found.rows, None, text=True)
     except (OSError, EOFError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
         raise FormatError(f"it cannot be read: {error}", where=str(place)) from error
 
@@ -113,7 +115,7 @@ def _most(columns: int, every: bool) -> int:
     return 1 << 62 if every else max(10, min(ROWS, CELLS // max(columns, 1)))
 
 
-def _parquet(inside: Sequence[Path], every: bool) -> Sample:
+def _parquet(inside: Sequence[Path], every: bool) -> TableSample:
     footers = [pq.read_metadata(f) for f in inside]
     most = _most(footers[0].num_columns, every)
     parts: list[pa.Table] = []
@@ -128,16 +130,16 @@ def _parquet(inside: Sequence[Path], every: bool) -> Sample:
         schema = first[0].schema if first else pq.read_schema(file)
         parts.append(pa.Table.from_batches(first, schema).slice(0, left))
     rows = pa.concat_tables(parts, promote_options="permissive")
-    return Sample(rows, sum(f.num_rows for f in footers))
+    return TableSample(rows, sum(f.num_rows for f in footers))
 
 
-def _delta(place: Path, every: bool) -> Sample:
+def _delta(place: Path, every: bool) -> TableSample:
     from deltalake import DeltaTable
 
     table = DeltaTable(str(place))
     dataset = table.to_pyarrow_dataset()
     rows = dataset.head(_most(len(dataset.schema), every))
-    return Sample(rows, dataset.count_rows())
+    return TableSample(rows, dataset.count_rows())
 
 
 def _opened(file: Path) -> IO[bytes]:
@@ -146,7 +148,7 @@ def _opened(file: Path) -> IO[bytes]:
 
 def of_csv(
     stream: IO[bytes], names: Sequence[str], dialect: Dialect, *, every: bool = False, header: bool = True
-) -> Sample:
+) -> TableSample:
     """The first rows of delimited text, as reading them takes them; lines that are none are left out."""
     left = most = _most(len(names), every)
     parts = [pa.schema([(n, pa.string()) for n in names]).empty_table()]
@@ -157,10 +159,10 @@ def of_csv(
         if left < 0:
             break
     rows = pa.concat_tables(parts)
-    return Sample(rows.slice(0, most), rows.num_rows if left >= 0 else None, text=True)
+    return TableSample(rows.slice(0, most), rows.num_rows if left >= 0 else None, text=True)
 
 
-def of_json(stream: IO[bytes], *, every: bool = False) -> Sample:
+def of_json(stream: IO[bytes], *, every: bool = False) -> TableSample:
     """The first rows of JSON lines: columns in the order of the first line, values as text."""
     lines = (json.loads(line) for line in stream if line.strip())
     ahead = list(islice(lines, 1))
@@ -171,7 +173,7 @@ def of_json(stream: IO[bytes], *, every: bool = False) -> Sample:
     cells = ([_text(row.get(n)) for n in names] for row in rows)
     done = next(lines, None) is None
     made = _texts(list(names), cells, every=True)
-    return Sample(made.rows, len(rows) if done else None, text=True)
+    return TableSample(made.rows, len(rows) if done else None, text=True)
 
 
 def _text(value: Any) -> str | None:
@@ -180,11 +182,13 @@ def _text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _texts(names: Sequence[str], lines: Iterator[Sequence[str | None]], every: bool) -> Sample:
+def _texts(names: Sequence[str], lines: Iterator[Sequence[str | None]], every: bool) -> TableSample:
     """Lines of values as columns of text; what a line lacks is NULL, what it has too much is left out."""
     most = _most(len(names), every)
     rows = list(islice((line for line in lines if line), most))
     done = next(lines, None) is None
     columns = [[(row[i] or None) if i < len(row) else None for row in rows] for i in range(len(names))]
     arrays = [pa.array(values, pa.string()) for values in columns]
-    return Sample(pa.Table.from_arrays(arrays, names=list(names)), len(rows) if done else None, text=True)
+    return TableSample(
+        pa.Table.from_arrays(arrays, names=list(names)), len(rows) if done else None, text=True
+    )

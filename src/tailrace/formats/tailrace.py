@@ -16,7 +16,7 @@ from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeT
 from ..errors import FormatError
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .glances import Glance, headed
-from .samples import Sample
+from .samples import TableSample
 from .shape import as_type, canonical, conform, data_start, finer_too, is_finer, quoted, reasons
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[
     return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
 
 
-def glance(tables: Mapping[str, Sample], options: TailraceOptions, path: str) -> list[Glance]:
+def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: str) -> list[Glance]:
     """What the first rows of change tables say."""
     made = []
     for vendor, one in sorted(tables.items()):

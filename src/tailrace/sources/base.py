@@ -100,7 +100,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SourceObject:
     """Something that a source keeps for a task: `what` with its name, a `detail`, whether it is the task's
     own and may go, the `sql` that takes it away, and how many bytes of log it keeps."""
 
@@ -194,7 +194,7 @@ class LogSource(Protocol):
     def renew(self) -> None:
         """Gives up what the source keeps of the stream: the next `prepare` begins one at the log's end."""
 
-    def kept(self, stored: Mapping[str, Any] | None) -> list[Kept]:
+    def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
         """What the source keeps for the task; `stored` as for `check`."""
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:

@@ -24,7 +24,7 @@ from .pg_evidence import Evidence, LiveColumn, LiveTable, Look
 
 
 @dataclass(frozen=True)
-class Found:
+class Identified:
     """What a message's columns are. `numbers`: each column's attribute number, None where it cannot be told;
     `exists`: attributes up to this number existed; `gone`: attributes that were dropped by then."""
 
@@ -47,7 +47,7 @@ def identify(
     before: Look | None,
     after: LiveTable,
     earlier: Evidence | None = None,
-) -> Found:
+) -> Identified:
     """The attributes that a Relation message's columns are.
 
     Args:
@@ -73,7 +73,7 @@ def identify(
         known = earlier.columns if earlier else frozenset()
         dropped = {c.attnum for c in after.columns if c.dropped}
         gone |= {n for n in known & dropped if not seen >> (n - 1) & 1} if not after.listed else frozenset()
-    return Found(tuple(numbers), max([least, *(n for n in numbers if n)]), gone)
+    return Identified(tuple(numbers), max([least, *(n for n in numbers if n)]), gone)
 
 
 def _same(column: LiveColumn, before: Look | None) -> bool:

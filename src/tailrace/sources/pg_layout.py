@@ -15,7 +15,7 @@ from ..change import Column, Relation
 from ..wire.pgmessages import RelationColumn, RelationMessage
 from ..wire.pgvalues import lake_type
 from .pg_evidence import Evidence, LiveColumn, LiveTable, Look, Moment
-from .pg_identity import Found, identify
+from .pg_identity import Identified, identify
 
 MOST = 1600
 """No table has more columns; dropped ones count."""
@@ -86,7 +86,7 @@ def layout(
         forms = {oid: kind.physical for (oid, _), kind in types.items()}
         found = identify(message.columns, forms, bracket.before, live, valid)
     else:
-        found = Found(_by_name(message.columns, types, previous), valid.exists, valid.gone)
+        found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
     lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
     columns = _columns(message, numbers, live, types, previous, overrides or {})
     if live.columns:

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import pg_slot
-from .base import Kept
+from .base import SourceObject
 from .pg_connect import Session, quoted
 
 _SLOT = "select plugin, database, active_pid from pg_replication_slots where slot_name = %s"
 _IDENTITY = "select system_identifier::text, current_database()::text from pg_control_system()"
 
 
-def kept(session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None) -> list[Kept]:
+def kept(
+    session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None
+) -> list[SourceObject]:
     """The slot and the publication, as far as they are there. `stored`: the server that the task has read
     (None: none yet); only there a slot of its name is its own."""
     found = []
@@ -27,12 +29,12 @@ def kept(session: Session, slot: str, publication: str, stored: Mapping[str, Any
         said = [f"process {reader} reads it"] if reader else []
         said += [] if ours else ["this task has not made it"]
         sql = f"SELECT pg_drop_replication_slot('{slot}')"
-        found.append(Kept(f"slot {slot}", "; ".join(said), ours, sql, size))
+        found.append(SourceObject(f"slot {slot}", "; ".join(said), ours, sql, size))
     if (tables := pg_slot.published(session, publication)) is not None:
         ours = pg_slot.owned(session, publication)
         detail = f"of {len(tables)} tables" + ("" if ours else "; the role does not own it")
         name = quoted(publication)
-        found.append(Kept(f"publication {publication}", detail, ours, f"DROP PUBLICATION {name}"))
+        found.append(SourceObject(f"publication {publication}", detail, ours, f"DROP PUBLICATION {name}"))
     return found
 
 

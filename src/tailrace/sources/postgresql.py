@@ -20,7 +20,7 @@ from ..errors import PositionError, TableMovedError
 from ..failpoints import reach
 from ..wire.pgmessages import RelationMessage
 from . import pg_baseline, pg_catalog, pg_checks, pg_leaving, pg_slot, pg_snapshot
-from .base import BaselineBatch, BaselinePart, Chunk, Finding, Kept, Lag, Renamed, Snapshot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
 from .pg_address import address
 from .pg_check_tables import Question
 from .pg_connect import ANEW, Session, asking, connect, lsn_of, position_at
@@ -156,7 +156,7 @@ class PostgresSource:
         with asking(self.where):
             pg_slot.drop(self._session(), self.slot)
 
-    def kept(self, stored: Mapping[str, Any] | None) -> list[Kept]:
+    def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
         """The slot and the publication, as far as they are there."""
         with asking(self.where):
             return pg_leaving.kept(self._session(), self.slot, self.publication, stored)

@@ -21,7 +21,7 @@ from ..change import Relation
 from ..errors import ConfigError, PositionError, UnsupportedError
 from ..formats.soliddb.options import SolidOptions
 from ..wire.soliddb_address import behind, short
-from .base import BaselineBatch, BaselinePart, Chunk, Finding, Kept, Lag, Renamed, Snapshot
+from .base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
 from .soliddb_baseline import PartReader, lock, quoted
 from .soliddb_catalog import chosen, names, relation
 from .soliddb_connect import Connection, Server, asking, let_go
@@ -147,7 +147,7 @@ class SolidSource:
         """From the end of the log on."""
         self._begin = self._least = self.end_position()
 
-    def kept(self, stored: Mapping[str, Any] | None) -> list[Kept]:
+    def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
         """Nothing: the log is the server's own."""
         return []
 

@@ -10,7 +10,7 @@ from ... import mask
 from ...wire import cd_dump
 from ..files import kind_of, places
 from ..glances import Glance, plain_rows
-from ..samples import Sample, sample
+from ..samples import TableSample, sample
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .policy import DUMP, METADATA, POLICIES, Source, sources
 from .reading import plain_name, user_columns
@@ -23,7 +23,7 @@ _HEADERS = {
 }  # fmt: skip
 
 
-def samples(path: str, options: OpenEdgeOptions) -> dict[str, Sample]:
+def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
     """The tables under a path, those whose names begin with `_` too; policies and schema tables whole."""
     root = Path(path)
     hidden = [p for p in root.glob("_*") if kind_of(p)] if root.is_dir() else []
@@ -41,7 +41,7 @@ def dumps(path: str) -> list[cd_dump.TablePolicy]:
     return [p for dump in read for p in dump.policies]
 
 
-def glance(tables: Mapping[str, Sample], options: OpenEdgeOptions, path: str) -> list[Glance]:
+def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: str) -> list[Glance]:
     """What the first rows of change tables and tracking say, by source table."""
     plain = {plain_name(n): n for n in tables}
     images = {n: s for n, s in tables.items() if plain_name(n) not in KNOWN and knows(s.columns) == 1.0}
@@ -68,7 +68,7 @@ def _is_of(row: Mapping[str, Any], source: Source, alone: bool) -> bool:
     return alone
 
 
-def _one(source: Source, images: Mapping[str, Sample], tracked: list[dict[str, Any]]) -> Glance:
+def _one(source: Source, images: Mapping[str, TableSample], tracked: list[dict[str, Any]]) -> Glance:
     places = {p: c for c, p in source.positions.items()}
     rows: list[dict[str, Any]] = []
     types: dict[str, str] = {}

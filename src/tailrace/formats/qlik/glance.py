@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ...change import INSERT
 from ..glances import Glance, headed
-from ..samples import Sample, of_csv, of_json, sample
+from ..samples import TableSample, of_csv, of_json, sample
 from . import files as found
 from . import layout as lay
 from .files import DataFile, Listing
 from .options import QlikOptions
 
 
-def samples(path: str, options: QlikOptions) -> dict[str, Sample]:
+def samples(path: str, options: QlikOptions) -> dict[str, TableSample]:
     """The tables under a path with the first rows of each layout; keys and types in the schema's metadata.
 
     Raises:
@@ -33,17 +33,17 @@ def _place(listed: Listing, path: str) -> Path:
     return Path(listed.root) / path
 
 
-def _first(listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> Sample:
+def _first(listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> TableSample:
     """The rows of one file a layout, the newest first."""
     layouts = {f.layout: f for f in reversed(files)}
     made = [_one(listed, f, options) for f in layouts.values()]
     newest = made[0]
     counts = [f.meta.records if f.meta else None for f in files]
     total = None if None in counts else sum(c for c in counts if c is not None)
-    return Sample(newest.rows, newest.total if len(files) == 1 else total, newest.text, tuple(made[1:]))
+    return TableSample(newest.rows, newest.total if len(files) == 1 else total, newest.text, tuple(made[1:]))
 
 
-def _one(listed: Listing, file: DataFile, options: QlikOptions) -> Sample:
+def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
     if file.kind == "parquet":
         made = sample(_place(listed, file.path))
     else:
@@ -55,10 +55,10 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> Sample:
                 made = of_csv(stream, file.names, told_apart, header=options.csv_header)
     columns = file.meta.columns if file.meta else ()
     told = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
-    return Sample(made.rows.replace_schema_metadata(told), made.total, made.text)
+    return TableSample(made.rows.replace_schema_metadata(told), made.total, made.text)
 
 
-def glance(tables: Mapping[str, Sample], options: QlikOptions, path: str) -> list[Glance]:
+def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -> list[Glance]:
     """What the first rows of change tables and full loads say."""
     made: dict[str, Glance] = {}
     for name, newest in sorted(tables.items()):
@@ -70,7 +70,7 @@ def glance(tables: Mapping[str, Sample], options: QlikOptions, path: str) -> lis
     return list(made.values())
 
 
-def _glance(source: str, one: Sample, options: QlikOptions) -> Glance:
+def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
     told = _told(one)
     key = options.keys_of(source) or [c for _, c in sorted((p, c) for c, (p, _) in told.items() if p)]
     types = {c: kind for c, (_, kind) in told.items()}
@@ -85,7 +85,7 @@ def _glance(source: str, one: Sample, options: QlikOptions) -> Glance:
     return headed(source, one, heads, key, types=types, counted=counted, little=little)
 
 
-def _told(one: Sample) -> dict[str, tuple[int, str]]:
+def _told(one: TableSample) -> dict[str, tuple[int, str]]:
     """Column -> its place in the key (0: none) and its type, as the DFM says."""
     found: dict[str, tuple[int, str]] = {}
     for name, text in (one.rows.schema.metadata or {}).items():

@@ -25,7 +25,7 @@ _TIME = "%Y%m%dT%H%M%S"
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedPartitions:
     """A change table's partitions that went, or would go, and those that a consumer holds, with its name."""
 
     table: str
@@ -60,7 +60,7 @@ def drop_partitions(
     *,
     table: str | None = None,
     dry_run: bool = False,
-) -> list[Dropped]:
+) -> list[DroppedPartitions]:
     """Drops the partitions of the change tables in a folder that end at or before a time.
 
     Args:
@@ -78,13 +78,13 @@ def drop_partitions(
     reached = {name: time_of(seq) for name, seq in consumers.items()}
     limit = min(before, datetime.now(timezone.utc))
     fs, root = filesystem(folder)
-    made: dict[str, Dropped] = {}
+    made: dict[str, DroppedPartitions] = {}
     for path in _found(fs, root):
         parent, _, last = path.rpartition("/")
         name = parent.rpartition("/")[2]
         if table is not None and not fnmatchcase(name, table):
             continue
-        one = made.setdefault(name, Dropped(name))
+        one = made.setdefault(name, DroppedPartitions(name))
         if last.startswith(_GONE):
             if not dry_run:
                 fs.delete_dir(path)

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import FormatError
 from ...wire.soliddb_address import sequence_of
 from ..glances import Glance, plain_rows
-from ..samples import Sample
+from ..samples import TableSample
 from ..samples import samples as taken
 from .log import OPERS, ROWS, SYS_LOG
 from .options import SolidOptions
@@ -16,14 +16,14 @@ from .reading import kind_of
 from .tables import SYS_COLUMNS, SYS_TABLES, layouts, union
 
 
-def samples(path: str, options: SolidOptions) -> dict[str, Sample]:
+def samples(path: str, options: SolidOptions) -> dict[str, TableSample]:
     """The tables under a path, the system tables whole."""
     found = taken(path)
     whole = [n.lower() for n, s in found.items() if kind_of(s.columns) in (SYS_TABLES, SYS_COLUMNS)]
     return {**found, **{n: s for n, s in taken(path, whole=whole).items() if n.lower() in whole}}
 
 
-def glance(tables: Mapping[str, Sample], options: SolidOptions, path: str) -> list[Glance]:
+def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) -> list[Glance]:
     """What the first records say, by table; a key change is the delete and the insert that the log has."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for sample in tables.values():

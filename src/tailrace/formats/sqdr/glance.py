@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...wire import keylog_text
 from ..glances import Glance, plain_rows
-from ..samples import Sample
+from ..samples import TableSample
 from ..samples import samples as taken
 from ..tailrace import types_of
 from .columns import listed, names_of, told_of
@@ -18,12 +18,12 @@ from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, KEYLOG_TABLE, SqdrOptions
 from .text import DEST_END
 
 
-def samples(path: str, options: SqdrOptions) -> dict[str, Sample]:
+def samples(path: str, options: SqdrOptions) -> dict[str, TableSample]:
     """The tables under a path, the columns' table whole."""
     return taken(path, whole=[COLUMNS])
 
 
-def glance(tables: Mapping[str, Sample], options: SqdrOptions, path: str) -> list[Glance]:
+def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -> list[Glance]:
     """What the first rows of a key log say, by subscription."""
     rows = [r for s in tables.values() if is_keylog(s.columns) for r in plain_rows(s, KEYLOG_TABLE)]
     known = [r for n, s in tables.items() if n.lower() == COLUMNS for r in plain_rows(s, COLUMNS_TABLE)]
