@@ -12,6 +12,8 @@ logger = logging.getLogger("tailrace.capture")
 
 AGAIN_S = 10.0
 """So often it is tried again whether what was missing is there."""
+SHARE = 0.05
+"""Of the time of capture's loop, so much at most goes into that."""
 
 
 class AddedTables:
@@ -19,7 +21,7 @@ class AddedTables:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Finding] = {}
-        self._looked = -AGAIN_S
+        self._again = 0.0
 
     def ready(
         self, wanted: Sequence[str], known: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]
@@ -27,12 +29,15 @@ class AddedTables:
         """Those of the wanted tables that can be captured now; those that are `known` are."""
         new = [t for t in wanted if t not in known]
         self._waiting = {t: why for t, why in self._waiting.items() if t in new}
-        if any(t not in self._waiting for t in new) or time.monotonic() - self._looked >= AGAIN_S:
+        if any(t not in self._waiting for t in new) or time.monotonic() >= self._again:
+            began = time.monotonic()
             self._look(new, findings)
+            now = time.monotonic()
+            self._again = now + max(AGAIN_S, (now - began) / SHARE)
         return self.without(wanted)
 
     def _look(self, new: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> None:
-        before, self._waiting, self._looked = self._waiting, {}, time.monotonic()
+        before, self._waiting = self._waiting, {}
         if not new or not any(one.level == "error" for one in findings(new)):
             return
         for table in new:

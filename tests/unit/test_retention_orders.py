@@ -17,7 +17,7 @@ from tailrace.operate.consumers import Consumers, consumers_of
 from tailrace.purging import purge_task
 from tailrace.store.kept import kept
 
-from .test_retention import ITEM, NOTE, NOW, Home
+from .retention_home import ITEM, NOTE, NOW, Home
 
 pytestmark = pytest.mark.unit
 

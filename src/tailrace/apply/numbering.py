@@ -107,6 +107,3 @@ def _hundredths(time: Column) -> Column:
 
     at = F.try_to_timestamp(F.substring(time, 1, 14), F.lit("yyyyMMddHHmmss"))
     return F.unix_seconds(at) * 100 + F.substring(time, 15, 2).try_cast("bigint")
-
-
-__all__ = ["Numbers", "followed", "look"]

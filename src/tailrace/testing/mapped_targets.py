@@ -27,9 +27,10 @@ from ..change import Column, Relation
 from ..errors import ApplyError, BaselineNeededError
 from .images import ID, RELATION, Image, V, batch_of
 from .meanwhile import Wait
+from .target_case import TargetHooks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
 EU = Relation(1, "eu", "item", "f", (SITE, ID, V))
@@ -48,22 +49,9 @@ def places(table: str) -> Place:
     return Place("all.item", {"site": schema}) if schema in ("eu", "us") else Place(table)
 
 
-class MappedTargetConformance:
-    """What every target must do for mapped tables. Subclasses give the fixture `target` and the method
-    `rows`."""
-
-    @pytest.fixture
-    def target(self) -> Target:
-        """A fresh target whose tables are at `places`."""
-        raise NotImplementedError("give a fixture `target`")
-
-    def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
-        """The target of a source table, whole, read by other means than the target's own."""
-        raise NotImplementedError
-
-    def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
-        """Somebody else's statement, as in `TargetConformance`; `{}` is the target of a source table."""
-        raise NotImplementedError
+class MappedTargetConformance(TargetHooks):
+    """What every target must do for mapped tables. Subclasses give the fixture `target`, whose tables are at
+    `places`, and the methods `rows` and `sql`; both take the name of a source table."""
 
     def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
         """Applies one batch of images, which get the source's constant; gives the plan."""

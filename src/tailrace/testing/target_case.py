@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class TargetCase:
-    """A target under test, and what tests do with it."""
-
-    relation: Relation = RELATION
-    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
+class TargetHooks:
+    """How a target under test is made, read and written to; a suite's subclass gives all three."""
 
     @pytest.fixture
     def target(self) -> Target:
@@ -41,6 +38,13 @@ class TargetCase:
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         """Somebody else's statement, committed by other means than the target's own; `{}` is the table."""
         raise NotImplementedError
+
+
+class TargetCase(TargetHooks):
+    """A target under test, and what tests do with it."""
+
+    relation: Relation = RELATION
+    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
 
     def run(self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None) -> Outcome:
         """Applies one batch of images."""

@@ -1,0 +1,77 @@
+"""Values in parts: arrays as OpenEdge's texts, and records that were split."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from tailrace.formats.openedge import tables as oe
+from tailrace.formats.openedge.arrays import join_array, split_array
+from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
+
+from .test_format_openedge import image, table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("arrays", [["a", "", None], ["?"], [";~;", "~"], [None, None], ["x\ny"], [""]])
+def test_arrays_there_and_back(spark, arrays):
+    df = spark.createDataFrame([(arrays,)], "a array<string>")
+    assert df.select(split_array(join_array(F.col("a")))).collect()[0][0] == arrays
+
+
+def test_array_text_is_as_the_vendor_writes_it(spark):
+    df = spark.createDataFrame([("a~;b;?;~~;~?;c~d;",), (None,), ("",)], "t string")
+    found = [r[0] for r in df.select(split_array(F.col("t"))).collect()]
+    assert found == [["a;b", None, "~", "?", "cd", ""], None, [""]]
+    assert [r[0] for r in df.limit(1).select(join_array(split_array(F.col("t")))).collect()] == [
+        "a~;b;?;~~;~?;cd;"
+    ]
+
+
+# The first half's _Continuation-Position, _ArrayIndex, _Fragment, both halves' values, the whole ones. Positions:
+# n 9, s 11, a 12 (array), b 13 (binary).
+CASES = {
+    "between fields": ((11, 0, 0), {"n": 1, "s": "x"}, {"a": "1;2", "b": b"z"}, (1, "x", "1;2", b"z")),
+    "a value cut": ((9, 0, 1), {"n": 1, "s": "he"}, {"s": "llo", "a": "1;2", "b": b"z"}, (1, "hello", "1;2", b"z")),
+    "bytes cut": ((12, 0, 1), {"n": 1, "s": "x", "a": "1;2", "b": b"z"}, {"b": b"\0y"}, (1, "x", "1;2", b"z\0y")),
+    "first element cut": ((11, 0, 1), {"n": 1, "s": "x", "a": "1;?"}, {"a": "1~;;2", "b": b"z"}, (1, "x", "11~;;2", b"z")),
+    "an element cut": ((11, 2, 1), {"n": 1, "s": None, "a": "1;?;c;?"}, {"a": "?;?;d;4", "b": None}, (1, None, "1;?;cd;4", None)),
+    "between elements": ((11, 1, 0), {"n": 1, "s": "", "a": "1;?;?"}, {"a": "?;2;3", "b": b"z"}, (1, "", "1;2;3", b"z")),
+    "nothing complete": ((8, 0, 0), {}, {"n": 1, "s": "x", "a": "1;2", "b": b""}, (1, "x", "1;2", b"")),
+}  # fmt: skip
+PLACES = {"n": 9, "s": 11, "a": 12, "b": 13}
+
+
+def test_split_records_in_all_cases_there_and_back(spark):
+    rows = []
+    for seq, (cut, one, two, _) in enumerate(CASES.values()):
+        last = 13 if cut[0] < 13 else 14
+        for half in (image(seq, 1, *cut, **one), image(seq, 1, last, 0, 0, **two)):
+            rows.append({k: bytearray(v) if isinstance(v, bytes) else v for k, v in half.items()})
+    halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string", "a": "string", "b": "binary"})
+    df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
+    joined = join_halves(df, PLACES, {"a": 3}).localCheckpoint()
+    got = joined.orderBy("_Change-Sequence").select("n", "s", "a", "b", "_why").collect()
+    want = [(*whole[:3], whole[3] and bytearray(whole[3]), None) for *_, whole in CASES.values()]
+    assert [tuple(r) for r in got] == [
+        (a, b, c, bytearray(d) if d == b"" else d, e) for a, b, c, d, e in want
+    ]
+    again = cut_halves(joined, PLACES, {"a": 3}).drop("_why", "_raw")
+    assert sorted(map(repr, again.collect())) == sorted(map(repr, halves.collect()))
+    assert SPLIT not in again.columns
+
+
+def test_what_cannot_be_joined_has_its_reason(spark):
+    def why(*rows):
+        halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string"})
+        df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
+        return [r[0] for r in join_halves(df, {"n": 9, "s": 10}, {}).select("_why").collect()]
+
+    assert why(image(1, 4, 9, 0, 1, s="x")) == ["half of a split record: the other half is missing"]
+    three = [image(1, 4, 9 + n, 0, 0, n=n) for n in range(3)]
+    assert why(*three) == ["split record of 3 rows"]
+    assert why(image(1, 4, 8, 0, 1, n=1), image(1, 4, 10, 0, 0, n=2)) == ["split record cut inside n, a int"]
+    assert why(image(1, 4, 9, 0, 1, s="x"), image(1, 4, 10, 0, 0)) == [
+        "split record cut inside s, and one part of it is missing"
+    ]
