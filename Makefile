@@ -58,5 +58,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(JARS): $(INSTALLED)
-	@$(BIN)/python -c 'from tailrace.jars import resolve_jars; resolve_jars()'
+	@$(BIN)/python -c 'from tailrace.runtime.jars import resolve_jars; resolve_jars()'
 	@touch $@

@@ -21,7 +21,7 @@ import measure
 from measure import HERE, Row, say
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.change import ChangeTable, Column, Relation
+from tailrace.model.change import ChangeTable, Column, Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -201,7 +201,7 @@ def _equal(left: DataFrame, right: DataFrame, name: str) -> None:
 
 def main(folder: str, *flags: str) -> None:
     """Runs every case in one session."""
-    from tailrace.spark import session
+    from tailrace.runtime.session import session
 
     spark = session("bench apply")
     todo = cases("--quick" in flags)

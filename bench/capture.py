@@ -11,9 +11,9 @@ import peer
 import tasks
 from load import Backlog, Sizes
 from measure import Finished, Row, say
-from tailrace import lake
-from tailrace.sources.embedded import EmbeddedPostgres
-from tailrace.sources.pg_slot import name_of
+from tailrace.lake import delta as lake
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.slot import name_of
 
 LIMIT_MB = 1536
 

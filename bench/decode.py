@@ -18,9 +18,9 @@ import peer
 import tasks
 from capture import Bulk
 from measure import HERE, Row, say
-from tailrace import lake, log
-from tailrace.laketypes import header_schema, schema_of
-from tailrace.store import images
+from tailrace.lake import delta as lake
+from tailrace.model.types import header_schema, schema_of
+from tailrace.store import images, log
 from tailrace.store.task import LOG_COLUMNS
 
 BATCH = 200_000  # as the session hands records to store tasks

@@ -11,9 +11,9 @@ import json
 import sys
 import time
 
-from tailrace.control.task import load
-from tailrace.pipeline import Pipeline
-from tailrace.spark import session
+from tailrace.config.task import load
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.session import session
 
 
 def main(file: str, what: str) -> None:

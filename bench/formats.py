@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import measure
 from measure import HERE, Row, say
-from tailrace import convert, formats, mask
-from tailrace.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
+from tailrace import formats
+from tailrace.formats import convert
+from tailrace.model import mask
+from tailrace.model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -103,7 +105,7 @@ def options(name: str) -> dict[str, str]:
 
 def main(folder: str, many: int) -> list[dict[str, object]]:
     """Every measurement."""
-    from tailrace.spark import session
+    from tailrace.runtime.session import session
 
     spark = session("bench formats")
     root = Path(folder)

@@ -30,8 +30,8 @@ from tailrace.apply.rules import Rules
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.change import ChangeTable
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.model.change import ChangeTable
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
 
 def main(folder: str, url: str, *flags: str) -> None:
     """All of it, in one session."""
-    from tailrace.spark import session
+    from tailrace.runtime.session import session
 
     spark = session("bench keylog")
     large, many = (2_000_000, 200_000) if "--quick" not in flags else (100_000, 10_000)

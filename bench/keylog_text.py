@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tailrace.formats.sqdr import text as sqdr_text
-from tailrace.spark import session
+from tailrace.runtime.session import session
 from tailrace.wire.keylog_values import Field
 
 if TYPE_CHECKING:

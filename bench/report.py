@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from measure import HERE, Row
-from tailrace.machine import cores, memory_bytes
+from tailrace.config.machine import cores, memory_bytes
 
 RESULTS = HERE / "results" / "latest.json"
 

@@ -27,8 +27,8 @@ import tables
 import whole_way
 from measure import Row, say
 from setup import peer_python
-from tailrace.java import ensure_java
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.runtime.java import ensure_java
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 
 class Benches:

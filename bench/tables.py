@@ -8,7 +8,7 @@ from pathlib import Path
 import load
 import tasks
 from measure import Row, say
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 MANY, FEW, ROWS, CHANGES = 200, 20, 50, 20
 

@@ -15,7 +15,7 @@ import yaml
 
 import measure
 from measure import say
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 
 
 def write(folder: Path, name: str, url: str, tables: tuple[str, ...], **sections: dict[str, Any]) -> Path:

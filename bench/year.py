@@ -43,7 +43,7 @@ def main() -> None:
 
 def step(given: Any) -> dict[str, float]:
     """One step: what it took."""
-    from tailrace.control.task import load
+    from tailrace.config.task import load
 
     file = Path(given.home) / "year.yaml"
     file.write_text("name: year\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
@@ -71,7 +71,7 @@ def make(task: Any, given: Any) -> dict[str, float]:
 
 
 def upgrade(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.control import ledger, rolling
+    from tailrace.state import ledger, rolling
 
     rolling.fold(task.control_path("stored"), ledger.STORED)
     rolling.fold(task.control_path("applied"), ledger.APPLIED)
@@ -79,7 +79,7 @@ def upgrade(task: Any, given: Any) -> dict[str, float]:
 
 
 def look(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.status import status
+    from tailrace.operate.status import status
 
     found = status(task)
     assert len(found.tables) == given.tables
@@ -90,18 +90,19 @@ def look(task: Any, given: Any) -> dict[str, float]:
 
 
 def export(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.status_views import history_rows
+    from tailrace.operate.status_views import history_rows
 
     return {"slots": len(history_rows(task))}
 
 
 def start(task: Any, given: Any) -> dict[str, float]:
     """What both halves read before they begin, without a session or a connection."""
-    from tailrace import lake, log
     from tailrace.apply.applier import Applier
     from tailrace.apply.gate import Ordered
-    from tailrace.control.ledger import STORE_APP, newest_applied
-    from tailrace.pipeline import apply_paths
+    from tailrace.lake import delta as lake
+    from tailrace.runtime.pipeline import apply_paths
+    from tailrace.state.ledger import STORE_APP, newest_applied
+    from tailrace.store import log
 
     class Reached:
         """A target that is where its last record says; nothing else is asked of it."""
@@ -133,7 +134,7 @@ def start(task: Any, given: Any) -> dict[str, float]:
 
 
 def upkeep(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.control.upkeep import in_force, shorten
+    from tailrace.state.upkeep import in_force, shorten
 
     in_force(task)
     shorten(task, {})

@@ -2,7 +2,7 @@
 
 import sys
 
-from tailrace.cli import main
+from tailrace.cli.main import main
 
 sys.argv[1:1] = ["pipeline"]
 main()

@@ -30,7 +30,7 @@ PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from tailrace.spark import session
+    from tailrace.runtime.session import session
 
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN
     made = session("tests", master="local[2]", conf={"spark.driver.memory": "3g", **plans})

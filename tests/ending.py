@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tailrace import failpoints
+from tailrace.lake import failpoints
 
 
 class Ended(BaseException):

@@ -10,11 +10,11 @@ from tailrace import formats
 from tailrace.apply.rules import markdown as rules
 from tailrace.apply.rules import outcomes_markdown
 from tailrace.apply.targets.postgresql_types import markdown as postgresql_types
-from tailrace.control.task import reference
-from tailrace.exit_codes import markdown as exit_codes
+from tailrace.cli.exit_codes import markdown as exit_codes
+from tailrace.config.task import reference
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
-from tailrace.metrics import markdown as metrics
+from tailrace.runtime.metrics import markdown as metrics
 from tailrace.wire.pgtypes import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"

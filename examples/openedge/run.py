@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace import convert
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.formats import convert
 from tailrace.formats.openedge import rebuild
-from tailrace.spark import session
+from tailrace.runtime.session import session
 
 
 def main(out: str) -> None:

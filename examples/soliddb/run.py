@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace import convert
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.spark import session
+from tailrace.formats import convert
+from tailrace.runtime.session import session
 
 
 def main(out: str) -> None:

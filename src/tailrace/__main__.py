@@ -1,12 +1,12 @@
 """`python -m tailrace` is the command `tailrace`."""
 
-from .cli_signals import end_on_interrupt
+from .cli.signals import end_on_interrupt
 
 
 def main() -> None:
     """Runs the command line."""
     end_on_interrupt()  # before the rest is loaded
-    from . import cli
+    from .cli import main as cli
 
     cli.main()
 

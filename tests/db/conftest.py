@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tailrace.sources.embedded import EmbeddedPostgres
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.source import PostgresSource
 
 from .reading import Make
 

@@ -10,8 +10,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tailrace import lake, log, mask
-from tailrace.change import Relation
+from tailrace.lake import delta as lake
+from tailrace.model import mask
+from tailrace.model.change import Relation
+from tailrace.store import log
 
 Row = dict[str, Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from tailrace.change import Relation
+from tailrace.model.change import Relation
 from tailrace.sources.base import RECORDS, Chunk
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources.postgresql.source import PostgresSource
 
 Make = Callable[..., PostgresSource]
 

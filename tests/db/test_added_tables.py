@@ -9,10 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace import added_tables, log
-from tailrace.capture import Capture
-from tailrace.control import ledger, live
-from tailrace.control.task import load
+from tailrace.capture import added_tables
+from tailrace.capture.process import Capture
+from tailrace.config.task import load
+from tailrace.state import ledger, live
+from tailrace.store import log
 
 from .test_running import beside, wait_for
 

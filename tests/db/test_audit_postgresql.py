@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from tailrace import lake
 from tailrace.apply import shared
 from tailrace.apply.effects import relation_of
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
@@ -30,9 +29,10 @@ from tailrace.apply.targets.postgresql_notes import Notes
 from tailrace.apply.targets.postgresql_place import Place, locked
 from tailrace.apply.targets.postgresql_progress import Progress
 from tailrace.apply.targets.postgresql_write import Writer
-from tailrace.change import Relation
 from tailrace.errors import ApplyError
-from tailrace.laketypes import schema_of
+from tailrace.lake import delta as lake
+from tailrace.model.change import Relation
+from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import Field
 
 from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled

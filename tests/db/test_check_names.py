@@ -9,11 +9,12 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import checks
-from tailrace.cli import app
-from tailrace.control import live, streams
-from tailrace.control.task import load
+from tailrace.capture import streams
+from tailrace.cli.main import app
+from tailrace.config.task import load
 from tailrace.errors import SourceError
+from tailrace.operate import checks
+from tailrace.state import live
 
 pytestmark = pytest.mark.db
 FILE = "name: shop\nhome: home\nsource: {{url: '{url}', tables: {tables}}}\n{more}"
@@ -24,7 +25,9 @@ def test_what_check_refuses_run_refuses_at_once(
 ) -> None:
     db.execute("create schema s; create table s.item (id int primary key, name text)")
     file = tmp_path / "shop.yaml"
-    monkeypatch.setattr("tailrace.spark.session", lambda *args, **more: pytest.fail("a JVM is started"))
+    monkeypatch.setattr(
+        "tailrace.runtime.session.session", lambda *args, **more: pytest.fail("a JVM is started")
+    )
 
     def checked(tables: str, more: str = "") -> tuple[int, list[str]]:
         file.write_text(FILE.format(url=database, tables=tables, more=more))
@@ -46,7 +49,7 @@ def test_what_check_refuses_run_refuses_at_once(
 def test_a_task_that_runs_is_not_told_that_its_slot_is_read(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
-    from tailrace.capture import Capture
+    from tailrace.capture.process import Capture
 
     db.execute("create schema s; create table s.item (id int primary key, name text)")
     file = tmp_path / "shop.yaml"

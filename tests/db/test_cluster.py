@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.capture import Capture
-from tailrace.control.task import load
+from tailrace.capture.process import Capture
+from tailrace.config.task import load
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import target_rows, write_task

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.cli import app
+from tailrace.cli.main import app
+from tailrace.lake import delta as lake
 
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 

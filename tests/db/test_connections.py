@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import capture as capturing
-from tailrace.capture import Capture
-from tailrace.control import ledger, live
-from tailrace.control.task import Task, load
+from tailrace.capture import process as capturing
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
-from tailrace.sources.embedded import EmbeddedPostgres, free_port
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.state import ledger, live
 
 from .conftest import SETTINGS
 from .test_running import beside, wait_for

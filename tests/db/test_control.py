@@ -11,16 +11,18 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import lake, log
-from tailrace.capture import Capture
-from tailrace.cli import app
-from tailrace.control import ledger, tables
-from tailrace.control.task import Task, load
-from tailrace.pipeline import Pipeline
-from tailrace.renaming import Renaming
-from tailrace.sources import pg_slot
-from tailrace.sources.pg_slot import published
-from tailrace.status import status
+from tailrace.capture.process import Capture
+from tailrace.capture.target_rename import Renaming
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.operate.status import status
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.sources.postgresql.slot import published
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.store import log
 
 from .model import bag
 from .test_model import drain, target_rows

@@ -19,11 +19,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.control import ledger
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
+from tailrace.lake import delta as lake
+from tailrace.state import ledger
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 from .test_model import drain, target_rows, write_task

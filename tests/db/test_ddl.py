@@ -11,15 +11,16 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
-from tailrace.control import ddl, ledger, tables
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
-from tailrace.pipeline import Pipeline
-from tailrace.repair import Repair
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.sources.pg_layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.validate import validate
+from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
+from tailrace.state import ddl, ledger
+from tailrace.state import orders as tables
+from tailrace.validate.repair import Repair
+from tailrace.validate.tables import validate
 
 from .test_model import drain
 

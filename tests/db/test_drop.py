@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.capture import Capture
-from tailrace.cli import app
-from tailrace.control import live
-from tailrace.control.task import Task, load
+from tailrace.capture.process import Capture
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
+from tailrace.state import live
 
 pytestmark = pytest.mark.db
 FILE = "name: {name}\nhome: home\nsource: {{url: '{url}', tables: [s.*]}}\n"

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.control.task import load
+from tailrace.config.task import load
 
 from .test_model import drain
 

@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace import lake
 from tailrace.apply import incoming
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.lake import delta as lake
 from tailrace.testing.images import change_table
 
 from ..spark.ruled_model import (

@@ -11,12 +11,13 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace import lake
 from tailrace.apply import loading
-from tailrace.cli import app
-from tailrace.control import ledger, tables
-from tailrace.control.task import Task, load
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, TailraceError
+from tailrace.lake import delta as lake
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 
 from .test_model import drain
 

@@ -10,18 +10,19 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import lake
 from tailrace.apply import loading
-from tailrace.capture import Capture
-from tailrace.cli import app
-from tailrace.control import ledger, tables
-from tailrace.control.task import Task, load
+from tailrace.capture.process import Capture
+from tailrace.capture.snapshot_sink import landings
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, TailraceError
-from tailrace.landing import landings
-from tailrace.pipeline import Pipeline
-from tailrace.repair import Repair
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.validate import validate
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.validate.repair import Repair
+from tailrace.validate.tables import validate
 
 from .test_model import drain
 

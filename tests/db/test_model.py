@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.capture import Capture
-from tailrace.control import ledger
-from tailrace.control.task import Task, load
-from tailrace.pipeline import Pipeline
-from tailrace.spark import session
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.session import session
+from tailrace.state import ledger
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 

@@ -15,12 +15,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import lake, taking, windows
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables
-from tailrace.control.task import Task, load
-from tailrace.landing import DeltaLanding
-from tailrace.pipeline import Pipeline
+from tailrace.capture import incremental_snapshot as windows
+from tailrace.capture import initial_load as taking
+from tailrace.capture.process import Capture
+from tailrace.capture.snapshot_sink import DeltaLanding
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash

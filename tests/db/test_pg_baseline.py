@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConnectionLostError, SourceError, TableMovedError
-from tailrace.laketypes import schema_of
+from tailrace.model.types import schema_of
 from tailrace.sources.base import BaselinePart, Snapshot
-from tailrace.sources.pg_baseline import PartReader
-from tailrace.sources.pg_connect import connect, literal
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources.postgresql.baseline import PartReader
+from tailrace.sources.postgresql.connect import connect, literal
+from tailrace.sources.postgresql.source import PostgresSource
 
 from .reading import Make, addresses, read_all, table_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tailrace.change import Relation
 from tailrace.errors import ConfigError, SourceError
-from tailrace.sources import pg_timeline
-from tailrace.sources.pg_layout import UNKNOWN_VALUE
+from tailrace.model.change import Relation
+from tailrace.sources.postgresql import timeline as pg_timeline
+from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
 
 from .reading import Make, layouts, read_all, table_of
 

@@ -10,14 +10,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables
-from tailrace.control.task import load
+from tailrace.capture.process import Capture
+from tailrace.config.task import load
 from tailrace.errors import PositionError
 from tailrace.sources.base import Finding, LogSource
-from tailrace.sources.embedded import EmbeddedPostgres
-from tailrace.sources.pg_connect import lsn, position_at
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources.postgresql.connect import lsn, position_at
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.source import PostgresSource
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 
 from .reading import Make
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace import lake, log
-from tailrace.capture import Capture
-from tailrace.change import Relation
-from tailrace.control.task import load
-from tailrace.sources import pg_timeline
+from tailrace.capture.process import Capture
+from tailrace.config.task import load
+from tailrace.lake import delta as lake
+from tailrace.model.change import Relation
 from tailrace.sources.base import Chunk
-from tailrace.sources.pg_layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
+from tailrace.sources.postgresql import timeline as pg_timeline
+from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
+from tailrace.store import log
 
 from .reading import Make, read_all
 

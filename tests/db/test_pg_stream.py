@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError, SourceError
-from tailrace.sources.pg_connect import lsn, lsn_of
+from tailrace.sources.postgresql.connect import lsn, lsn_of
 
 from .reading import Make, addresses, layouts, read_all, shape, table_of
 
@@ -261,7 +261,7 @@ def test_a_slot_whose_reader_is_about_to_go_is_waited_for(db: psycopg.Connection
 
 
 def test_errors_say_what_to_do(db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.sources.pg_stream.IN_USE_S", 0.1)
+    monkeypatch.setattr("tailrace.sources.postgresql.stream.IN_USE_S", 0.1)
     db.execute("create table a (id int primary key)")
     source = make()
     with pytest.raises(PositionError, match="does not exist") as missing:

@@ -12,14 +12,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace import failpoints, lake, log
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_landing import PostgresLanding
 from tailrace.apply.targets.postgresql_place import Place, locked
 from tailrace.apply.targets.postgresql_progress import Progress
-from tailrace.capture import Capture
-from tailrace.control import ledger
-from tailrace.laketypes import schema_of
+from tailrace.capture.process import Capture
+from tailrace.lake import delta as lake
+from tailrace.lake import failpoints
+from tailrace.model.types import schema_of
+from tailrace.state import ledger
+from tailrace.store import log
 from tailrace.testing.images import RELATION, batch_of, image
 
 from ..ending import ends

@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace import lake
-from tailrace.control.task import load
+from tailrace.config.task import load
 from tailrace.formats.openedge.made import policy_id
+from tailrace.lake import delta as lake
 
 from .model import bag
 from .test_model import drain, target_rows

@@ -16,8 +16,8 @@ from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.targets.postgresql_stage import EXTRA_SQL, Staged
 from tailrace.apply.targets.postgresql_types import casts
 from tailrace.apply.targets.postgresql_write import Writer
-from tailrace.change import Column, Relation
-from tailrace.sources.pg_connect import Session, quoted
+from tailrace.model.change import Column, Relation
+from tailrace.sources.postgresql.connect import Session, quoted
 
 pytestmark = pytest.mark.db
 ID = Column("id", 1, "uuid", "uuid", "string", key=True)

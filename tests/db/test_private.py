@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 from .test_connections import ESCAPED, PASSWORD, server
 

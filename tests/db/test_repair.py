@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace import lake
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
+from tailrace.lake import delta as lake
 from tailrace.operate import control_tables
-from tailrace.repair import Repair
-from tailrace.setup import repair_task
+from tailrace.runtime.setup import repair_task
 from tailrace.sources import open_source
-from tailrace.validate import Difference, validate
+from tailrace.validate.repair import Repair
+from tailrace.validate.tables import Difference, validate
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -238,7 +238,7 @@ def test_a_postgresql_target_is_the_sources_again(
 
 
 def test_a_running_task_is_not_repaired(tmp_path: Path, database: str) -> None:
-    from tailrace.control import live
+    from tailrace.state import live
 
     task = task_of(tmp_path, database, "{path: lake}")
     with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="the task runs"):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace import incoming, lake, sequence
 from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
@@ -20,9 +19,12 @@ from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.task_rules import TableRules
-from tailrace.change import Relation
-from tailrace.control import tables_file
+from tailrace.config import tables_file
 from tailrace.errors import ApplyError, TailraceError
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.change import Relation
+from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 

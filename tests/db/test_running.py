@@ -15,15 +15,15 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.capture import Capture
-from tailrace.cli import app
-from tailrace.control import ledger
-from tailrace.control.task import Task, load
+from tailrace.capture.process import Capture
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, PositionError
-from tailrace.pipeline import Pipeline
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.validate import Report, validate
+from tailrace.state import ledger
+from tailrace.validate.tables import Report, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import drain, target_rows, write_task

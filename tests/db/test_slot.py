@@ -10,15 +10,17 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.capture import Capture
-from tailrace.cli import app
-from tailrace.control import ledger, live, streams, tables
-from tailrace.control.task import Task, load
+from tailrace.capture import streams
+from tailrace.capture.process import Capture
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
-from tailrace.sources import pg_slot
-from tailrace.sources.pg_slot import published
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.lake import delta as lake
+from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.sources.postgresql.slot import published
+from tailrace.sources.postgresql.source import PostgresSource
+from tailrace.state import ledger, live
+from tailrace.state import orders as tables
 
 from .test_model import drain
 
@@ -257,7 +259,7 @@ def test_another_task_makes_the_slot_just_then(
     def late(self: PostgresSource, *args: Any, **more: Any) -> bool:
         real(self, *args, **more)
         self._drop_fresh()
-        from tailrace.sources.pg_snapshot import SlotSnapshot
+        from tailrace.sources.postgresql.snapshot import SlotSnapshot
 
         SlotSnapshot(self.url, self.slot, where="here")
         raise AssertionError

@@ -11,11 +11,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import baseline, capture, log, taking
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables
-from tailrace.control.task import Task, load
+from tailrace.capture import baseline
+from tailrace.capture import initial_load as taking
+from tailrace.capture import process as capture
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.store import log
 
 from .test_running import beside, wait_for
 

@@ -19,8 +19,8 @@ from tailrace.apply.targets import postgresql_stage as staging
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_batch import Job
-from tailrace.change import ChangeTable, Column, Relation
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
+from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance

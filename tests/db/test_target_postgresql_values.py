@@ -11,16 +11,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace import sequence
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_layout import definition
 from tailrace.apply.targets.postgresql_types import sql_type
 from tailrace.apply.targets.postgresql_values import batch, cells
-from tailrace.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.errors import ApplyError
-from tailrace.laketypes import header_schema, schema_of
-from tailrace.sources.pg_connect import connect
+from tailrace.model import sequence
+from tailrace.model.change import HEADERS, PREFIX, ChangeTable, Column, Relation
+from tailrace.model.types import header_schema, schema_of
+from tailrace.sources.postgresql.connect import connect
 from tailrace.testing.images import batch_of, move
 from tailrace.wire import pgbinary
 

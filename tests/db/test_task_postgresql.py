@@ -8,13 +8,13 @@ import psycopg
 import pytest
 
 from tailrace.apply.targets.postgresql_landing import PostgresLanding
-from tailrace.capture import Capture
-from tailrace.control.task import Task, load
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError
-from tailrace.pipeline import Pipeline
+from tailrace.operate.status import status
+from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.status import status
-from tailrace.validate import Report, validate
+from tailrace.validate.tables import Report, validate
 
 from .test_model import drain
 

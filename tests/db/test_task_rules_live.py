@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
 
 from .test_model import drain
 

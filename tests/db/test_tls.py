@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace import lake
-from tailrace.capture import Capture
-from tailrace.control import ledger
+from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.lake import delta as lake
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.state import ledger
 
 from .test_connections import server, task
 from .tls_front import Authority, tls_front

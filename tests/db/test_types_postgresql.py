@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace import setup
-from tailrace.capture import Capture
-from tailrace.control.task import Task, load
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError
-from tailrace.ordering import order
+from tailrace.operate.ordering import order
+from tailrace.runtime import setup
 
 from .test_model import drain
 

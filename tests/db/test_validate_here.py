@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import setup
-from tailrace.capture import Capture
-from tailrace.control.task import Task, load
-from tailrace.control.totals import last_stored
-from tailrace.steps import Steps
-from tailrace.storing_here import store_here
-from tailrace.validate import Report
+from tailrace.capture.process import Capture
+from tailrace.config.task import Task, load
+from tailrace.model.steps import Steps
+from tailrace.runtime import setup
+from tailrace.runtime.storing_here import store_here
+from tailrace.state.totals import last_stored
+from tailrace.validate.tables import Report
 
 pytestmark = pytest.mark.db
 
@@ -51,7 +51,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def session(*_: Any, **__: Any) -> None:
         raise StartedError
 
-    monkeypatch.setattr("tailrace.spark.session", session)
+    monkeypatch.setattr("tailrace.runtime.session.session", session)
 
 
 @pytest.mark.parametrize("kind", ["delta", "postgresql"])

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from tailrace import log
-from tailrace.baseline import Attempt
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables
-from tailrace.control.capture_state import CaptureState
-from tailrace.control.ledger import Baseline
-from tailrace.membership import Known
-from tailrace.taking import Baselines
-from tailrace.windows import Windows
+from tailrace.capture.baseline import Attempt
+from tailrace.capture.incremental_snapshot import Windows
+from tailrace.capture.initial_load import Baselines
+from tailrace.capture.process import Capture
+from tailrace.capture.table_selection import Known
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.state.capture_state import CaptureState
+from tailrace.state.ledger import Baseline
+from tailrace.store import log
 
 from .ram import RamLake
 from .source import Row, Source, Table, position_at

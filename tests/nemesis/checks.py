@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 
-from tailrace import log
-from tailrace.change import PREFIX
-from tailrace.control import ledger, tables
-from tailrace.control.ledger import Baseline
-from tailrace.control.tables import TableControl
-from tailrace.control.totals import Totals
-from tailrace.sequence import number_of
+from tailrace.model.change import PREFIX
+from tailrace.model.sequence import number_of
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.state.ledger import Baseline
+from tailrace.state.orders import TableControl
+from tailrace.state.totals import Totals
+from tailrace.store import log
 
 from .applying import log_files
 from .target import Held, found

@@ -1,4 +1,4 @@
-"""Delta tables in memory, in the place of `tailrace.lake`: a commit takes microseconds, and each look at a
+"""Delta tables in memory, in the place of `tailrace.lake.delta`: a commit takes microseconds, and each look at a
 table or write to it is a place where a scheduler may let another process go on, fail or kill.
 
 It keeps what the code above goes by: commits are atomic, progress travels in them, and one that would not move
@@ -23,9 +23,12 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import acero
 
-from tailrace import lake, log
-from tailrace.control import delta_log, ledger, rolling, tables, upkeep
-from tailrace.lake import admits
+from tailrace.lake import delta as lake
+from tailrace.lake import log_retention as delta_log
+from tailrace.lake.delta import admits
+from tailrace.state import ledger, rolling, upkeep
+from tailrace.state import orders as tables
+from tailrace.store import log
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class RamLake:
             self._stats[file] = row
         return self._stats[file]
 
-    # what `tailrace.lake` has
+    # what `tailrace.lake.delta` has
 
     def exists(self, path: str) -> bool:
         self.at("look at", path)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tailrace.control import tables
+from tailrace.state import orders as tables
 
 from .checks import Checks, at_the_end
 from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world

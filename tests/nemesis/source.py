@@ -11,9 +11,9 @@ from random import Random
 
 import pyarrow as pa
 
-from tailrace import log
-from tailrace.change import Column, Relation
+from tailrace.model.change import Column, Relation
 from tailrace.sources.base import RECORDS, Chunk
+from tailrace.store import log
 
 from ..unit.messages import UNSENT, delete, insert, update
 

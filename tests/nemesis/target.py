@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace import mask
 from tailrace.apply import reading
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
@@ -17,9 +16,10 @@ from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.base import Outcome
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.targets.delta_many import Small
-from tailrace.change import PREFIX, ChangeTable, Relation
 from tailrace.errors import ApplyError, TailraceError
-from tailrace.sequence import number_of
+from tailrace.model import mask
+from tailrace.model.change import PREFIX, ChangeTable, Relation
+from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
 
 from .ram import RamLake

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tailrace.control.task import load
+from tailrace.config.task import load
 
 from .chaos.clock import behind
 from .chaos.disk import Disk

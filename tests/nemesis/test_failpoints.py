@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 import tailrace
-from tailrace import failpoints
 from tailrace.errors import ConfigError
+from tailrace.lake import failpoints
 
 from ..db import test_points as server
 from ..spark import test_points as spark
@@ -66,7 +66,7 @@ def test_it_fails_the_nth_time_and_only_then() -> None:
 
 
 def test_it_kills_the_process_that_the_variable_is_set_for() -> None:
-    code = "from tailrace.failpoints import reach; reach('log.commit'); print('on', flush=True); reach('log.commit')"
+    code = "from tailrace.lake.failpoints import reach; reach('log.commit'); print('on', flush=True); reach('log.commit')"
     env = {"TAILRACE_FAIL": "log.commit:2", "PYTHONPATH": str(CODE.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-9, "on\n")

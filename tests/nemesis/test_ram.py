@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import TableNotFoundError
 
-from tailrace import lake
-from tailrace.control import tables
 from tailrace.errors import OvertakenError
+from tailrace.lake import delta as lake
+from tailrace.state import orders as tables
 
 from .ram import RamLake
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace import failpoints
+from tailrace.lake import failpoints
 
 from .applying import Setup
 from .kept import KEPT

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tailrace import log
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
+from tailrace.store import log
 
 from .chaos.tasks import written
 from .chaos.validators import OPER, POSITION, SEQ, _changes, _keylog, _log

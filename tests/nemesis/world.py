@@ -15,12 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace import failpoints
 from tailrace.apply import applier, small_batches
-from tailrace.control import tables
-from tailrace.control.groups import GroupSettings
-from tailrace.control.policies import EVERYTHING
+from tailrace.config.groups import GroupSettings
+from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
+from tailrace.lake import failpoints
+from tailrace.state import orders as tables
 
 from .applying import Applying, Setup
 from .capturing import Capturing

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace import mask, sequence
-from tailrace.change import Column, Relation
+from tailrace.model import mask, sequence
+from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image
 
 LANE = Column("lane", 1, "integer", "int4", "int", key=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace import lake, log, sequence
 from tailrace.apply.applier import Applier
 from tailrace.apply.exceptions import Orders
 from tailrace.apply.gate import Ordered
@@ -21,9 +20,12 @@ from tailrace.apply.rules import MODES, Rules
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
-from tailrace.change import Relation
-from tailrace.control import ledger
-from tailrace.control.ledger import AppliedTable, Stored
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.change import Relation
+from tailrace.state import ledger
+from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.store import log
 from tailrace.testing.images import change_rows, count
 
 from .ruled_model import RELATION, Change, Model, Row, columns_of, history, told

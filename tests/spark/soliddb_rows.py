@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
 from tailrace.formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES
-from tailrace.laketypes import arrow_type
+from tailrace.model.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
-from tailrace.change import ChangeTable
 from tailrace.formats.base import FILE, RAW, ROW, WHY
+from tailrace.model.change import ChangeTable
 from tests.spark import test_format_openedge, test_format_qlik, test_format_soliddb, test_format_sqdr
 
 pytestmark = pytest.mark.spark

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tailrace import lake, sequence
 from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.change import Column, Relation
 from tailrace.errors import ApplyError
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, batch_of
 
 if TYPE_CHECKING:

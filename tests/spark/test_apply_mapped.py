@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace import incoming
-from tailrace.control.tables_file import TablesFile, load
+from tailrace.config.tables_file import TablesFile, load
 from tailrace.errors import ApplyError, ConfigError
+from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import RELATION, Image, change_table, image
 
 if TYPE_CHECKING:

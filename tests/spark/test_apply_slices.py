@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tailrace import lake
 from tailrace.apply.task_rules import TableRules
-from tailrace.control import ledger
-from tailrace.control.ledger import Baseline
-from tailrace.laketypes import schema_of
+from tailrace.lake import delta as lake
+from tailrace.model.types import schema_of
+from tailrace.state import ledger
+from tailrace.state.ledger import Baseline
 
 from .ruled_model import RELATION, Change
 from .ruled_task import NOW, Staged

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace import convert, formats
+from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import files
+from tailrace.formats import convert, files
 from tailrace.formats.qlik import control
 from tailrace.formats.sqdr import control as sqdr_control
 from tailrace.testing.changes import Image, change_table

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.compare import Files, compare
-from tailrace.compare_spark import Frames
+from tailrace.validate.compare import Files, compare
+from tailrace.validate.compare_spark import Frames
 
 from ..unit.test_compare import EVERY, KEYED, OTHERS, rows
 

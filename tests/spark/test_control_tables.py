@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace import incoming
 from tailrace.formats.sqdr.control import TABLES
 from tailrace.operate import control_tables
+from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import RELATION, Image, change_table, image
 
 if TYPE_CHECKING:

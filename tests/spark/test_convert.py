@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from tailrace import convert, formats
-from tailrace import inspect as looking
-from tailrace.cli import app
+from tailrace import formats
+from tailrace.cli.main import app
 from tailrace.errors import ConfigError, FormatError
+from tailrace.formats import convert
+from tailrace.formats import inspect as looking
 from tailrace.formats.base import operation_gap
 from tailrace.testing.changes import Image, change_table, literal
 from tailrace.testing.formats import HISTORIES, full

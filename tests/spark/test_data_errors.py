@@ -10,12 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace import lake, sequence
 from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
 
 from .ruled_model import Change
 from .test_rules import NAME, Place, change

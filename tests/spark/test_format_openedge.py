@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace import formats, mask
+from tailrace import formats
 from tailrace.formats.base import VendorTable
 from tailrace.formats.openedge import tables as oe
+from tailrace.model import mask
 from tailrace.testing.formats import FormatConformance
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace import formats, mask
-from tailrace.change import ChangeTable
+from tailrace import formats
 from tailrace.formats.base import Options, Tables
 from tailrace.formats.qlik.layout import outside
 from tailrace.formats.qlik.options import QlikOptions
+from tailrace.model import mask
+from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
 

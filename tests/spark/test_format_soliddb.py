@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace import formats, mask
-from tailrace.change import PREFIX
+from tailrace import formats
 from tailrace.formats import checks, files, shape
 from tailrace.formats.base import Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.model import mask
+from tailrace.model.change import PREFIX
 from tailrace.testing.changes import TABLE, Image, change_table, reasons
 from tailrace.testing.formats import HISTORIES, FormatConformance
 from tailrace.wire import soliddb_address
@@ -26,7 +27,7 @@ from .soliddb_rows import ITEM, OPTIONS, Log, at, item, sample, tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tailrace.change import ChangeTable
+    from tailrace.model.change import ChangeTable
 
 pytestmark = pytest.mark.spark
 FORMAT = formats.get("soliddb")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace import inspect as looking
-from tailrace.cli_formats import _show_found
+from tailrace.cli.formats import _show_found
+from tailrace.formats import inspect as looking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.apply.rules import Rules
 from tailrace.apply.task_rules import TableRules
-from tailrace.change import Relation
+from tailrace.model.change import Relation
 from tailrace.testing.images import Image
 
 from .ruled_model import RELATION

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace import incoming, lake, mask
 from tailrace.apply import data_errors
 from tailrace.apply import incoming as plain
 from tailrace.apply.data_errors import Demands
@@ -22,9 +21,13 @@ from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
-from tailrace.control import ledger, tables
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.qlik.dfm import DfmColumn
+from tailrace.lake import delta as lake
+from tailrace.model import mask
+from tailrace.operate import vendor_apply as incoming
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 from tailrace.testing.images import KEYLESS, Image, change_table
 
 from .ruled_model import RELATION
@@ -36,7 +39,7 @@ from .test_qlik_folders import header_columns, put
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.change import ChangeTable
+    from tailrace.model.change import ChangeTable
 
 pytestmark = pytest.mark.spark
 AT = "2026-01-01 12:00:00.120"

@@ -13,13 +13,13 @@ from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.change import Column, Relation
+from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.change import ChangeTable
+    from tailrace.model.change import ChangeTable
 
 pytestmark = pytest.mark.spark
 COLUMNS = [

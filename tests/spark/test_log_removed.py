@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake, log
-from tailrace.control.task import Task, read
+from tailrace.config.task import Task, read
 from tailrace.errors import PositionError
-from tailrace.pipeline import Pipeline
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.store import log
 from tailrace.store.kept import spans
 
 from ..unit.messages import insert

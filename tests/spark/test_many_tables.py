@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.errors import ApplyError
+from tailrace.lake import delta as lake
 
 from .ruled_model import Change, history
 from .ruled_task import Staged, interleaved

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace import mask
 from tailrace.apply.ddl import projection
 from tailrace.apply.fold import refused
 from tailrace.apply.mapped import mapped
 from tailrace.apply.mapping import Prepared, mistakes, prepare
 from tailrace.apply.table_map import TableMap
 from tailrace.apply.together import clashes
-from tailrace.change import Column, Relation
+from tailrace.model import mask
+from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tailrace import mask
+from tailrace.model import mask
 
 pytestmark = pytest.mark.spark
 MASKS = st.lists(st.binary(max_size=24), min_size=20, max_size=40)

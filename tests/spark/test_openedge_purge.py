@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli import app
+from tailrace.cli.main import app
 from tailrace.errors import ConfigError, FormatError, PositionError
 from tailrace.formats import files
 from tailrace.formats.openedge import purge

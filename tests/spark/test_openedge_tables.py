@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import log
-from tailrace.change import ChangeTable, Column
-from tailrace.control.task import Task, read
+from tailrace.apply.openedge_tables import OpenEdgeTables
+from tailrace.config.task import Task, read
 from tailrace.formats import files
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
-from tailrace.openedge_tables import OpenEdgeTables
-from tailrace.pipeline import store_paths
+from tailrace.model.change import ChangeTable, Column
+from tailrace.runtime.pipeline import store_paths
 from tailrace.sources.base import Chunk
+from tailrace.store import log
 from tailrace.store.writer import Store
 from tailrace.testing.changes import literal, reasons
 

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tailrace import failpoints, lake
 from tailrace.apply.gate import Always
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.loading import Loads, loaded
 from tailrace.apply.route import Routes
 from tailrace.apply.table_map import place_of, task_map
 from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.change import Relation
-from tailrace.control.ledger import Baseline
-from tailrace.control.task import Task, read
+from tailrace.capture.snapshot_sink import landings
+from tailrace.config.task import Task, read
 from tailrace.errors import TailraceError
-from tailrace.landing import landings
+from tailrace.lake import delta as lake
+from tailrace.lake import failpoints
+from tailrace.model.change import Relation
+from tailrace.state.ledger import Baseline
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 
 from ..ending import ends

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace.change import ChangeTable
 from tailrace.errors import ConfigError
 from tailrace.formats.base import WHY
 from tailrace.formats.qlik import control
@@ -17,6 +16,7 @@ from tailrace.formats.qlik import partitions as parts
 from tailrace.formats.qlik.dfm import parse
 from tailrace.formats.qlik.loading import completeness
 from tailrace.formats.qlik.options import QlikOptions
+from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, literal
 from tailrace.testing.formats import HISTORIES, full
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake, log
 from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
 from tailrace.errors import PositionError
-from tailrace.pipeline import Pipeline
-from tailrace.purging import PurgeOrder, purge_task
+from tailrace.lake import delta as lake
+from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.store import log
 
 from ..unit.test_log_and_store import ITEM
 from .test_log_removed import capture, task_of

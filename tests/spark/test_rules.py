@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import incoming, sequence
 from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
@@ -23,6 +22,8 @@ from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr import reading as sqdr_read
 from tailrace.formats.sqdr.tables import SqdrOptions
+from tailrace.model import sequence
+from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import change_table
 
 from .ruled_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
@@ -30,7 +31,7 @@ from .ruled_model import RELATION, Change, Model, columns_of, history, logged, n
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.change import ChangeTable
+    from tailrace.model.change import ChangeTable
 
 pytestmark = pytest.mark.spark
 NAME = RELATION.table

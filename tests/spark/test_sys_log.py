@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tailrace import formats, log
-from tailrace.change import PREFIX, Column, Relation
+from tailrace import formats
 from tailrace.formats import files
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.model.change import PREFIX, Column, Relation
+from tailrace.operate.sys_log import export_sys_log
 from tailrace.sources.base import RECORDS as SCHEMA
 from tailrace.sources.base import Chunk
-from tailrace.sys_log import export_sys_log
+from tailrace.store import log
 from tailrace.wire.pgoutput_write import messages
 
 if TYPE_CHECKING:

@@ -14,14 +14,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace import lake, sequence
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
-from tailrace.control import ledger, tables
 from tailrace.errors import ApplyError
-from tailrace.laketypes import schema_of
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.types import schema_of
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 
 from .ruled_model import RELATION, Change
 from .ruled_task import TIME, Staged, every_mode

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace import convert, formats, incoming
+from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import files
+from tailrace.formats import convert, files
 from tailrace.formats.base import FILE, ROW, WHY
+from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import reasons
 
 if TYPE_CHECKING:

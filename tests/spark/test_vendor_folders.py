@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import incoming
 from tailrace.errors import UnsupportedError
+from tailrace.operate import vendor_apply as incoming
 
 pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[2] / "examples"

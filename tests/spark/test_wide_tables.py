@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace import convert, formats
-from tailrace.change import ChangeTable
+from tailrace import formats
+from tailrace.formats import convert
 from tailrace.formats.openedge.split import join_halves
+from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

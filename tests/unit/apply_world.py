@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tailrace import lake, log
 from tailrace.apply.applier import Applier
 from tailrace.apply.gate import Always
 from tailrace.apply.plan import SPECIAL, TableBatch
@@ -23,11 +22,13 @@ from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.base import Outcome
 from tailrace.apply.told import Done
-from tailrace.change import ChangeTable, Column, Relation
-from tailrace.control import ledger, totals
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
 from tailrace.errors import TailraceError
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.model.sequence import make
+from tailrace.state import ledger, totals
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.store import log
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))

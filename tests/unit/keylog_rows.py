@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace import lake
 from tailrace.formats.sqdr.tables import KEYLOG_TABLE
-from tailrace.laketypes import arrow_type
+from tailrace.lake import delta as lake
+from tailrace.model.types import arrow_type
 
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in KEYLOG_TABLE.columns])
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)

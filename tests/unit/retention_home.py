@@ -9,15 +9,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tailrace import lake, log, sequence
-from tailrace.change import Column, Relation
-from tailrace.control import ledger, tables
-from tailrace.control.ledger import STORE_APP, Baseline
-from tailrace.control.task import Task, read
-from tailrace.laketypes import header_schema, schema_of
-from tailrace.log import Layout
-from tailrace.purging import PurgeOrder, purge_task
+from tailrace.config.task import Task, read
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import header_schema, schema_of
+from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.state import ledger
+from tailrace.state import orders as tables
+from tailrace.state.ledger import STORE_APP, Baseline
+from tailrace.store import log
 from tailrace.store import tracking as tracked
+from tailrace.store.log import Layout
 from tailrace.store.tables import SEQ
 
 NOW = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2)  # so that no test meets a boundary

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tailrace import sources
-from tailrace.cli import app
-from tailrace.control.task import load
+from tailrace.cli.main import app
+from tailrace.config import addresses
+from tailrace.config.task import load
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.setup import draft
-from tailrace.sources import addresses, pg_connect
+from tailrace.runtime.setup import draft
+from tailrace.sources.postgresql import connect as pg_connect
 
 pytestmark = pytest.mark.unit
 

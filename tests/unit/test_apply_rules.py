@@ -15,7 +15,7 @@ from tailrace.apply.rules import (
     reason,
 )
 from tailrace.errors import ConfigError
-from tailrace.incoming import Ruling, ruling
+from tailrace.operate.vendor_apply import Ruling, ruling
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row
 
-from tailrace import lake, mask, sequence
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.fold import OPER, SEQ
 from tailrace.apply.keylog import SCHEMA
@@ -24,7 +23,9 @@ from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.delta_audit import AuditTask
 from tailrace.apply.targets.delta_local import TOO_LARGE
 from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
-from tailrace.laketypes import schema_of
+from tailrace.lake import delta as lake
+from tailrace.model import mask, sequence
+from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import Field
 
 from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled

@@ -8,7 +8,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from tailrace import cli_check, cli_out
+from tailrace.cli import check as cli_check
+from tailrace.cli import out as cli_out
 from tailrace.sources.base import Finding
 
 pytestmark = pytest.mark.unit

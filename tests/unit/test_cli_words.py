@@ -12,7 +12,9 @@ from py4j import clientserver
 from pyspark.errors import AnalysisException
 from typer.testing import CliRunner
 
-from tailrace import cli, cli_process, logs
+from tailrace.cli import main as cli
+from tailrace.cli import process as cli_process
+from tailrace.config import logs
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from tailrace.change import Column, Relation
-from tailrace.compare import FileRows, Files, TableResult, compare
+from tailrace.model.change import Column, Relation
+from tailrace.validate.compare import FileRows, Files, TableResult, compare
 from tailrace.wire.row_hashes import hashes
 
 pytestmark = pytest.mark.unit

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace import lake
 from tailrace.apply.ddl import Ddl, between, decide, followed, projection
 from tailrace.apply.route import Route
-from tailrace.change import ChangeTable, Column, Relation
+from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.errors import ApplyError, BaselineNeededError
-from tailrace.landing import DeltaLanding, StagedLanding
-from tailrace.validate_mapped import Made
+from tailrace.lake import delta as lake
+from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.validate.mapped import Made
 
 pytestmark = pytest.mark.unit
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tailrace.metrics import METRICS
+from tailrace.runtime.metrics import METRICS
 
 pytestmark = pytest.mark.unit
 DEPLOY = Path(__file__).parents[2] / "deploy"

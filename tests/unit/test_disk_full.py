@@ -12,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace import cli, lake, log
-from tailrace.control import ledger, live, tables
+from tailrace.cli import main as cli
 from tailrace.errors import ApplyError, StorageFullError, from_spark, full
+from tailrace.lake import delta as lake
+from tailrace.state import ledger, live
+from tailrace.state import orders as tables
+from tailrace.store import log
 
 from .messages import insert
 from .test_log_and_store import chunk

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import tailrace
-from tailrace import cli
-from tailrace.control.task import load
+from tailrace.cli import main as cli
+from tailrace.config.task import load
 from tailrace.errors import ConfigError
-from tailrace.setup import Draft
+from tailrace.runtime.setup import Draft
 from tailrace.sources.base import Finding
-from tailrace.validate import validate
+from tailrace.validate.tables import validate
 
 pytestmark = pytest.mark.unit
 TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
@@ -53,7 +53,7 @@ def test_check_ends_with_3_when_a_finding_is_an_error(
     file: str, monkeypatch: pytest.MonkeyPatch, levels: tuple[str, ...], expected: int
 ) -> None:
     found = [Finding(level, "odd", "s.t", "mend it") for level in levels]  # type: ignore[arg-type]
-    monkeypatch.setattr("tailrace.checks.check", lambda task, spark: found)
+    monkeypatch.setattr("tailrace.operate.checks.check", lambda task, spark: found)
     assert code("check", file) == expected
 
 
@@ -62,7 +62,7 @@ def test_validate_ends_with_3_when_a_target_differs(
     file: str, monkeypatch: pytest.MonkeyPatch, equal: bool, expected: int
 ) -> None:
     report = SimpleNamespace(equal=equal, as_dict=lambda: {"equal": equal})
-    monkeypatch.setattr("tailrace.setup.validate_task", lambda *args, **more: report)
+    monkeypatch.setattr("tailrace.runtime.setup.validate_task", lambda *args, **more: report)
     assert code("validate", file, "--json") == expected
 
 
@@ -73,7 +73,7 @@ def test_init_with_errors_ends_with_3_and_does_not_say_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, expected: int, then: str
 ) -> None:
     made = Draft(tmp_path / "shop.yaml", ["s.t"], [Finding(level, "odd", "s.t", "mend it")])
-    monkeypatch.setattr("tailrace.setup.draft", lambda *args, **more: made)
+    monkeypatch.setattr("tailrace.runtime.setup.draft", lambda *args, **more: made)
     done = CliRunner().invoke(cli.app, ["init", "postgresql://db/shop"])
     assert (done.exit_code, "tailrace run" in done.output) == (expected, level == "warning")
     assert then in done.output

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
+from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit
 

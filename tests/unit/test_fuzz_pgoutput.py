@@ -15,9 +15,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tailrace.change import Column
 from tailrace.errors import FormatError, ValueRangeError
-from tailrace.sources.pg_records import Builder
+from tailrace.model.change import Column
+from tailrace.sources.postgresql.records import Builder
 from tailrace.wire import pgbinary, pgcopy, pgmessages, pgoutput
 from tailrace.wire.pgvalues import convert
 

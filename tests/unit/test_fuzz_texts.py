@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.control.task import Task, load, read
-from tailrace.control.yaml_lines import Mistake
+from tailrace.config.task import Task, load, read
+from tailrace.config.yaml_lines import Mistake
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm
 from tailrace.wire import cd_dump, keylog_text, soliddb, soliddb_address, soliddb_rows

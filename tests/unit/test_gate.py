@@ -10,11 +10,12 @@ import pytest
 
 from tailrace.apply.gate import Ordered
 from tailrace.apply.segment import Segment
-from tailrace.change import Column, Relation
-from tailrace.control import retries, tables
-from tailrace.control.groups import GroupSettings
-from tailrace.control.ledger import Baseline
+from tailrace.config.groups import GroupSettings
 from tailrace.errors import ApplyError, BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
+from tailrace.model.change import Column, Relation
+from tailrace.state import orders as tables
+from tailrace.state import retries
+from tailrace.state.ledger import Baseline
 
 pytestmark = pytest.mark.unit
 

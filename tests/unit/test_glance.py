@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace import mask
 from tailrace.errors import ConfigError, FormatError
+from tailrace.formats.glance import glance
+from tailrace.formats.inspect import Found, vendors
 from tailrace.formats.samples import samples
-from tailrace.glance import glance
-from tailrace.inspect import Found, vendors
+from tailrace.model import mask
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -80,7 +80,7 @@ def test_soliddb() -> None:
 
 
 def test_no_spark_is_loaded() -> None:
-    code = f"from tailrace.glance import glance; import sys; glance({str(EXAMPLES / 'qlik' / 'tables')!r}); "
+    code = f"from tailrace.formats.glance import glance; import sys; glance({str(EXAMPLES / 'qlik' / 'tables')!r}); "
     subprocess.run([sys.executable, "-c", code + "sys.exit('py4j' in sys.modules)"], check=True)
 
 

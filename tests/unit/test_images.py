@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tailrace import log, mask
-from tailrace.change import Column, Relation
-from tailrace.laketypes import header_schema, schema_of
-from tailrace.store import images
+from tailrace.model import mask
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import header_schema, schema_of
+from tailrace.store import images, log
 
 from .messages import UNSENT, delete, insert, update
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import java
 from tailrace.errors import ConfigError
+from tailrace.runtime import java
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import accumulators
 
-from tailrace.jvm import told_by_us
+from tailrace.runtime.jvm import told_by_us
 
 pytestmark = pytest.mark.unit
 

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.cli import app
+from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.formats.sqdr.tables import IGNORED
+from tailrace.lake import delta as lake
 from tailrace.operate import ask, rows
 from tailrace.operate.latencies import STEP
 from tailrace.operate.runs import Group, Runs, Subscription

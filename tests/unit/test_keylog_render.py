@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.laketypes import arrow_type
+from tailrace.model.types import arrow_type
 from tailrace.wire import keylog_text
 from tailrace.wire.keylog_render import Item, image, items
 from tailrace.wire.keylog_values import Field

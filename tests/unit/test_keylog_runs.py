@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace import lake
 from tailrace.errors import ConfigError
 from tailrace.formats.sqdr.control import TABLES, table_of
 from tailrace.formats.sqdr.tables import IGNORED
+from tailrace.lake import delta as lake
 from tailrace.operate import control_tables, retention
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.retention import add_consumer, of_keylog, prune

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tailrace import lake
 from tailrace.apply.keylog import KeyLog, Standing, Stretch
 from tailrace.errors import OvertakenError
+from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import lake
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.keylog_tokens import log_tokens
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.sequence import make
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
 from tailrace.errors import ConcurrentCommitError
+from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace import guards, lake
-from tailrace.control import lease_files, leases, live
-from tailrace.control.lease_files import Holder, newest
 from tailrace.errors import ConfigError, LeaseLostError
+from tailrace.lake import delta as lake
+from tailrace.lake import guards
+from tailrace.state import lease_files, leases, live
+from tailrace.state.lease_files import Holder, newest
 
 pytestmark = pytest.mark.unit
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tailrace import lake
-from tailrace.change import Column, Relation
-from tailrace.control import ledger, rolling
-from tailrace.control.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
-from tailrace.control.totals import Totals, batches_after, last_stored, records_of, stored_since
 from tailrace.errors import PositionError
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.state import ledger, rolling
+from tailrace.state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
+from tailrace.state.totals import Totals, batches_after, last_stored, records_of, stored_since
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake, log
-from tailrace.change import Column, Relation
 from tailrace.errors import FormatError, OvertakenError, ValueRangeError
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
 from tailrace.sources.base import RECORDS, Chunk
-from tailrace.store import kept, tables, tracking
+from tailrace.store import kept, log, tables, tracking
 from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
 
 from .messages import delete, insert, update

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import lake, log
 from tailrace.errors import PositionError
-from tailrace.store import gaps
+from tailrace.lake import delta as lake
+from tailrace.store import gaps, log
 from tailrace.store.kept import kept, spans
 from tailrace.store.writer import Store, StorePaths
 

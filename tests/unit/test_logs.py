@@ -15,8 +15,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from tailrace import logs
-from tailrace.operate.process_log import ProcessLog
+from tailrace.config import logs
+from tailrace.runtime.process_log import ProcessLog
 
 pytestmark = pytest.mark.unit
 
@@ -58,7 +58,7 @@ def test_without_the_option_an_error_is_text() -> None:
 def test_tracebacks_warnings_and_threads_are_objects_too() -> None:
     code = """
 import logging, threading, warnings
-from tailrace import logs
+from tailrace.config import logs
 logs.begin("json", logging.WARNING)
 logs.about(task="shop")
 warnings.warn("odd")

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.apply.mapping import mistakes, prepare
 from tailrace.apply.table_map import TableMap
-from tailrace.change import Column, Relation
+from tailrace.model.change import Column, Relation
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(

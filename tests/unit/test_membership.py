@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.change import Relation
-from tailrace.log import Layout
-from tailrace.membership import Moved, moved
+from tailrace.capture.table_selection import Moved, moved
+from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
+from tailrace.store.log import Layout
 
 pytestmark = pytest.mark.unit
 T = "s.t"

@@ -16,18 +16,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.change import Column, Relation
-from tailrace.cli import app
-from tailrace.control import ledger, live
-from tailrace.control.capture_state import CaptureState
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
-from tailrace.control.task import Task, load
-from tailrace.counts import Counts
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
-from tailrace.metrics import METRICS, collect, served
-from tailrace.metrics.collect import TaskCollector
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.runtime.counts import Counts
+from tailrace.runtime.metrics import METRICS, collect, served
+from tailrace.runtime.metrics.collect import TaskCollector
+from tailrace.state import ledger, live
+from tailrace.state.capture_state import CaptureState
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -224,7 +224,7 @@ def test_a_port_that_is_taken_ends_a_command_before_anything_is_started(
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a JVM is started")
 
-    monkeypatch.setattr("tailrace.spark.session", started)
+    monkeypatch.setattr("tailrace.runtime.session.session", started)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.change import Column, Relation
-from tailrace.control.task import Task
-from tailrace.name_checks import name_findings
+from tailrace.config.task import Task
+from tailrace.model.change import Column, Relation
+from tailrace.operate.name_checks import name_findings
 from tailrace.sources.base import LogSource
 
 pytestmark = pytest.mark.unit

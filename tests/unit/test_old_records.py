@@ -8,15 +8,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace import ddl_history, lake, log
 from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.change import Column, Relation
-from tailrace.control.ddl import Event
-from tailrace.control.task import Task, load
+from tailrace.capture import ddl_history
+from tailrace.config.task import Task, load
 from tailrace.formats.qlik.control import TABLES
-from tailrace.laketypes import arrow_type
-from tailrace.old_records import forget_old
-from tailrace.sequence import make, time_part
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make, time_part
+from tailrace.model.types import arrow_type
+from tailrace.operate.old_records import forget_old
+from tailrace.state.ddl import Event
+from tailrace.store import log
 from tailrace.store.task import QUARANTINE_SCHEMA, set_aside
 
 pytestmark = pytest.mark.unit

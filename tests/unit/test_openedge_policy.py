@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import mask
 from tailrace.errors import FormatError
 from tailrace.formats.openedge.dumps import policies_of
 from tailrace.formats.openedge.made import policy_id, table_number
 from tailrace.formats.openedge.policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
+from tailrace.model import mask
 from tailrace.wire.cd_dump import FieldPolicy, TablePolicy
 
 pytestmark = pytest.mark.unit

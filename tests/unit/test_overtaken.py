@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace import lake
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog_rows import LETTER
 from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta_audit import AuditTask
 from tailrace.apply.targets.delta_local import append
-from tailrace.control import ledger
 from tailrace.errors import ConcurrentCommitError, OvertakenError
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.sequence import make
+from tailrace.state import ledger
 from tailrace.store import writer
 
 from ..ending import ends

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.change import Column, Relation
-from tailrace.sources import pg_layout, pg_slot
-from tailrace.sources.pg_evidence import LiveColumn, LiveTable, Moment
-from tailrace.sources.pg_identity import identify
-from tailrace.sources.pg_layout import Bracket, TypeInfo, Types
+from tailrace.model.change import Column, Relation
+from tailrace.sources.postgresql import layout as pg_layout
+from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Moment
+from tailrace.sources.postgresql.identity import identify
+from tailrace.sources.postgresql.layout import Bracket, TypeInfo, Types
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
 
 pytestmark = pytest.mark.unit

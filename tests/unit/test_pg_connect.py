@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.control.task import Task, read
+from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError, ConnectionLostError, SourceError, TailraceError, UnreachableError
-from tailrace.sources import opener, pg_connect
-from tailrace.sources.pg_address import address
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources import opener
+from tailrace.sources.postgresql import connect as pg_connect
+from tailrace.sources.postgresql.address import address
+from tailrace.sources.postgresql.source import PostgresSource
 
 pytestmark = pytest.mark.unit
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.change import Column, Relation
-from tailrace.sources import pg_timeline
-from tailrace.sources.pg_evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
-from tailrace.sources.pg_layout import UNKNOWN_COLUMN, UNKNOWN_VALUE, TypeInfo, catalogued, layout
-from tailrace.sources.pg_timeline import Timeline
+from tailrace.model.change import Column, Relation
+from tailrace.sources.postgresql import timeline as pg_timeline
+from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
+from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE, TypeInfo, catalogued, layout
+from tailrace.sources.postgresql.timeline import Timeline
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
 
 pytestmark = pytest.mark.unit

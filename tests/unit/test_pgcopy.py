@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace.change import Column
 from tailrace.errors import FormatError
-from tailrace.laketypes import schema_of
+from tailrace.model.change import Column
+from tailrace.model.types import schema_of
 from tailrace.wire.pgcopy import batch, tables
 
 pytestmark = pytest.mark.unit

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.errors import UnsupportedError
-from tailrace.laketypes import arrow_type
+from tailrace.model.types import arrow_type
 from tailrace.wire.pgtypes import KINDS
 from tailrace.wire.pgvalues import convert, lake_type, markdown
 

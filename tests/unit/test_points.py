@@ -15,19 +15,24 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import baseline, lake, log, membership
 from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.control import ddl, delta_log, ledger, rolling, streams, tables
-from tailrace.control.ledger import STORED
-from tailrace.control.totals import Totals
-from tailrace.ddl_watch import Watch
-from tailrace.dropping import drop
-from tailrace.laketypes import schema_of
-from tailrace.landing import DeltaLanding
+from tailrace.capture import baseline, streams
+from tailrace.capture import table_selection as membership
+from tailrace.capture.ddl_watch import Watch
+from tailrace.capture.snapshot_sink import DeltaLanding
+from tailrace.capture.target_rename import Renaming
+from tailrace.lake import delta as lake
+from tailrace.lake import log_retention as delta_log
+from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
-from tailrace.renaming import Renaming
+from tailrace.operate.dropping import drop
 from tailrace.sources.base import BadValue, BaselineBatch, Snapshot
+from tailrace.state import ddl, ledger, rolling
+from tailrace.state import orders as tables
+from tailrace.state.ledger import STORED
+from tailrace.state.totals import Totals
+from tailrace.store import log
 from tailrace.store import tables as change_tables
 from tailrace.store.kept import kept
 from tailrace.store.trimming import Bound, everything, trim

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.operate.process_log import ProcessLog
+from tailrace.runtime.process_log import ProcessLog
 
 pytestmark = pytest.mark.unit
 

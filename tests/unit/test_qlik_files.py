@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import formats, mask
+from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm, files
 from tailrace.formats.qlik import layout as lay
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.formats.qlik.order import by_insert, by_update, winner
+from tailrace.model import mask
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli import app
+from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.formats.qlik import purge
 from tailrace.formats.qlik.purge import drop_partitions, has_partitions

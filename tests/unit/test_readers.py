@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace import lake
-from tailrace.laketypes import header_schema
+from tailrace.lake import delta as lake
+from tailrace.model.types import header_schema
 
 from ..readers import READERS
 

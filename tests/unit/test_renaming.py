@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.control import ddl, tables
-from tailrace.control.task import Task, read
+from tailrace.capture.target_rename import Renaming
+from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError
-from tailrace.renaming import Renaming
-from tailrace.validate import wait_named
+from tailrace.state import ddl
+from tailrace.state import orders as tables
+from tailrace.validate.tables import wait_named
 
 pytestmark = pytest.mark.unit
 

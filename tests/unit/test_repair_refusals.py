@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from tailrace import log
 from tailrace.apply.loading import CHANGED, noted
 from tailrace.apply.table_map import task_map
-from tailrace.change import Column, Relation
-from tailrace.compare import TableResult
-from tailrace.control import ledger
-from tailrace.control.ledger import Baseline, Stored
-from tailrace.control.task import Task, load
-from tailrace.repair_sides import wanted
-from tailrace.sequence import make
-from tailrace.validate import Difference
-from tailrace.validate_mapped import Made
+from tailrace.config.task import Task, load
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.state import ledger
+from tailrace.state.ledger import Baseline, Stored
+from tailrace.store import log
+from tailrace.validate.compare import TableResult
+from tailrace.validate.mapped import Made
+from tailrace.validate.repair_sides import wanted
+from tailrace.validate.tables import Difference
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)

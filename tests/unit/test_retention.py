@@ -14,17 +14,18 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace import lake, log, purging
 from tailrace.apply.loading import noted
 from tailrace.apply.needs import Needs
-from tailrace.cli import app
-from tailrace.control import ddl, ledger
+from tailrace.cli.main import app
+from tailrace.cli.screen import reasons
 from tailrace.errors import ConfigError
-from tailrace.operate import consumers
+from tailrace.lake import delta as lake
+from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of
-from tailrace.purging import PurgeOrder, number_at, purge_task
-from tailrace.screen import reasons
-from tailrace.status import status
+from tailrace.operate.purging import PurgeOrder, number_at, purge_task
+from tailrace.operate.status import status
+from tailrace.state import ddl, ledger
+from tailrace.store import log
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
 

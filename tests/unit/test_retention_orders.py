@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import purging
+from tailrace.operate import purging
 from tailrace.operate.consumers import Consumers, consumers_of
-from tailrace.purging import purge_task
+from tailrace.operate.purging import purge_task
 from tailrace.store.kept import kept
 
 from .retention_home import ITEM, NOTE, NOW, Home

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from tailrace import lake
-from tailrace.control import retries
+from tailrace.lake import delta as lake
+from tailrace.state import retries
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tailrace.apply.targets.retype import refuse_new_key, refuse_retype
-from tailrace.change import Column, Relation
 from tailrace.errors import BaselineNeededError
+from tailrace.model.change import Column, Relation
 
 pytestmark = pytest.mark.unit
 

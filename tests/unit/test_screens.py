@@ -13,15 +13,16 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tailrace import cli_keylog, screen
-from tailrace.compare import TableResult
-from tailrace.control.task import Task
+from tailrace.cli import keylog as cli_keylog
+from tailrace.cli import screen
+from tailrace.cli.screen_fit import Col, Fit
+from tailrace.config.task import Task
 from tailrace.demo import show
 from tailrace.demo.play import Played, TableLine
 from tailrace.demo.story import Event
-from tailrace.screen_fit import Col, Fit
-from tailrace.status import Status
-from tailrace.validate import Report
+from tailrace.operate.status import Status
+from tailrace.validate.compare import TableResult
+from tailrace.validate.tables import Report
 
 from .keylog_rows import missed, row, write
 
@@ -115,7 +116,7 @@ def test_the_live_screen_says_how_many_tables_it_leaves_out() -> None:
 
 
 def screen_table(name: str, state: str) -> Any:
-    from tailrace.status import TableStatus
+    from tailrace.operate.status import TableStatus
 
     return TableStatus(name, state)
 
@@ -123,7 +124,7 @@ def screen_table(name: str, state: str) -> Any:
 def test_in_a_pipe_a_table_is_as_wide_as_it_has_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    from tailrace.cli_out import console
+    from tailrace.cli.out import console
 
     there = console()
     there.print(Fit([Col("a", fold=True), Col("b", spare=1)], [["x" * 300, "y" * 300]]))

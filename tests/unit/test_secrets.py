@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import setup
-from tailrace.control.task import Task, load, read
-from tailrace.control.task_text import dump
+from tailrace.config.task import Task, load, read
+from tailrace.config.task_text import dump
 from tailrace.errors import ConfigError
-from tailrace.sources.pg_address import secrets
+from tailrace.runtime import setup
+from tailrace.sources.postgresql.address import secrets
 
 pytestmark = pytest.mark.unit
 

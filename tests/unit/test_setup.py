@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tailrace import setup
-from tailrace.control import live
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 from tailrace.demo import demo, place
 from tailrace.demo.play import Played, TableLine
 from tailrace.errors import ConfigError
+from tailrace.runtime import setup
 from tailrace.sources import open_source, opener
 from tailrace.sources.base import Finding
-from tailrace.sources.postgresql import PostgresSource
+from tailrace.sources.postgresql.source import PostgresSource
+from tailrace.state import live
 
 pytestmark = pytest.mark.unit
 
@@ -157,8 +157,12 @@ def test_validation_catches_up_only_when_nothing_runs(
 ) -> None:
     made = setup.draft(URL, output=tmp_path / "s.yaml")
     task, given = load(made.path), {}
-    monkeypatch.setattr("tailrace.spark.session", lambda name, conf: pytest.fail("nobody asks for Spark"))
-    monkeypatch.setattr("tailrace.validate.validate", lambda *args, **more: given.update(more, args=args))
+    monkeypatch.setattr(
+        "tailrace.runtime.session.session", lambda name, conf: pytest.fail("nobody asks for Spark")
+    )
+    monkeypatch.setattr(
+        "tailrace.validate.tables.validate", lambda *args, **more: given.update(more, args=args)
+    )
     with ExitStack() as held:
         for half in running:
             held.enter_context(live.lock(task.run_path, half))

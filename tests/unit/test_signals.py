@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import cli_signals
-from tailrace.control import live
+from tailrace.cli import signals as cli_signals
+from tailrace.state import live
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +54,7 @@ def test_a_signal_that_comes_while_the_event_is_being_set_waits_for_nobody() -> 
     """Two of them come within milliseconds: the second one met the first one's lock, for ever."""
     script = """
 import signal, threading
-from tailrace.cli_signals import stop_on_signals
+from tailrace.cli.signals import stop_on_signals
 stop = threading.Event()
 stop_on_signals(stop)
 with stop._cond:

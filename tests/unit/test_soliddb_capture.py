@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tailrace import lake
-from tailrace.capture import Capture
-from tailrace.control import ledger, tables, task
+from tailrace.capture.process import Capture
+from tailrace.config import task
 from tailrace.errors import ConfigError, SourceError
-from tailrace.ordering import begin_anew
+from tailrace.lake import delta as lake
+from tailrace.operate.ordering import begin_anew
+from tailrace.state import ledger
+from tailrace.state import orders as tables
 
 from ..soliddb_server import Database, serving
 from .test_soliddb_source import ITEM, database, item

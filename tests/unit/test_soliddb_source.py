@@ -18,10 +18,10 @@ from tailrace.errors import (
     UnsupportedError,
 )
 from tailrace.formats.soliddb.options import SolidOptions
-from tailrace.laketypes import header_schema, schema_of
-from tailrace.sources import soliddb_connect
+from tailrace.model.types import header_schema, schema_of
 from tailrace.sources.base import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk, Renamed
-from tailrace.sources.soliddb import SolidSource
+from tailrace.sources.soliddb import connect as soliddb_connect
+from tailrace.sources.soliddb.source import SolidSource
 from tailrace.store import images
 from tailrace.wire import soliddb
 from tailrace.wire.soliddb import Field, Style

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError, FormatError
-from tailrace.laketypes import arrow_type
+from tailrace.model.types import arrow_type
 from tailrace.wire import soliddb, soliddb_rows
 from tailrace.wire.soliddb import Field, Style
 

@@ -9,13 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace import __version__
-from tailrace.cli import app
-from tailrace.control import rolling, state_version
-from tailrace.control.ledger import APPLIED, STORED
-from tailrace.control.task import Task, load
-from tailrace.control.upgrades import upgrade
+from tailrace.cli.main import app
+from tailrace.config import state_version
+from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.status import status
+from tailrace.operate.status import status
+from tailrace.state import rolling
+from tailrace.state.ledger import APPLIED, STORED
+from tailrace.state.upgrades import upgrade
 from tailrace.testing.year import Year, raw
 
 pytestmark = pytest.mark.unit

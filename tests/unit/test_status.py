@@ -16,19 +16,22 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tailrace import lake, log, screen
-from tailrace.change import Column, Relation
-from tailrace.cli import app
-from tailrace.control import delta_log, ledger, live, rolling
-from tailrace.control.capture_state import CaptureState
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
-from tailrace.control.task import Task, load
-from tailrace.identities import identity_findings
-from tailrace.lateness import late
+from tailrace.capture.identities import identity_findings
+from tailrace.cli import screen
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.lake import log_retention as delta_log
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
 from tailrace.operate import control_tables
-from tailrace.sequence import make
-from tailrace.status import Status, TableStatus, status
-from tailrace.status_views import status_row
+from tailrace.operate.lateness import late
+from tailrace.operate.status import Status, TableStatus, status
+from tailrace.operate.status_views import status_row
+from tailrace.state import ledger, live, rolling
+from tailrace.state.capture_state import CaptureState
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.store import log
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)

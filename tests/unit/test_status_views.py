@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import lake
-from tailrace.change import Column, Relation
-from tailrace.cli import app
-from tailrace.control import ledger, retries, tables
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
-from tailrace.control.task import Task, load
-from tailrace.sequence import make
-from tailrace.status_views import HISTORY, STATUS, SUSPENDED
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED
+from tailrace.state import ledger, retries
+from tailrace.state import orders as tables
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(7, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import lake, mask
-from tailrace.baseline import load_part
-from tailrace.change import Relation
-from tailrace.control.ledger import Baseline, write_baseline
-from tailrace.control.policies import Policy, policy_of
-from tailrace.control.task import Task, read
+from tailrace.capture.baseline import load_part
+from tailrace.config.policies import Policy, policy_of
+from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError
-from tailrace.laketypes import schema_of
-from tailrace.pipeline import refuse_lowered
+from tailrace.lake import delta as lake
+from tailrace.model import mask
+from tailrace.model.change import Relation
+from tailrace.model.types import schema_of
+from tailrace.runtime.pipeline import refuse_lowered
+from tailrace.state.ledger import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
 from tailrace.store.images import BadValue
 from tailrace.store.policy import reduced, unpack

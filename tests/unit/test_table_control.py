@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tailrace import lake
-from tailrace.control import live, tables
-from tailrace.control.tables import Order, TableControl, states
+from tailrace.lake import delta as lake
+from tailrace.state import live
+from tailrace.state import orders as tables
+from tailrace.state.orders import Order, TableControl, states
 
 pytestmark = pytest.mark.unit
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.control import live
-from tailrace.control.quantities import seconds, size
-from tailrace.control.task import Task, dump, file_name, load, read, reference
+from tailrace.config.quantities import seconds, size
+from tailrace.config.task import Task, dump, file_name, load, read, reference
 from tailrace.errors import ConfigError
+from tailrace.state import live
 
 pytestmark = pytest.mark.unit
 

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-from tailrace.control import task_schema
-from tailrace.control.task import SECTIONS, Task, dump, read
-from tailrace.control.task_text import SCHEMA
+from tailrace.config import task_schema
+from tailrace.config.task import SECTIONS, Task, dump, read
+from tailrace.config.task_text import SCHEMA
 
 pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]

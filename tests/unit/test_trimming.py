@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import lake
 from tailrace.errors import PositionError
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.sequence import make
 from tailrace.store import trimming
 from tailrace.store.kept import files_between, kept, spans
 from tailrace.store.trimming import Bound, trim

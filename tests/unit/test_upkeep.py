@@ -15,18 +15,21 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import lake, log
-from tailrace.change import Column, Relation
-from tailrace.control import delta_log, ledger, retries, rolling, tables
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
-from tailrace.control.tables import Order, TableControl, states
-from tailrace.control.task import Task, load
-from tailrace.control.totals import Totals
-from tailrace.control.upkeep import in_force, over_and_done, passed, shorten
-from tailrace.sequence import make
-from tailrace.status import status
-from tailrace.status_views import history_rows
-from tailrace.windows import TOKENS_SCHEMA, seen
+from tailrace.capture.incremental_snapshot import TOKENS_SCHEMA, seen
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.lake import log_retention as delta_log
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.operate.status import status
+from tailrace.operate.status_views import history_rows
+from tailrace.state import ledger, retries, rolling
+from tailrace.state import orders as tables
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.orders import Order, TableControl, states
+from tailrace.state.totals import Totals
+from tailrace.state.upkeep import in_force, over_and_done, passed, shorten
+from tailrace.store import log
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tailrace.change import Column, Relation
-from tailrace.control.task import Task, load
-from tailrace.validate_mapped import Made, Version
-from tailrace.validate_sides import Target
+from tailrace.config.task import Task, load
+from tailrace.model.change import Column, Relation
+from tailrace.validate.mapped import Made, Version
+from tailrace.validate.sides import Target
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))

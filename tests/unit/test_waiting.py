@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import lake
-from tailrace.change import Column, Relation
-from tailrace.control import ledger
-from tailrace.control.ledger import AppliedTable, Baseline, Stored
-from tailrace.control.totals import Totals
-from tailrace.sequence import make
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.state import ledger
+from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.totals import Totals
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.control.task import Task, load
-from tailrace.control.upkeep import shorten
-from tailrace.status import Status, status
+from tailrace.config.task import Task, load
+from tailrace.operate.status import Status, status
+from tailrace.state.upkeep import shorten
 from tailrace.testing.year import Year, raw, settled
 
 BENCH = Path(__file__).parents[2] / "bench" / "year.py"

@@ -16,10 +16,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .. import lake
-from ..control import totals
-from ..control.ledger import APPLIED_APP, AppliedTable, Stored
 from ..errors import BaselineNeededError, OvertakenError, TailraceError
+from ..lake import delta as lake
+from ..state import totals
+from ..state.ledger import APPLIED_APP, AppliedTable, Stored
 from .backlog import Backlog
 from .cadence import Cadence
 from .gate import Always, Gate

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from ..control import ledger
-from ..control.ledger import Stored
+from ..state import ledger
+from ..state.ledger import Stored
 
 ROWS = 20_000
 """About so many rows of `stored` are in memory at a time: a batch has one, and one for each of its tables."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..change import BEFORE, DELETE, INSERT
+from ..model.change import BEFORE, DELETE, INSERT
 from .decide import Decided, Events
 
 Bools = npt.NDArray[np.bool_]

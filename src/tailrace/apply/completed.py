@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..change import TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.change import TRUNCATE, UPDATE, ChangeTable, Relation
 from .data_errors import lacks
 from .expect import EPOCH, epochs
 from .fold import CARRIED, OPER, SEQ, Images, col, images

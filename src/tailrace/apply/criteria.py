@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import mask
-from ..change import BEFORE, DELETE, INSERT, NATIVE, OPERATIONS, TRUNCATE, UPDATE, ChangeTable
+from ..model import mask
+from ..model.change import BEFORE, DELETE, INSERT, NATIVE, OPERATIONS, TRUNCATE, UPDATE, ChangeTable
 from .expressions import Expression
 from .fold import UNKNOWN_MATCH, col
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
-from ..mask import is_set
+from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.mask import is_set
 from .fold import OPER, SEQ, col, quote
 from .null_keys import null_in_key
 from .outcomes import SITUATION, WHY, small

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..change import Column, Relation
 from ..errors import ApplyError
-from ..laketypes import arrow_type
+from ..model.change import Column, Relation
+from ..model.types import arrow_type
 from ..store.tables import widens
 from .mapping import Part, Prepared
 from .table_map import TableMap

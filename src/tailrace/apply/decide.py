@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..change import BEFORE, DELETE, INSERT, UPDATE
+from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from .rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
 
 Bools = npt.NDArray[np.bool_]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import mask
-from ..change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
 from ..errors import ConfigError, TailraceError, from_spark
+from ..model import mask
+from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
 from .completed import filled, lacking
 from .expect import Expected
 from .fold import OPER, SEQ, col, refused

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from .. import lake
-from ..control import tables as orders
-from ..failpoints import reach
 from ..formats.qlik.control import TABLES
-from ..laketypes import arrow_type
-from ..sequence import NUMBER_DIGITS, WIDTH, make_many
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.sequence import NUMBER_DIGITS, WIDTH, make_many
+from ..model.types import arrow_type
+from ..state import orders
 from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:

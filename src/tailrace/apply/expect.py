@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from .fold import OPER, SEQ, col, images
 from .outcomes import EXISTED, OLD, SILENT, SITUATION, bare, silenced, small, with_outcome
 from .rules import ENDING, PLAIN, Rules

@@ -15,7 +15,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from .expect import EPOCH, Expected, epochs
 from .fold import OPER, SEQ, col, images
 from .outcomes import OLD, SITUATION, small

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..change import Relation
+from ..model.change import Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

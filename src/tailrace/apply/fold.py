@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..errors import ApplyError, causes
+from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from .plan import UNKNOWN
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def images(
 def _carried(changes: ChangeTable, relation: Relation) -> Column:
     from pyspark.sql import functions as F
 
-    from ..mask import is_set
+    from ..model.mask import is_set
 
     header = changes.header("column_mask")
     if header not in changes.df.columns:

@@ -1,6 +1,6 @@
 """Which tables apply may touch now, and what becomes of one whose changes cannot be applied.
 
-The gate goes by the orders for single tables (`control/tables.py`) and by the task's groups. It is asked by
+The gate goes by the orders for single tables (`state/orders.py`) and by the task's groups. It is asked by
 the applier alone, under the applier's lock, so once it has taken in an order nothing older is at work.
 """
 
@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from .. import lake
-from ..control import retries, tables
-from ..control.groups import GroupSettings, group_of
-from ..control.ledger import Baseline
-from ..control.tables import TableControl
+from ..config.groups import GroupSettings, group_of
 from ..errors import BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
+from ..lake import delta as lake
+from ..state import orders as tables
+from ..state import retries
+from ..state.ledger import Baseline
+from ..state.orders import TableControl
 
 logger = logging.getLogger("tailrace.apply")
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..change import ChangeTable, Column, Relation
 from ..errors import FormatError
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from ..model.change import ChangeTable, Column, Relation
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from . import whole_rows
 from .plan import SPECIAL, TableBatch
 from .targets.base import Outcome, Target
@@ -153,7 +153,7 @@ def story(changes: ChangeTable, key: Mapping[str, Any]) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    from .. import mask
+    from ..model import mask
 
     rows = changes.df
     for name, value in key.items():

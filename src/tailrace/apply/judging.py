@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from ..change import PREFIX, UPDATE, ChangeTable
 from ..errors import ApplyError, ConcurrentCommitError
+from ..model.change import PREFIX, UPDATE, ChangeTable
 from . import data_errors, effects
 from .completed import completed, lacking
 from .data_errors import Bad, Demands, retyped, without

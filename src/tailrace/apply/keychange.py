@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, DELETE, INSERT, UPDATE
+from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from .fold import CARRIED, KEPT, OP, OPER, SEQ, UPSERT, Folded, Images, col
 from .outcomes import SILENT
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from .. import lake
-from ..change import ChangeTable
 from ..errors import ConfigError, OvertakenError
-from ..failpoints import reach
 from ..formats.sqdr.tables import KEYLOG_TABLE
-from ..laketypes import arrow_type
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.change import ChangeTable
+from ..model.types import arrow_type
 from . import keylog_tasks
 from .expect import Expected
 from .keylog_spark import rendered

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..change import BEFORE, DELETE, INSERT, UPDATE
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..model.change import BEFORE, DELETE, INSERT, UPDATE
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import Field
 from .decide import NAMES, Decided, Events

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from ..change import DELETE, NATIVE, UPDATE, ChangeTable
 from ..formats.shape import quoted
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_write
 from ..formats.sqdr.tables import DEST, KEYLOG, SqdrOptions
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..model.change import DELETE, NATIVE, UPDATE, ChangeTable
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from .fold import col, quote
 from .outcomes import ACTION, EFFECTIVE, ERROR, FLAGGED, OLD, ROWS
 

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import lake
-from ..change import NATIVE, ChangeTable
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_writing
 from ..formats.sqdr.tables import KEYLOG_TABLE, SqdrOptions
-from ..laketypes import arrow_type
+from ..lake import delta as lake
+from ..model.change import NATIVE, ChangeTable
+from ..model.types import arrow_type
 from .decide import NAMES
 from .fold import OPER, SEQ, col
 from .keylog_rows import AT, DETAIL, MASK, Lines, Sheet, letters, written

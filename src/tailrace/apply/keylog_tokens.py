@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from .. import lake
-from ..sequence import TIME_DIGITS
+from ..lake import delta as lake
+from ..model.sequence import TIME_DIGITS
 from .keylog import SCHEMA, KeyLog, Stretch
 
 CLOSE, STALE = "C", "#"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .. import lake, log
-from ..control import ledger
-from ..control.ledger import Baseline
+from ..lake import delta as lake
+from ..state import ledger
+from ..state.ledger import Baseline
+from ..store import log
 from .reading import ApplyPaths
 
 

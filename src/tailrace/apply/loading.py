@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from .. import lake
-from ..control import tables
-from ..control.ledger import Baseline
 from ..errors import BaselineNeededError, from_spark
-from ..failpoints import reach
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..state import orders as tables
+from ..state.ledger import Baseline
 from .effects import added_by
 from .gate import Gate
 from .mapped import rows
@@ -34,7 +34,7 @@ from .table_map import STAGED_FOR
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..control.task import Task
+    from ..config.task import Task
     from .targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")

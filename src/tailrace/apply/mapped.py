@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import mask
-from ..change import INSERT, PREFIX, ChangeTable
+from ..model import mask
+from ..model.change import INSERT, PREFIX, ChangeTable
 from .criteria import matching
 from .fold import UNKNOWN_VALUE, col
 from .mapping import Part, Prepared

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..change import Column, Relation
 from ..errors import ConfigError, TailraceError
-from ..laketypes import arrow_type
+from ..model.change import Column, Relation
+from ..model.types import arrow_type
 from .expressions import Expression, analysed, empty_of, lacking
 from .plain_checks import plain_mistakes
 from .table_map import TableMap

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .. import lake
-from ..control import ddl, ledger, tables
-from ..control.ledger import Baseline
-from ..control.policies import MEDIUM
-from ..control.tables import TableControl
-from ..control.task import Task
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..lake import delta as lake
+from ..state import ddl, ledger
+from ..state import orders as tables
+from ..state.ledger import Baseline
+from ..state.orders import TableControl
 from .keylog import KeyLog
 from .loading import loaded
 from .shared import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol, runtime_checkable
 
-from ..lake import AddedFile
+from ..lake.delta import AddedFile
 from .keylog import KeyLog, Stretch
 from .plan import TableBatch
 from .targets.base import Outcome

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..change import BEFORE, UPDATE
+from ..model.change import BEFORE, UPDATE
 
 
 def null_in_key(name: str) -> str:

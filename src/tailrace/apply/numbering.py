@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..change import ChangeTable
 from ..errors import FormatError
 from ..formats.base import WHY
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from ..model.change import ChangeTable
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import lake
-from ..change import ChangeTable, Relation
 from ..formats.sqdr import text as sqdr_text
+from ..lake import delta as lake
+from ..model.change import ChangeTable, Relation
 from . import effects, keylog_tasks
 from .data_errors import retyped
 from .exceptions import Exceptions

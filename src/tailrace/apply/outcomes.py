@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..change import BEFORE, UPDATE, ChangeTable
+from ..model.change import BEFORE, UPDATE, ChangeTable
 from .fold import OPER, SEQ, col, quote
 from .rules import SITUATIONS, Rules, reason
 

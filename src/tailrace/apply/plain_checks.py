@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..change import PREFIX, Relation
+from ..model.change import PREFIX, Relation
 from .expressions import lacking
 from .table_map import TableMap
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..change import ChangeTable, Relation
+from ..model.change import ChangeTable, Relation
 
 PLANS: dict[str, str] = {
     "none": "the target already has this batch, or there is nothing in it: no row is touched",
@@ -106,7 +106,7 @@ class Limits:
 def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
     """The cheapest plan (a name in `PLANS`) that gives the right rows.
 
-    >>> from tailrace.change import Column, Relation
+    >>> from tailrace.model.change import Column, Relation
     >>> relation = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
     >>> batch = TableBatch("s.t", relation, None, 9, {"I": 5, "U": 2})
     >>> choose(batch, Size(10_000, 2), Limits())
@@ -141,7 +141,7 @@ def is_local(size: Size, limits: Limits) -> bool:
 def awkward(relation: Relation) -> bool:
     """Whether a column's name has characters that Delta refuses to alter or to replace by.
 
-    >>> from tailrace.change import Column, Relation
+    >>> from tailrace.model.change import Column, Relation
     >>> awkward(Relation(1, "s", "t", "d", (Column("Mixed Case", 1, "text", "text", "string"),)))
     True
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..control.ledger import Baseline, Stored
+from ..state.ledger import Baseline, Stored
 from .targets.base import Target
 from .task_rules import TaskRules
 

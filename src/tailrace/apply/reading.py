@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .. import lake
-from ..change import PREFIX, ChangeTable
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..lake import delta as lake
+from ..model.change import PREFIX, ChangeTable
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..store.kept import files_between
 from ..store.tables import kept_as
 from .segment import Segment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..control import ledger
-from ..control.ledger import APPLIED_APP, AppliedTable, Stored
-from ..failpoints import reach
+from ..lake.failpoints import reach
+from ..state import ledger
+from ..state.ledger import APPLIED_APP, AppliedTable, Stored
 from .backlog import Backlog
 
 

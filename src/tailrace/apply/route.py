@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .. import log
-from ..change import ChangeTable, Relation
-from ..control import ddl as kept
-from ..control import tables
-from ..control.ledger import Baseline
 from ..errors import ApplyError, BaselineNeededError
+from ..model.change import ChangeTable, Relation
+from ..state import ddl as kept
+from ..state import orders as tables
+from ..state.ledger import Baseline
+from ..store import log
 from . import ddl
 from .mapped import counts_of, mapped
 from .mapping import Prepared, prepare
@@ -27,7 +27,7 @@ from .value_errors import value_error
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..control.task import Task
+    from ..config.task import Task
 
 
 class Segment(Protocol):

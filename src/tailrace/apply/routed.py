@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..change import ChangeTable
-from ..control.table_settings import TableSettings
+from ..config.table_settings import TableSettings
 from ..errors import ConfigError
+from ..model.change import ChangeTable
 from .incoming import relation_of
 from .mapped import mapped
 from .mapping import mistakes, prepare

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ..change import ChangeTable, Relation
 from ..errors import ApplyError
+from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, incoming, limits, one_task
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..change import ChangeTable, Relation
-from ..laketypes import arrow_type
-from ..sequence import number_of
+from ..model.change import ChangeTable, Relation
+from ..model.sequence import number_of
+from ..model.types import arrow_type
 from ..store.tables import widens
 from . import incoming, whole_rows
 from .data_errors import Bad

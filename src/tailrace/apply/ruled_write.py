@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..change import ChangeTable, Relation
+from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, limits
 from .exceptions import Exceptions
 from .expect import Expected

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ..control.table_settings import OnConflict, on_conflict
+from ..config.table_settings import OnConflict, on_conflict
 from ..errors import ConfigError
 from ..formats.sqdr.tables import IGNORED
 

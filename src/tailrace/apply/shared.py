@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..change import DELETE, TRUNCATE, Column, Relation
 from ..errors import ApplyError, BaselineNeededError
-from ..laketypes import arrow_type
+from ..model.change import DELETE, TRUNCATE, Column, Relation
+from ..model.types import arrow_type
 from ..store.tables import widens
 from .fold import col
 from .plan import TableBatch

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ..control.ledger import AppliedTable, Stored
 from ..errors import TailraceError
+from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
 from .small_batches import SmallBatches

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..control.ledger import Baseline
 from ..errors import TailraceError, from_spark
+from ..state.ledger import Baseline
 from .reading import ApplyPaths
 from .route import Route
 from .ruled import RuledApply

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from ..change import ChangeTable
-from ..control.ledger import AppliedTable, Stored
 from ..errors import TailraceError, from_spark
+from ..model.change import ChangeTable
+from ..state.ledger import AppliedTable, Stored
 from .gate import Gate
 from .known import TableHistory
 from .plan import TableBatch

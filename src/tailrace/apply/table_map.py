@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from ..control.table_settings import TableSettings
+from ..config.table_settings import TableSettings
 from .shared import Place
 
 if TYPE_CHECKING:
-    from ..control.task import Task
+    from ..config.task import Task
 
 PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
 STAGED_FOR = "tailrace.mapping"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..change import Relation
+from ..model.change import Relation
 from .effects import check_mode
 from .exceptions import Holds
 from .keylog import KeyLog, Stretch
@@ -20,7 +20,7 @@ from .whole_rows import refuse_marks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..control.task import Task
+    from ..config.task import Task
     from .targets.base import Target
 
 

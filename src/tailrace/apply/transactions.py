@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..change import ChangeTable
-from ..sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..model.change import ChangeTable
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from .fold import col
 from .plan import SPECIAL
 

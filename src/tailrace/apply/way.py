@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..change import ChangeTable
-from ..control.ledger import AppliedTable
-from ..failpoints import reach
+from ..lake.failpoints import reach
+from ..model.change import ChangeTable
+from ..state.ledger import AppliedTable
 from .incoming import newer
 from .plan import TableBatch
 from .ruled import RuledApply

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import mask
-from ..change import BEFORE, DELETE, UPDATE, ChangeTable
 from ..errors import ApplyError, ConfigError
+from ..model import mask
+from ..model.change import BEFORE, DELETE, UPDATE, ChangeTable
 from .fold import col
 from .rules import Rules
 

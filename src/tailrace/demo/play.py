@@ -13,16 +13,17 @@ from typing import Any
 
 import psycopg
 
-from .. import lake, processes
-from ..control import ledger
-from ..control.task import Task, load
-from ..control.totals import last_stored
+from ..config.task import Task, load
 from ..errors import TailraceError
-from ..setup import draft, validate_task
+from ..lake import delta as lake
+from ..model.steps import Steps
+from ..runtime import processes
+from ..runtime.setup import draft, validate_task
 from ..sources import open_source
-from ..sources.embedded import EmbeddedPostgres
-from ..steps import Steps
-from ..validate import Report
+from ..sources.postgresql.embedded import EmbeddedPostgres
+from ..state import ledger
+from ..state.totals import last_stored
+from ..validate.tables import Report
 from . import place, shop
 from .load import Load, pgbench
 from .load import load as do_load

@@ -14,12 +14,12 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from ..cli_out import console
-from ..control import live
-from ..screen_fit import Col, Fit
+from ..cli.out import console
+from ..cli.screen_fit import Col, Fit
+from ..state import live
 
 if TYPE_CHECKING:
-    from ..control.task import Task
+    from ..config.task import Task
     from .play import Played
     from .story import Event
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from .. import mask
-from ..change import BEFORE, HEADERS, OPERATIONS, PREFIX
-from ..sequence import number_of
+from ..model import mask
+from ..model.change import BEFORE, HEADERS, OPERATIONS, PREFIX
+from ..model.sequence import number_of
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import sequence
-from ..change import BEFORE, UPDATE, ChangeTable
+from ..model import sequence
+from ..model.change import BEFORE, UPDATE, ChangeTable
 from .base import WHY
 from .shape import also
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .. import mask
+from ..model import mask
 from .shape import find_columns
 
 if TYPE_CHECKING:

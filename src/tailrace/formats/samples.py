@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import FormatError, UnsupportedError
-from ..laketypes import spark_type
+from ..model.types import spark_type
 from ..wire import delimited
 from ..wire.delimited import Dialect
 from .base import Options

@@ -7,9 +7,9 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..errors import FormatError
-from ..mask import balanced
+from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
+from ..model.mask import balanced
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .. import mask
-from ..change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..errors import FormatError
+from ..model import mask
+from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .glances import Glance, headed
 from .samples import TableSample

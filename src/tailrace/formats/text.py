@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import FormatError
+from ..lake.parts import filesystem
 from ..wire import delimited
 from ..wire.delimited import Dialect
-from ..wire.parts import filesystem
 from .base import FILE, RAW, ROW, WHY
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ..control.quantities import seconds
+from ..config.quantities import seconds
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name

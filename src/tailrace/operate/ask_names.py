@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION
-from ..nearest import meant
+from ..model.nearest import meant
 from ..wire.keylog_values import escape_name
 from . import ask, control_tables, rows
 

@@ -30,11 +30,11 @@ from fnmatch import fnmatchcase
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from .. import lake
-from ..control.ledger import STORE_APP
-from ..control.task import Task
+from ..config.task import Task
 from ..errors import ConfigError
-from ..failpoints import reach
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..state.ledger import STORE_APP
 
 SCHEMA = pa.schema(
     [

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from .. import lake
 from ..errors import ConfigError
-from ..failpoints import reach
 from ..formats.sqdr.control import TABLES
 from ..formats.sqdr.tables import KEYLOG
-from ..laketypes import arrow_type
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.types import arrow_type
 
 Row = dict[str, Any]
 _TRIES = 20

@@ -17,9 +17,9 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from .. import lake
 from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
+from ..lake import delta as lake
 from . import control_tables, rows
 from .consumers import NOTHING_YET, Consumers
 

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from .. import lake
 from ..errors import ConfigError
 from ..formats.sqdr.tables import IGNORED, NAMES
+from ..lake import delta as lake
 
 BATCH = 16 * 1024
 _TRIED = ("I", "U", "M", "D")

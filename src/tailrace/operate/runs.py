@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from .. import lake
 from ..errors import ConfigError
 from ..formats.sqdr.control import GROUPS, IR_SUBSCRIPTION, STATISTIC, SUBSCRIPTIONS
+from ..lake import delta as lake
 from . import control_tables
 from .counting import Counted, count
 from .retention import prune

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from ..control import ledger, tables
-from ..control.task import Task
+from ..config.task import Task
+from ..state import ledger
+from ..state import orders as tables
 from .runs import Group, Runs, Subscription
 
 RUN_S = 86_400.0

@@ -9,7 +9,7 @@ from ..apply import bag
 from ..apply.fold import KEPT, OP, fold, images
 from ..apply.fold import col as column
 from ..apply.plan import UNKNOWN
-from ..change import ChangeTable, Relation
+from ..model.change import ChangeTable, Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

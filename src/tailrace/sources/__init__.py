@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..config import addresses
 from ..errors import ConfigError
-from ..nearest import meant
-from . import addresses
+from ..model.nearest import meant
 
 if TYPE_CHECKING:
-    from ..control.task import Task
+    from ..config.task import Task
     from .base import LogSource
 
 
@@ -46,13 +46,13 @@ def opener(url: str) -> Callable[[Task], LogSource]:
 
 
 def _postgresql(task: Task) -> LogSource:
-    from .postgresql import from_task
+    from .postgresql.source import from_task
 
     return from_task(task)
 
 
 def _soliddb(task: Task) -> LogSource:
-    from .soliddb import from_task
+    from .soliddb.source import from_task
 
     return from_task(task)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ..change import Relation
+from ..model.change import Relation
 
 RECORDS = pa.schema(
     [

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from deltalake import DeltaTable
 
-from .. import lake
-from .. import log as landed
 from ..errors import PositionError
+from ..lake import delta as lake
+from . import log as landed
 from .kept import spans
 
 Run = tuple[int, int]

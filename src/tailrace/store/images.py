@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import mask
-from ..change import BEFORE, DELETE, HEADERS, INSERT, OPERATIONS, UPDATE, Relation
+from ..model import mask
+from ..model.change import BEFORE, DELETE, HEADERS, INSERT, OPERATIONS, UPDATE, Relation
 from ..wire import pgoutput, pgvalues
 
 Bools = npt.NDArray[np.bool_]

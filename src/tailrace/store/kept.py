@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ..errors import PositionError
-from ..sequence import WIDTH, number_of
+from ..model.sequence import WIDTH, number_of
 
 KEPT_APP = "tailrace/kept"
 

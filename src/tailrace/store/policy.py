@@ -1,4 +1,4 @@
-"""What a capture policy (`control/policies.py`) leaves of decoded changes, columnar."""
+"""What a capture policy (`config/policies.py`) leaves of decoded changes, columnar."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import mask
-from ..change import HEADERS, PREFIX, Relation
-from ..control.policies import BIT_MAP, MAXIMUM, MEDIUM, Policy
+from ..config.policies import BIT_MAP, MAXIMUM, MEDIUM, Policy
+from ..model import mask
+from ..model.change import HEADERS, PREFIX, Relation
 from .images import Decoded
 
 Bools = npt.NDArray[np.bool_]

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from .. import lake
-from ..change import PREFIX, Relation
-from ..failpoints import reach
-from ..laketypes import arrow_type, header_schema, schema_of
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.change import PREFIX, Relation
+from ..model.types import arrow_type, header_schema, schema_of
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 SEQ = PREFIX + "change_seq"

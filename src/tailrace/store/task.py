@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .. import lake, log
-from ..change import Relation
-from ..control.policies import EVERYTHING, MEDIUM, Policy
+from ..config.policies import EVERYTHING, MEDIUM, Policy
 from ..errors import FormatError, ValueRangeError
-from ..failpoints import reach
-from ..sequence import number_of
-from . import gaps, images, tracking
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.change import Relation
+from ..model.sequence import number_of
+from . import gaps, images, log, tracking
 from .policy import reduced
 from .tables import SEQ
 

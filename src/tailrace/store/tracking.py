@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from .. import log, sequence
+from ..model import sequence
+from . import log
 
 SCHEMA = pa.schema(
     [

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from .. import lake
-from ..failpoints import reach
-from ..laketypes import plain_schema
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.types import plain_schema
 from . import tracking
 from .kept import KEPT_APP, Span, kept, spans
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .. import lake, log
-from ..change import Relation
-from ..control.ledger import STORE_APP, Stored, write_stored
-from ..control.policies import EVERYTHING, Policy
-from ..failpoints import reach
-from . import gaps, tracking
+from ..config.policies import EVERYTHING, Policy
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.change import Relation
+from ..state.ledger import STORE_APP, Stored, write_stored
+from . import gaps, log, tracking
 from .kept import KEPT_APP
 from .tables import as_kept, ensure
 from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .. import mask, sequence
-from ..change import HEADERS, OPERATIONS, PREFIX, ChangeTable
 from ..formats.base import ASIDE, WHY
 from ..formats.shape import quoted
-from ..laketypes import arrow_type, header_schema
+from ..model import mask, sequence
+from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
+from ..model.types import arrow_type, header_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import formats
-from ..change import ChangeTable
 from ..formats import checks, files
 from ..formats.base import ASIDE, Format, Options, Read, Tables
+from ..model.change import ChangeTable
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
 
@@ -83,7 +83,7 @@ class FormatConformance:
             assert literal(other.changes[name]) == literal(ct)
 
     def test_reads_what_the_contract_says(self, spark: SparkSession) -> None:
-        from ..change import HEADERS, PREFIX
+        from ..model.change import HEADERS, PREFIX
 
         for ct in self.read(self.vendor(spark), self.vendor_options()).changes.values():
             names = ct.df.columns

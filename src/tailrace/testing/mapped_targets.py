@@ -23,8 +23,8 @@ import pytest
 
 from ..apply.shared import Place
 from ..apply.targets.base import Target
-from ..change import Column, Relation
 from ..errors import ApplyError, BaselineNeededError
+from ..model.change import Column, Relation
 from .images import ID, RELATION, Image, V, batch_of
 from .meanwhile import Wait
 from .target_case import TargetHooks

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..apply.targets.base import Outcome, Target
-from ..change import Relation
+from ..model.change import Relation
 from .images import RELATION, batch_of, image
 from .meanwhile import Wait
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .. import sequence
 from ..apply.plan import TableBatch
 from ..apply.targets.base import Target
-from ..change import Column
 from ..errors import ApplyError
+from ..model import sequence
+from ..model.change import Column
 from .images import ID, KEYLESS, Image, V, W, change_table, count, image, move
 from .target_case import TargetCase
 

@@ -19,12 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from .. import lake, log, sequence
-from ..change import Column, Relation
-from ..control import delta_log, ledger, rolling, tables
-from ..control.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
-from ..control.task import Task
-from ..store import tracking
+from ..config.task import Task
+from ..lake import delta as lake
+from ..lake import log_retention as delta_log
+from ..model import sequence
+from ..model.change import Column, Relation
+from ..state import ledger, rolling
+from ..state import orders as tables
+from ..state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
+from ..store import log, tracking
 
 APPLIED_APP = "tailrace/applied"
 NUMBERS_A_BATCH = 20

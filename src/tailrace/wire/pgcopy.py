@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.csv
 
-from ..change import Column
 from ..errors import FormatError
-from ..laketypes import schema_of
+from ..model.change import Column
+from ..model.types import schema_of
 from .pgvalues import convert
 
 _BOM = b"\xef\xbb\xbf"

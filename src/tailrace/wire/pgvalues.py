@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..laketypes import arrow_type
+from ..model.types import arrow_type
 from .pgoutput import flat
 from .pgtypes import lake_type, markdown
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import FormatError
-from ..laketypes import arrow_type
+from ..model.types import arrow_type
 from .pgvalues import convert
 from .soliddb_dates import date_bytes, date_values
 from .soliddb_rows import Bools, Bytes, binary, flat, join, row_layout, split

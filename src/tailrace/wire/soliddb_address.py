@@ -16,7 +16,7 @@ last, the *rank* of the record at that place (`RANKS`). solidDB's own addresses 
 from __future__ import annotations
 
 from ..errors import FormatError
-from ..sequence import TIME_DIGITS, WIDTH
+from ..model.sequence import TIME_DIGITS, WIDTH
 
 LENGTHS = (20, 28)
 """Bytes of a LOGADDR: releases up to 100, release 200."""

@@ -15,7 +15,7 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from tailrace import failpoints
+from tailrace.lake import failpoints
 
 from .. import __main__ as schedules
 from .driver import Round, keep, play

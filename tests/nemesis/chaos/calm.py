@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from tailrace import log
-from tailrace.control.task import Task, load
+from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
-from tailrace.pipeline import Pipeline
-from tailrace.sources.pg_layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.spark import session
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.session import session
+from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
+from tailrace.store import log
 
 from .commands import PYTHON, tailrace
 from .lives import tracebacks

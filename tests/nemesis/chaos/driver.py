@@ -13,8 +13,8 @@ from random import Random
 
 import psycopg
 
-from tailrace.control.task import Task, load
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.config.task import Task, load
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 from .calm import calm
 from .disk import Disk
@@ -106,7 +106,7 @@ def _played(
 
 
 def _changes(task: Task) -> int:
-    from tailrace import lake
+    from tailrace.lake import delta as lake
 
     return (
         int(lake.read(task.tracking_path, ["change_seq"]).num_rows) if lake.exists(task.tracking_path) else 0

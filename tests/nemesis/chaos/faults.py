@@ -18,8 +18,8 @@ from random import Random
 import psutil
 import psycopg
 
-from tailrace.control.task import Task
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.config.task import Task
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 from .clock import behind
 from .commands import PYTHON, plain, tailrace

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 
-from tailrace import failpoints
+from tailrace.lake import failpoints
 
 from . import disk
 from .clock import BY, set_back

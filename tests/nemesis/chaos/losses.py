@@ -10,13 +10,13 @@ from random import Random
 import psycopg
 from deltalake import DeltaTable
 
-from tailrace import log
 from tailrace.apply.needs import Needs
-from tailrace.control import streams
-from tailrace.control.task import Task
+from tailrace.capture import streams
+from tailrace.config.task import Task
 from tailrace.errors import PositionError
-from tailrace.pipeline import store_paths
-from tailrace.sources.embedded import EmbeddedPostgres
+from tailrace.runtime.pipeline import store_paths
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.store import log
 from tailrace.store.kept import Span, spans
 from tailrace.store.writer import Store
 

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace import lake, log
-from tailrace.control.task import Task
-from tailrace.pipeline import store_paths
+from tailrace.config.task import Task
+from tailrace.lake import delta as lake
+from tailrace.runtime.pipeline import store_paths
+from tailrace.store import log
 from tailrace.store.writer import Store
 
 from ..applying import Records

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from psycopg.types.string import TextLoader
 
-from tailrace import lake, log
-from tailrace.control import ledger
-from tailrace.control.task import Task
+from tailrace.config.task import Task
+from tailrace.lake import delta as lake
+from tailrace.state import ledger
+from tailrace.store import log
 from tailrace.store.kept import spans
 
 from ...db.model import Row, bag, histories, replay

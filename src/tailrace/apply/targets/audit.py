@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ... import lake
+from ...lake import delta as lake
 from ..exceptions import Exceptions
 from ..keylog_rows import Sheet
 from ..plan import TableBatch

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import lake
-from ...change import BEFORE, DELETE, INSERT, UPDATE
-from ...sequence import number_of
+from ...lake import delta as lake
+from ...model.change import BEFORE, DELETE, INSERT, UPDATE
+from ...model.sequence import number_of
 from ..carry import carry
 from ..decide import NAMES, Decided, Events, decide, tally
 from ..fold import OPER, SEQ, null_key

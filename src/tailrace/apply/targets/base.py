@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ...change import Relation
+from ...model.change import Relation
 from ..data_errors import Demands
 from ..plan import Size, TableBatch
 

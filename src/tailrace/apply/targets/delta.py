@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ... import lake
-from ...change import Relation
 from ...errors import ConcurrentCommitError, TailraceError, from_spark
-from ...laketypes import arrow_type, schema_of, spark_type
+from ...lake import delta as lake
+from ...model.change import Relation
+from ...model.types import arrow_type, schema_of, spark_type
 from ..data_errors import Demands
 from ..fold import images, refused
 from ..plan import Limits, Size, TableBatch, awkward, choose, is_local

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ... import lake
-from ...failpoints import reach
+from ...lake import delta as lake
+from ...lake.failpoints import reach
 from .audit import Audit, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome

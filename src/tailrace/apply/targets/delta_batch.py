@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ... import guards, lake
 from ...errors import ConcurrentCommitError
-from ...failpoints import reach
-from ...laketypes import schema_of
+from ...lake import delta as lake
+from ...lake import guards
+from ...lake.failpoints import reach
+from ...model.types import schema_of
 from .. import bag
 from ..fold import Folded, Images, fold, relevant, weights
 from ..plan import TableBatch

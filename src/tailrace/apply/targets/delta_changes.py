@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...change import BEFORE, DELETE
+from ...model.change import BEFORE, DELETE
 from ..carry import Carried
 from ..fold import KEPT, OP, OPER, SEQ
 from .row_keys import Keys, Places

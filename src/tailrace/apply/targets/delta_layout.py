@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ... import lake
-from ...change import Column, Relation
 from ...errors import ApplyError
-from ...failpoints import reach
-from ...laketypes import arrow_type, plain_schema, schema_of
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.change import Column, Relation
+from ...model.types import arrow_type, plain_schema, schema_of
 from ...wire.pgvalues import convert
 from ..data_errors import Demands
 from ..fold import col, quote

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from ... import lake
-from ...change import Relation
 from ...errors import ConcurrentCommitError
-from ...failpoints import reach
-from ...laketypes import schema_of, spark_type
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.change import Relation
+from ...model.types import schema_of, spark_type
 from ..fold import col, quote
 from ..shared import refuse_columns
 from . import delta_spark

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import guards, lake
 from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
+from ...lake import delta as lake
+from ...lake import guards
 from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
 from .delta_changes import Source

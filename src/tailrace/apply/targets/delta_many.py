@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ... import guards, lake
-from ...change import PREFIX, Relation
+from ...config.machine import cores
 from ...errors import ConcurrentCommitError, TailraceError, from_spark
-from ...laketypes import arrow_type, schema_of
-from ...machine import cores
-from ...sequence import NUMBER_DIGITS, TIME_DIGITS
+from ...lake import delta as lake
+from ...lake import guards
+from ...model.change import PREFIX, Relation
+from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
+from ...model.types import arrow_type, schema_of
 from ...store.kept import files_between
 from ...store.tables import kept_as
 from ...wire.keylog_values import Field

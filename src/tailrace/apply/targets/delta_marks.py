@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...change import BEFORE, DELETE
+from ...model.change import BEFORE, DELETE
 from ..decide import Decided, Events
 from ..fold import SEQ
 from .delta_changes import Source, one

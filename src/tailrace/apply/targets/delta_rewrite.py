@@ -22,11 +22,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from ... import guards, lake
+from ...config.machine import cores
 from ...errors import ConcurrentCommitError
-from ...failpoints import reach
-from ...filestats import width
-from ...machine import cores
+from ...lake import delta as lake
+from ...lake import guards
+from ...lake.failpoints import reach
+from ...lake.filestats import width
 from .base import Outcome
 from .delta_changes import Auditor, Source
 from .row_keys import Places

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ... import lake
-from ...change import Relation
 from ...errors import ApplyError, ConcurrentCommitError, from_spark
+from ...lake import delta as lake
+from ...model.change import Relation
 from ..fold import KEPT, OP, Folded, Images, col, quote
 from .base import Outcome
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import lake
+from ...lake import delta as lake
 from ..fold import KEPT, OP, Folded, col
 from .delta_local import result, run, typed
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...change import Relation
 from ...errors import ApplyError, ConcurrentCommitError, TailraceError, UnsupportedError, from_spark
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
 from .. import shared
 from ..data_errors import Demands
 from ..fold import images, refused

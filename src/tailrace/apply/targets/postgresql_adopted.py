@@ -6,9 +6,9 @@ table that tailrace made is replaced by another one.
 
 from __future__ import annotations
 
-from ...change import Relation
 from ...errors import ApplyError
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
 from .postgresql_place import Place
 from .postgresql_progress import Progress
 from .postgresql_types import casts, there

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...change import Relation
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
 from ..plan import TableBatch
 from ..rules import Rules
 from . import postgresql_stage as staging

@@ -19,12 +19,12 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...change import Column, Relation
+from ...config.machine import cores
 from ...errors import ApplyError
-from ...failpoints import reach
-from ...laketypes import arrow_type, schema_of
-from ...machine import cores
-from ...sources.pg_connect import Session, quoted
+from ...lake.failpoints import reach
+from ...model.change import Column, Relation
+from ...model.types import arrow_type, schema_of
+from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
 from .. import shared
 from ..fold import KEPT, OP, images

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ...change import BEFORE
 from ...errors import ApplyError
-from ...failpoints import reach
-from ...sources.pg_connect import Session
+from ...lake.failpoints import reach
+from ...model.change import BEFORE
+from ...sources.postgresql.connect import Session
 from .. import bag
 from ..fold import KEPT, OP, OPER, Images, col, fold
 from ..plan import TableBatch

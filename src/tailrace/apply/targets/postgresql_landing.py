@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ...change import Column, Relation
-from ...failpoints import reach
-from ...lake import AddedFile
-from ...sources.pg_connect import Session, quoted
+from ...lake.delta import AddedFile
+from ...lake.failpoints import reach
+from ...model.change import Column, Relation
+from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
 from ...wire.pgsend import SENT
 from .. import shared

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from ...change import Column, Relation
 from ...errors import ApplyError, BaselineNeededError
-from ...sources.pg_connect import Session, literal, quoted
+from ...model.change import Column, Relation
+from ...sources.postgresql.connect import Session, literal, quoted
 from ...wire.pgvalues import convert
 from ..shared import refuse_less
 from .postgresql_adopted import adopts, key_of

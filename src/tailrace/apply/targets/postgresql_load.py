@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ...change import Relation
 from ...errors import BaselineNeededError
-from ...failpoints import reach
-from ...sources.pg_connect import Session
+from ...lake.failpoints import reach
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session
 from ..fold import col
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from ...change import Relation
 from ...errors import ConcurrentCommitError
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
 from .postgresql_stage import Staged
 
 _PLACE, _VERSION = quoted("header__place"), quoted("header__version")

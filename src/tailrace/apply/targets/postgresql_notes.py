@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import psycopg
 
-from ...sources.pg_connect import Session, literal
+from ...sources.postgresql.connect import Session, literal
 from .postgresql_place import Place
 from .postgresql_progress import one_at_a_time
 

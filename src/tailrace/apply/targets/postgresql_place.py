@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import psycopg
 
-from ... import guards
 from ...errors import ApplyError, ConfigError, SourceError
-from ...sources.pg_address import address
-from ...sources.pg_connect import Session, connect, quoted
+from ...lake import guards
+from ...sources.postgresql.address import address
+from ...sources.postgresql.connect import Session, connect, quoted
 
 SCHEMES = ("postgresql", "postgres")
 """URL schemes of PostgreSQL targets."""

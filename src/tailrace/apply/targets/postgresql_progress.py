@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import psycopg
 
-from ...change import Relation
-from ...sources.pg_connect import Session, literal, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, literal, quoted
 from .. import shared
 from .postgresql_place import Place, number_of
 

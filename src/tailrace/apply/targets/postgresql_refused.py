@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ...change import TRUNCATE, Column, Relation
-from ...sources.pg_connect import Session, literal, quoted
+from ...model.change import TRUNCATE, Column, Relation
+from ...sources.postgresql.connect import Session, literal, quoted
 from ..fold import CARRIED, OPER, SEQ, col, images
 from ..outcomes import WHY
 from ..plan import TableBatch

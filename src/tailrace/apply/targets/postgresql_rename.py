@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import NameTakenError
-from ...sources.pg_connect import Session, literal, quoted
+from ...sources.postgresql.connect import Session, literal, quoted
 from .postgresql_place import Place, number_of
 from .postgresql_progress import TABLE, make_schema, one_at_a_time
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...sources.pg_connect import Session, literal
+from ...sources.postgresql.connect import Session, literal
 from .. import shared
 from .postgresql_place import Place
 from .postgresql_progress import TRANSACTION, Progress, Reached, make_schema, one_at_a_time

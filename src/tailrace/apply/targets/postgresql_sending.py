@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...change import Column
-from ...sources.pg_connect import Session
+from ...model.change import Column
+from ...sources.postgresql.connect import Session
 from ...wire import pgbinary
 from .postgresql_stage import ANALYZE_ROWS, pgbinary_rows
 from .postgresql_types import sql_type

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...change import Relation
 from ...errors import BaselineNeededError
-from ...sources.pg_connect import Session
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session
 from ..shared import refuse_columns
 from .postgresql_progress import Other, Progress
 
@@ -14,7 +14,7 @@ from .postgresql_progress import Other, Progress
 def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
     """Names and Spark SQL types of the columns that a target has by what its sources have made of it.
 
-    >>> from tailrace.change import Column
+    >>> from tailrace.model.change import Column
     >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
     >>> one = Relation(1, "eu", "t", "f", (a,))
     >>> columns(one, [Other("us.t of the task x", {"site": "us"}, one.with_columns([a, b]))])

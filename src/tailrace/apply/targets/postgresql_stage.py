@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 
-from ...change import Relation
 from ...errors import ApplyError, ValueRangeError
-from ...laketypes import schema_of
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...model.types import schema_of
+from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
 from ..fold import CARRIED, KEPT, OP, OPER, SEQ, col
 from .delta_local import NET

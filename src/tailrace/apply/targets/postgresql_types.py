@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ...change import Column
 from ...errors import UnsupportedError
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Column
+from ...sources.postgresql.connect import Session, quoted
 from ...wire.pgtypes import KINDS
 
 TYPES: dict[str, tuple[str, str]] = {

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...change import Column
 from ...errors import ApplyError
-from ...laketypes import arrow_type, schema_of
-from ...sources.pg_connect import quoted
+from ...model.change import Column
+from ...model.types import arrow_type, schema_of
+from ...sources.postgresql.connect import quoted
 from ...wire import pgcopy
 
 _FIRST = "-4712-01-01"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...change import Relation
-from ...sources.pg_connect import Session, quoted
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
 from ..fold import KEPT, OP
 from .delta_local import NET
 from .postgresql_stage import Staged

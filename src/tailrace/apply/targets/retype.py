@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...change import Column, Relation
 from ...errors import BaselineNeededError
-from ...laketypes import arrow_type
+from ...model.change import Column, Relation
+from ...model.types import arrow_type
 from ...store.tables import widens
 
 TEXTS = frozenset({"text", "varchar"})

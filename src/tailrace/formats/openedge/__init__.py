@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import NATIVE, ChangeTable
+from ...model import mask
+from ...model.change import NATIVE, ChangeTable
 from ..base import Format, Gap
 from ..shape import any_of, quoted
 from . import tables as tables_

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import PREFIX, ChangeTable
 from ...errors import FormatError
+from ...model import mask
+from ...model.change import PREFIX, ChangeTable
 from ..base import FILE, RAW, ROW, WHY
 from ..shape import also, as_type, quoted
 from .arrays import join_array, split_array

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import PREFIX, ChangeTable
 from ...errors import FormatError
+from ...model import mask
+from ...model.change import PREFIX, ChangeTable
 from ..base import ASIDE
 from ..shape import find_columns, quoted
 from .kept import KEPT, Kept

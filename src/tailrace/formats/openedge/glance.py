@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ... import mask
+from ...model import mask
 from ...wire import cd_dump
 from ..files import kind_of, places
 from ..glances import Glance, plain_rows

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import NATIVE, OPERATIONS, PREFIX, ChangeTable
+from ...model import mask
+from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..base import FILE, FINER, RAW, ROW, WHY
 from ..shape import as_type, canonical, data_start, quoted, reasons
 from .arrays import split_array

@@ -10,8 +10,8 @@ import uuid
 import zlib
 from typing import Any
 
-from ...change import ChangeTable
 from ...errors import UnsupportedError
+from ...model.change import ChangeTable
 from .kept import Kept
 from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
 from .tables import FIRST_USER_FIELD, KNOWN, abl_type

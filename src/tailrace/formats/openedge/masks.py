@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ... import mask
+from ...model import mask
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...change import ChangeTable
 from ...errors import FormatError
+from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import any_of, conform, find_columns, quoted, reasons

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ... import mask
-from ...change import ChangeTable
 from ...errors import ConfigError
+from ...model import mask
+from ...model.change import ChangeTable
 from ..base import WHY
 from ..shape import quoted
 from .masks import no_words, with_bits

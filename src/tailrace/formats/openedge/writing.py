@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from ... import mask
-from ...change import NATIVE, PREFIX, ChangeTable
 from ...errors import UnsupportedError
-from ...sequence import TIME_DIGITS
+from ...model import mask
+from ...model.change import NATIVE, PREFIX, ChangeTable
+from ...model.sequence import TIME_DIGITS
 from ..base import VendorTable
 from ..shape import quoted
 from .arrays import join_array

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...change import PREFIX, ChangeTable
+from ...model.change import PREFIX, ChangeTable
 from ..base import Format, Gap, VendorColumn, VendorTable
 from . import control as qlik_control
 from . import dfm as qlik_dfm

@@ -20,7 +20,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ...errors import ConfigError, FormatError
-from ...lake import filesystem
+from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..files import refuse_archives

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...change import INSERT
+from ...model.change import INSERT
 from ..glances import Glance, headed
 from ..samples import TableSample, of_csv, of_json, sample
 from . import files as found

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import PREFIX
 from ...errors import FormatError
+from ...model import mask
+from ...model.change import PREFIX
 from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
 from ..shape import quoted, reasons
 from .options import HEADERS

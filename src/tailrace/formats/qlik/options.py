@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from ...change import PREFIX
+from ...model.change import PREFIX
 from ..base import Options
 
 HEADERS = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ... import mask
+from ...model import mask
 from ..shape import quoted
 from .layout import columns_of, headers_of
 

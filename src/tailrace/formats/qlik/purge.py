@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
-from ...lake import filesystem
-from ...sequence import WIDTH
+from ...lake.delta import filesystem
+from ...model.sequence import WIDTH
 from .partitions import of_folder
 
 _GONE = ".gone-"

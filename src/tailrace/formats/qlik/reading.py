@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ... import mask, sequence
-from ...change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ...errors import FormatError
+from ...model import mask, sequence
+from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ..base import ASIDE, FILE, WHY, Read, Tables, VendorColumn, VendorTable
 from ..shape import also, canonical, conform, quoted
 from . import control

@@ -16,7 +16,7 @@ import pyarrow.fs
 from deltalake import DeltaTable
 
 from ...errors import ConfigError
-from ...lake import filesystem
+from ...lake.delta import filesystem
 from ..base import Tables
 from ..shape import quoted
 from . import dfm

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs
 
-from ...lake import filesystem
+from ...lake.delta import filesystem
 from ..shape import quoted
 from . import layout as lay
 from .names import unglobbed

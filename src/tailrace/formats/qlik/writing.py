@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from ... import mask, sequence
-from ...change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, ChangeTable
+from ...model import mask, sequence
+from ...model.change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, ChangeTable
 from ..shape import quoted
 from . import control
 from . import layout as lay

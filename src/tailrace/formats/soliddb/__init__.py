@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...change import NATIVE, ChangeTable
+from ...model.change import NATIVE, ChangeTable
 from .. import files
 from ..base import Format, Gap, Tables
 from ..shape import any_of, quoted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import BEFORE, DELETE, HEADERS, INSERT, NATIVE, OPERATIONS, TRUNCATE, UPDATE, ChangeTable
+from ...model import mask
+from ...model.change import BEFORE, DELETE, HEADERS, INSERT, NATIVE, OPERATIONS, TRUNCATE, UPDATE, ChangeTable
 from ...wire.soliddb_address import RANKS
 from ..base import RAW, WHY
 from ..shape import also, canonical, data_start

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...laketypes import arrow_type
+from ...model.types import arrow_type
 from ...wire import soliddb as codec
 from ..shape import quoted
 from .log import ROWS

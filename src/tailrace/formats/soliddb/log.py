@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable
+from ...model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable
 from ...wire.soliddb_address import DDL as DDL_KINDS
 from ...wire.soliddb_address import LENGTHS, RANKS, ddl_body
 from ...wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...sequence import TIME_DIGITS, WIDTH
+from ...model.sequence import TIME_DIGITS, WIDTH
 from ...wire.soliddb_address import LENGTHS, MADE, OWN, OWN_LIMIT, RANKS
 
 if TYPE_CHECKING:

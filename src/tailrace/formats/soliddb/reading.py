@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ...change import INSERT, OPERATIONS, ChangeTable
 from ...errors import FormatError
-from ...sequence import WIDTH
+from ...model.change import INSERT, OPERATIONS, ChangeTable
+from ...model.sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import also, any_of, canonical, conform, quoted
 from .changes import is_made, table_changes, truncates

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...change import ChangeTable
 from ...errors import UnsupportedError
+from ...model.change import ChangeTable
 from ...wire.soliddb import Field
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, UPDATE, ChangeTable
-from ...laketypes import arrow_type
+from ...model.change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, UPDATE, ChangeTable
+from ...model.types import arrow_type
 from ...wire.soliddb_address import LENGTHS, RANKS
 from ..base import VendorTable
 from ..shape import quoted

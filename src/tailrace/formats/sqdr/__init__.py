@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import BEFORE, NATIVE, ChangeTable
+from ...model import mask
+from ...model.change import BEFORE, NATIVE, ChangeTable
 from ..base import Format, Gap
 from ..shape import quoted
 from . import control

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ... import mask
-from ...change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
 from ...errors import FormatError
+from ...model import mask
+from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start
 from . import text as sqdr_text

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import mask
 from ...errors import UnsupportedError
-from ...laketypes import arrow_type
+from ...model import mask
+from ...model.types import arrow_type
 from ...wire import keylog_text
 from ...wire.keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, escape_name
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ... import mask, sequence
-from ...change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
+from ...model import mask, sequence
+from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import Field
 from ..shape import quoted
 from . import text as sqdr_text

@@ -1,0 +1,125 @@
+"""A task's TRACKING and change tables in OpenEdge's names and layout, kept beside its own.
+
+Filled from what is stored, after each store batch: change tables first, `_Cdc-Change-Tracking` last. Every
+commit carries the change number it reaches, so what is done again changes nothing, and a folder that is new,
+or was away for a while, catches up. Policies say the levels of the task's own (spec/openedge.md §1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from ..config.task import Task
+from ..formats.openedge.made import made_metadata, policy_id, table_number
+from ..formats.openedge.options import OpenEdgeOptions
+from ..formats.openedge.tables import TRACKING
+from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
+from ..formats.shape import quoted
+from ..lake import delta as lake
+from ..model.change import PREFIX, ChangeTable, Relation
+from ..state.totals import stored_since
+from ..store import kept, log
+from .reading import read_changes
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP = "tailrace/openedge"
+TRACKING_TABLE = f"PUB.{TRACKING.name}"
+
+
+class OpenEdgeTables:
+    """The tables of one task; `catch_up` brings them up to what is stored."""
+
+    def __init__(self, task: Task, spark: SparkSession) -> None:
+        self._task, self._spark = task, spark
+        self._policies = ""
+
+    def path(self, name: str) -> str:
+        """The Delta table of that OpenEdge name."""
+        return f"{self._task.openedge_path}/{name}"
+
+    def catch_up(self) -> int:
+        """Writes what was stored since; gives the change number reached."""
+        after = lake.progress(self.path(TRACKING_TABLE), APP)
+        upto, changed = stored_since(self._task.control_path("stored"), after)
+        if upto <= after:
+            return after
+        relations = {n: h[-1].relation for n, h in log.history(self._task.relations_path).items()}
+        relations = {n: r for n, r in relations.items() if lake.exists(self._task.changes_path(n))}
+        plans = {name: self._plan(name, relation) for name, relation in relations.items()}
+        self._metadata(plans)
+        for name in changed:
+            if plans[name].kept.change_table is not None:
+                self._images(name, relations[name], plans[name], upto)
+        self._track(relations, after, upto)
+        return upto
+
+    def _plan(self, name: str, relation: Relation) -> Plan:
+        empty = self._changes(name, relation, 0, -1)
+        return Plan(made_metadata(name, empty, self._task.policy(name).level), made=True)
+
+    def _changes(self, name: str, relation: Relation, after: int, upto: int) -> ChangeTable:
+        """Change rows with numbers in (after, upto]; all columns that the change table ever had."""
+        path = self._task.changes_path(name)
+        found = read_changes(self._spark, path, Segment(after, upto, "", relation, relation))
+        df = self._spark.read.format("delta").load(path).limit(0) if found is None else found.df
+        columns = [c for c in df.columns if not c.startswith(PREFIX)]
+        return ChangeTable(df, relation.key, columns, name=name)
+
+    def _metadata(self, plans: dict[str, Plan]) -> None:
+        """Policies and schema tables, written again when they say something new."""
+        said = "\n".join(plan.kept.to_json() for plan in plans.values())
+        if said == self._policies:
+            return
+        for name, df in metadata_tables(self._spark, list(plans.values())).items():
+            df.coalesce(1).write.format("delta").mode("overwrite").save(self.path(name))
+        self._policies = said
+
+    def _images(self, name: str, relation: Relation, plan: Plan, upto: int) -> None:
+        path, since = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
+        done = lake.progress(path, APP)
+        if done >= upto:
+            return
+        done = since if done < 0 else done
+        options = OpenEdgeOptions()
+        part = self._changes(name, relation, done, upto)
+        rows = image_rows(part.with_df(numbered(part, options)), plan, options)
+        if lake.exists(path) and not _goes_on(self._spark.read.format("delta").load(path), rows):
+            # A column became another one: all rows that are kept are written again.
+            part = self._changes(name, relation, since, upto)
+            rows = image_rows(part.with_df(numbered(part, options)), plan, options)
+            self._write(rows, path, upto, "overwrite")
+            return
+        self._write(rows, path, upto, "append")
+
+    def _track(self, relations: dict[str, Relation], after: int, upto: int) -> None:
+        """TRACKING's rows, under the policies and table numbers of OpenEdge's layout."""
+        from pyspark.sql import functions as F
+
+        if after >= 0:
+            kept.refuse_older(DeltaTable(self._task.tracking_path), after, where=self._task.openedge_path)
+        rows = self._spark.read.format("delta").load(self._task.tracking_path)
+        rows = rows.filter((F.col("_Change-Sequence") > after) & (F.col("_Change-Sequence") <= upto))
+        table = F.col("_Policy-Id")  # TRACKING has the table's name there
+        ids = F.create_map(*[F.lit(x) for n in relations for x in (n, policy_id(n))])
+        numbers = F.create_map(*[F.lit(x) for n in relations for x in (n, table_number(n))])
+        made = {"_Policy-Id": ids[table], "_Source-Table-Number": numbers[table]}
+        columns = [
+            made.get(c.name, F.col(quoted(c.name))).try_cast(c.type).alias(c.name) for c in TRACKING.columns
+        ]
+        self._write(rows.select(*columns), self.path(TRACKING_TABLE), upto, "append")
+
+    def _write(self, rows: DataFrame, path: str, upto: int, mode: str) -> None:
+        writer = rows.write.format("delta").mode(mode)
+        writer = writer.option("txnAppId", APP).option("txnVersion", upto)
+        writer.option("overwriteSchema" if mode == "overwrite" else "mergeSchema", "true").save(path)
+
+
+def _goes_on(there: DataFrame, coming: DataFrame) -> bool:
+    """Whether rows can be appended: columns may be new, none may be gone or of another type."""
+    kinds = {f.name: f.dataType for f in coming.schema}
+    return all(kinds.get(f.name) == f.dataType for f in there.schema)

@@ -1,0 +1,116 @@
+"""Targets get another name: a folder is renamed, a table of a database is altered, at once or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import ApplyError, NameTakenError
+from ...lake import guards
+
+if TYPE_CHECKING:
+    from ...config.task import Task
+    from .postgresql_place import Place
+
+
+class Mover(Protocol):
+    """What gives targets other names."""
+
+    def there(self, name: str) -> bool:
+        """Whether something has that name."""
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two names are of one place."""
+
+    def move(self, table: str, now: str, to: str) -> None:
+        """Gives the target of a table the name `to`; nothing happens when it has it already, or when there is
+        no target.
+
+        Raises:
+            NameTakenError: there is something under both names, or others feed the target, too.
+            ApplyError: it cannot be done now.
+        """
+
+
+@dataclass(frozen=True)
+class FolderMover:
+    """Delta targets: `path` gives the folder that belongs to a name."""
+
+    path: Callable[[str], str]
+
+    def there(self, name: str) -> bool:
+        """Whether there is such a folder."""
+        return Path(self.path(name)).exists()
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether they are."""
+        return one == other
+
+    def move(self, table: str, now: str, to: str) -> None:
+        """Renames the folder."""
+        before, after = Path(self.path(now)), Path(self.path(to))
+        if before == after or not before.exists():
+            return
+        if after.exists():
+            raise NameTakenError(
+                f"the target of {table} is to be renamed, and there are both {before} and {after}",
+                where=table,
+                hint="one of the two is no target of this task's: take it away, then `tailrace resume`",
+            )
+        guards.check()
+        try:
+            before.rename(after)
+        except OSError as error:
+            raise ApplyError(
+                f"the target of {table} cannot be renamed: {error}", where=table, hint="it is tried again"
+            ) from error
+        _on_disk(after.parent)
+
+
+def _on_disk(folder: Path) -> None:
+    """What was renamed in a folder stays so after a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class DatabaseMover:
+    """A PostgreSQL target: the table and its row of progress, in one transaction."""
+
+    place: Place
+    task: str
+
+    def there(self, name: str) -> bool:
+        """Whether the database has a relation of that name."""
+        from .postgresql_place import session
+
+        with session(self.place, self.place.label) as on:
+            found = on.execute("SELECT to_regclass(%s) IS NOT NULL", (self.place.target(name),)).fetchone()
+        return bool(found and found[0])
+
+    def same(self, one: str, other: str) -> bool:
+        """All tables may go into one schema."""
+        return self.place.target(one) == self.place.target(other)
+
+    def move(self, table: str, now: str, to: str) -> None:
+        """Alters the table."""
+        from .postgresql_place import locked
+        from .postgresql_rename import rename
+
+        with locked(self.place, self.task, table) as on, on.transaction():
+            rename(on, self.place, self.task, table, now, to)
+
+
+def mover(task: Task) -> Mover:
+    """What renames a task's targets."""
+    if not task.target.database:
+        return FolderMover(task.target_path)
+    from .postgresql_place import Place
+
+    return DatabaseMover(Place.of(task.target.database), task.name)

@@ -1,0 +1,1 @@
+"""Source to LOG: the process, baselines, which tables."""

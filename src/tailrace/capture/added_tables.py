@@ -1,0 +1,63 @@
+"""Tables that are added while capture runs: one that cannot be captured yet waits, and the others go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from ..sources.base import Finding
+
+logger = logging.getLogger("tailrace.capture")
+
+AGAIN_S = 10.0
+"""So often it is tried again whether what was missing is there."""
+SHARE = 0.05
+"""Of the time of capture's loop, so much at most goes into that."""
+
+
+class AddedTables:
+    """The tables that wait, each with what stands in its way; `findings` checks some tables."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Finding] = {}
+        self._again = 0.0
+
+    def ready(
+        self, wanted: Sequence[str], known: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]
+    ) -> list[str]:
+        """Those of the wanted tables that can be captured now; those that are `known` are."""
+        new = [t for t in wanted if t not in known]
+        self._waiting = {t: why for t, why in self._waiting.items() if t in new}
+        if any(t not in self._waiting for t in new) or time.monotonic() >= self._again:
+            began = time.monotonic()
+            self._look(new, findings)
+            now = time.monotonic()
+            self._again = now + max(AGAIN_S, (now - began) / SHARE)
+        return self.without(wanted)
+
+    def _look(self, new: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> None:
+        before, self._waiting = self._waiting, {}
+        if not new or not any(one.level == "error" for one in findings(new)):
+            return
+        for table in new:
+            errors = [one for one in findings([table]) if one.level == "error"]
+            if errors:
+                self._waiting[table] = errors[0]
+                if table not in before:
+                    logger.warning(
+                        "%s is not captured yet: %s; cure: %s", table, errors[0].what, errors[0].cure
+                    )
+
+    def without(self, wanted: Sequence[str]) -> list[str]:
+        """The wanted tables but for those that wait."""
+        return [t for t in wanted if t not in self._waiting]
+
+    @property
+    def told(self) -> str | None:
+        """What to tell of the tables that wait; None: none does."""
+        if not self._waiting:
+            return None
+        table, why = next(iter(self._waiting.items()))
+        more = f", and {len(self._waiting) - 1} more" if len(self._waiting) > 1 else ""
+        return f"{table}{more} cannot be captured yet: {why.what}; cure: {why.cure}"

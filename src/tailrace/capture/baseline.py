@@ -1,0 +1,262 @@
+"""A baseline: a table's rows, read in parallel, committed to its target at once.
+
+Worker processes read parts (their own connections, all in the same snapshot; or, in an open window, as the
+rows are meanwhile) and stream them to where the target has its rows land (`landing.py`); one commit makes the
+whole table appear, then the `baselines` record says from which position on its changes count. A crash leaves
+parts that nobody sees; the table is simply read again, at a later position.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from ..errors import SourceError, TableMovedError, ValueRangeError
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..model.change import Relation
+from ..sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
+from ..state.ledger import Baseline
+from ..store.task import QUARANTINE_SCHEMA, set_aside
+from .snapshot_sink import DeltaLanding, Landing
+
+WHOLE = 1 << 62
+"""So many rows to a part: one part for each physical table."""
+
+
+@dataclass(frozen=True)
+class BaselineProgress:
+    """How far the baseline of one table is: parts and rows read so far, rows expected (an estimate)."""
+
+    table: str
+    parts_done: int
+    parts: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one part became: its file (None: no rows), rows, and bad values as (column, source text)."""
+
+    added: lake.AddedFile | None
+    rows: int
+    bad: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A baseline before it has rows: `number` among its table's; `order`: its table's newest order when it
+    began; `after`: the change number LOG had reached then."""
+
+    number: int = 1
+    order: int = 0
+    after: int = -1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How baselines are read, whatever the table.
+
+    Attributes:
+        target: where a table's rows go.
+        quarantine: the table of values that were put aside.
+        rows_per_part: about how many rows one part of a table has.
+        keep_bad: values no lake type can hold become NULL; else the first one raises ValueRangeError.
+        hidden: columns of a layout that are NULL by its policy.
+        progress: is told how far a table is.
+        landing: is asked when all rows are read whether they may become the target; they do so at once.
+        stopped: whether no other table is to be begun.
+    """
+
+    target: Callable[[str], Landing]
+    quarantine: str
+    rows_per_part: int
+    keep_bad: bool = False
+    hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset()
+    progress: Callable[[BaselineProgress], None] = lambda _: None
+    landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
+    stopped: Callable[[], bool] = lambda: False
+
+
+def readers(workers: int) -> ProcessPoolExecutor:
+    """Processes that read parts; they end with this one."""
+    # spawn: a forked child would share the parent's replication connection and Arrow threads
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),))
+
+
+def take(
+    source: LogSource,
+    snapshot: Snapshot,
+    attempts: Mapping[str, Attempt],
+    reading: Reading,
+    record: Callable[[Baseline], None],
+    pool: ProcessPoolExecutor,
+) -> dict[str, TableMovedError]:
+    """Takes the baselines of some tables in one snapshot, or window; `record` gets each as soon as its rows
+    are the target. Gives the tables that were truncated or altered meanwhile, and have to be read again."""
+    moved: dict[str, TableMovedError] = {}
+    for table, attempt in attempts.items():
+        if reading.stopped():
+            break
+        try:
+            if (done := _table(source, snapshot, table, attempt, pool, reading)) is not None:
+                record(done)
+        except TableMovedError as error:
+            moved[table] = error
+    return moved
+
+
+def _table(
+    source: LogSource,
+    snapshot: Snapshot,
+    table: str,
+    attempt: Attempt,
+    pool: ProcessPoolExecutor,
+    reading: Reading,
+) -> Baseline | None:
+    began = time.monotonic()
+    relation = source.relation(table)
+    # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
+    parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
+    landing = reading.target(table).begin(relation)
+    reader, hidden = source.part_reader(), reading.hidden(relation)
+    waiting: set[Future[Loaded]] = {
+        pool.submit(load_part, reader, snapshot, relation, part, landing, reading.keep_bad, hidden)
+        for part in parts
+    }
+    files: list[lake.AddedFile] = []
+    bad: list[tuple[str, str]] = []
+    rows = 0
+    reading.progress(BaselineProgress(table, 0, len(parts), 0))
+    try:
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for one in finished:
+                loaded = _result(one, table)
+                rows += loaded.rows
+                bad += loaded.bad
+                if loaded.added:
+                    files.append(loaded.added)
+            reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
+    except BaseException:
+        # Nobody writes to where the next attempt's rows land.
+        for one in waiting:
+            one.cancel()
+        wait(waiting)
+        raise
+    _set_aside(reading.quarantine, relation, bad)
+    if not reading.landing(relation, attempt):
+        return None
+    reach("baseline.land")
+    version = landing.commit(relation, files, attempt.after)
+    reach("baseline.landed")
+    now = dt.datetime.now(dt.timezone.utc)
+    took, position = time.monotonic() - began, snapshot.position.hex().upper()
+    return Baseline(
+        table, relation, position, rows, version, now, took, attempt.number, attempt.order, attempt.after
+    )
+
+
+def _result(one: Future[Loaded], table: str) -> Loaded:
+    try:
+        return one.result()
+    except BrokenProcessPool as error:
+        raise SourceError(
+            "a process that read a part of the baseline died",
+            where=table,
+            hint="was it killed for memory? lower baseline.workers or rows_per_part. In your own script, "
+            "start capture below `if __name__ == '__main__':`",
+        ) from error
+
+
+def end_with(parent: int) -> None:
+    """Makes this worker process end when its parent is gone, however it went: nobody else would tell it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
+    """Puts bad values aside, in the place of those of the table's baseline before this one, or of an attempt
+    at it that did not come through."""
+    before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
+    if lake.exists(quarantine) and DeltaTable(quarantine).to_pyarrow_dataset().count_rows(filter=before):
+        name = relation.table.replace("'", "''")
+        lake.retried(lambda: DeltaTable(quarantine).delete(f"\"table\" = '{name}' AND change_seq IS NULL"))
+    if bad:
+        rows = [
+            {
+                "table": relation.table,
+                "column": column,
+                "value": text,
+                "reason": _reason(relation, column, text),
+            }
+            for column, text in bad
+        ]
+        reach("baseline.quarantine")
+        if lake.exists(quarantine):  # made by an earlier release, perhaps
+            lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
+        lake.append(quarantine, set_aside(rows))
+
+
+def _reason(relation: Relation, column: str, text: str) -> str:
+    return f"{text!r} does not fit {relation.table}.{column} (lake type {relation.column(column).type})"
+
+
+def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
+    """The batch with NULL in hidden columns."""
+    if not hidden:
+        return batch
+    columns = [pa.nulls(batch.num_rows, f.type) if f.name in hidden else batch[f.name] for f in batch.schema]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
+
+
+def load_part(
+    reader: PartReader,
+    snapshot: Snapshot,
+    relation: Relation,
+    part: BaselinePart,
+    to: Landing | str,
+    keep_bad: bool,
+    hidden: frozenset[str] = frozenset(),
+) -> Loaded:
+    """Reads one part into where it lands (a text: a Delta folder); runs in a worker process.
+
+    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError.
+    """
+    out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
+    found: list[tuple[str, str]] = []
+    for batch, bad in reader(snapshot, relation, part):
+        found += [(one.column, one.text) for one in bad if one.column not in hidden]
+        if found and not keep_bad:
+            column, text = found[0]
+            out.discard()
+            raise ValueRangeError(
+                f"value {_reason(relation, column, text)}",
+                where=f"baseline of {relation.table}",
+                hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or set '
+                "`on_bad_value: quarantine` to load NULL in its place",
+            )
+        out.write(_without(batch, hidden))
+    reach("baseline.part")
+    return Loaded(out.close(), out.rows, found)

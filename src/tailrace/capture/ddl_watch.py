@@ -1,0 +1,169 @@
+"""DDL that no log record tells: tables that were dropped, renamed or made again, seen in the catalog.
+
+Capture looks every two seconds and at each start. What it finds is kept as an event in `ddl_events` once the
+stream has been read past the moment of the look, so all changes from before the DDL have smaller change
+sequences. Its policy is carried out once those are applied, and that is kept in `ddl_decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from ..apply.ddl import APPLY, DEFAULTS, IGNORE, STOP, SUSPEND
+from ..config.task import Task
+from ..errors import SourceError
+from ..lake import delta as lake
+from ..model import sequence
+from ..sources.base import LogSource
+from ..state import ddl, ledger
+from ..state import orders as tables
+from ..store import log
+from . import ddl_history
+from .table_selection import Moved, called_now, moved, newest
+
+logger = logging.getLogger("tailrace.ddl")
+WORDS = {
+    "drop_table": "the table was dropped at the source",
+    "rename_table": "the table was renamed at the source, to {new_name}",
+    "recreate_table": "the table was dropped at the source and made again",
+}
+
+
+class Watch:
+    """Looks after a task's tables in the catalog of its source."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._versions: tuple[int, ...] = ()
+        self._baselines: dict[str, ledger.Baseline] = {}
+        self._history: dict[str, list[log.Layout]] = {}
+        self._events: list[ddl.Event] = []
+        self._done: list[ddl.Event] = []
+        self._coming: dict[tuple[str, int, str], tuple[ddl.Event, bytes]] = {}
+
+    def follow(self, task: Task) -> None:
+        """Goes by the task file as it is now."""
+        self._task = task
+
+    def moved(self, source: LogSource) -> Moved:
+        """What became of known tables; the source goes by their known names from now on."""
+        self._refresh()
+        return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
+
+    def look(self, source: LogSource, state: log.LogState) -> None:
+        """Notices what happened to known tables, and keeps what the log has been read past."""
+        self._refresh()
+        relids = newest(self._history, self._baselines)
+        found = called_now(source, list(relids.values()))
+        if found is None:
+            return
+        now, there = found
+        taken = there - set(now.values())  # by tables that the task does not know
+        for table, relid in relids.items():
+            event = self._event(table, relid, now.get(relid), taken)
+            if event is not None and (event.table, event.relid, event.kind) not in self._coming:
+                self._coming[event.table, event.relid, event.kind] = event, source.end_position()
+        reached = source.reached()
+        ready = [key for key, (_, at) in self._coming.items() if reached is not None and reached >= at]
+        seq = sequence.make(state.time, state.number)
+        if ready:
+            new = [ddl.Event(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready]
+            ddl.happened(self._task.control_path("ddl_events"), new)
+            for one in new:
+                logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        """Does what the policies of events say that nothing was done about yet.
+
+        Raises:
+            SourceError: one says `stop`.
+        """
+        self._refresh()
+        new = [one for one in self._events if one not in self._done]
+        if not new:
+            return
+        task = self._task
+        path = task.control_path("ddl_decisions")
+        done = ddl.decisions(path)
+        applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
+        for one in new:
+            key = (one.table, one.change_seq, one.kind, 0)
+            if key in done:
+                self._done.append(one)
+                continue
+            policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
+            if one.kind == "recreate_table":  # capture sees to the new one
+                policy = recreated(task, one.table)
+            if policy == STOP:
+                raise SourceError(
+                    f"{said(one)}, and the policy for it is `stop`",
+                    where=one.table,
+                    hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or take the table out of the task",
+                )
+            if max(applied, 0) < sequence.number_of(one.change_seq):
+                continue
+            self._order(one, policy)
+            ddl.decided(path, [(key, policy)])
+
+    def _order(self, one: ddl.Event, policy: str) -> None:
+        orders, why = self._task.control_path("orders"), said(one)
+        state = tables.of_task(orders, self._baselines).get(one.table)
+        if one.kind == "recreate_table" or (state is not None and state.member == "removed"):
+            return
+        if policy == SUSPEND:
+            tables.suspend(orders, one.table, why, who="ddl")
+        elif policy == APPLY and one.kind == "drop_table":
+            tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
+            tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
+
+    def _event(self, table: str, relid: int, name: str | None, taken: Collection[str]) -> ddl.Event | None:
+        """What happened to a table that is not known yet."""
+        known = [one for one in self._events if one.table == table and one.relid == relid]
+        if name is not None and name != table and table in taken:
+            done = any(one.kind == "recreate_table" for one in known)  # another one took its name
+            return None if done else ddl.Event(table, relid, "recreate_table", "", name)
+        if name is not None:
+            last = next((one.new_name for one in reversed(known) if one.kind == "rename_table"), table)
+            return None if name == last else ddl.Event(table, relid, "rename_table", "", name)
+        if any(one.kind == "recreate_table" for one in known):
+            return None
+        if table in taken:
+            return ddl.Event(table, relid, "recreate_table", "")
+        return None if known and known[-1].kind == "drop_table" else ddl.Event(table, relid, "drop_table", "")
+
+    def _refresh(self) -> None:
+        task = self._task
+        events = task.control_path("ddl_events")
+        baselines = task.control_path("baselines")
+        versions = tuple(lake.version(p) for p in (task.relations_path, events, baselines))
+        if versions == self._versions:
+            return
+        self._history, self._events = log.history(task.relations_path), ddl.events(events)
+        self._baselines = ledger.read_baselines(baselines)
+        ddl_history.keep(task.control_path("ddl_history"), task.name, self._history, self._events)
+        self._versions = versions
+
+
+def moved_of(task: Task, source: LogSource) -> Moved:
+    """What became of a task's tables, for a process that does not capture."""
+    history = log.history(task.relations_path)
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
+
+
+def recreated(task: Task, table: str) -> str:
+    """The policy for a table that was made again: the group's, where none is given: a new baseline, when the
+    group is to have such by itself."""
+    given = task.table(table).ddl.get("recreate_table")
+    return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
+
+
+def said(one: ddl.Event) -> str:
+    """An event in words.
+
+    >>> said(ddl.Event("s.t", 7, "rename_table", "", "s.u"))
+    'the table was renamed at the source, to s.u'
+    """
+    return WORDS[one.kind].format(new_name=one.new_name)

@@ -1,0 +1,200 @@
+"""Open windows: baselines that are read while their table is written to.
+
+The window opens at a position of the log; the table is read as it is meanwhile; then a *token* (task, table,
+number of the baseline) is written into the source's own log. Changes between the two may be in the rows
+already, so they are applied tolerantly; from the token on the table's own rules hold. A source whose log
+takes no messages has the log's end in the token's place.
+
+What happened is durable before anything follows from it, so that a process that dies finds where it was:
+
+| it dies | then |
+| --- | --- |
+| before or while the table is read | the table is read again, as the same number |
+| when the rows are the target | the same |
+| when that is recorded (`baselines`, `closes` = 0) | another token is written, with the same number |
+| when the token is recorded (`control/tokens`) | the baseline is recorded as closed |
+
+Apply touches the table only then. A token of another number is *stale*: its baseline was begun again; it is
+recorded, and closes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ..config.task import Task
+from ..errors import UnsupportedError
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..sources.base import LogSource
+from ..state import ledger
+from ..state.ledger import Baseline
+from ..store import log
+from ..wire import pgmessages
+
+logger = logging.getLogger("tailrace.capture")
+PREFIX = "tailrace"
+APP = "tailrace/tokens"
+TOKENS_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()), ("baseline", pa.int64()), ("number", pa.int64()), ("change_seq", pa.string()),
+        ("position", pa.string()), ("stale", pa.bool_()), ("seen_at", pa.timestamp("us", "UTC")),
+    ]
+)  # fmt: skip
+"""Columns of `<home>/control/tokens`, one row a token of this task that came through the log: `number`,
+`change_seq` and `position` are its record's in LOG."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """What a token says.
+
+    >>> Token.of(Token("shop", "s.t", 2).text().encode())
+    Token(task='shop', table='s.t', baseline=2)
+    >>> Token.of(b"validate") is None
+    True
+    """
+
+    task: str
+    table: str
+    baseline: int
+
+    def text(self) -> str:
+        """The message's content."""
+        return json.dumps({"task": self.task, "table": self.table, "baseline": self.baseline})
+
+    @staticmethod
+    def of(content: bytes) -> Token | None:
+        """The token in a message's content; None for another message."""
+        try:
+            found = json.loads(content)
+            return Token(str(found["task"]), str(found["table"]), int(found["baseline"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A token of this task where it stands in LOG."""
+
+    table: str
+    baseline: int
+    number: int
+    change_seq: str
+    position: str
+    stale: bool
+
+
+class Windows:
+    """The open windows of a task; any thread may open one, the capture loop closes them."""
+
+    def __init__(self, task: Task, source: LogSource) -> None:
+        self._task, self._source = task, source
+        self._record, self._tokens = task.control_path("baselines"), task.control_path("tokens")
+        self._lock = threading.Lock()
+        self._ends: dict[str, bytes] = {}  # of sources without messages: where a window closes
+        self._open = ledger.read_open(self._record)
+
+    @property
+    def tables(self) -> set[str]:
+        """Tables whose window is open: their rows are the target, their changes wait."""
+        with self._lock:
+            return set(self._open)
+
+    @property
+    def ends(self) -> bool:
+        """Whether a window closes at a position, for want of a token."""
+        return bool(self._ends)
+
+    def resume(self) -> None:
+        """Goes on where the process before this one ended."""
+        for one in list(self._open.values()):
+            closing = [s for s in seen(self._tokens) if not s.stale]
+            mine = [s for s in closing if (s.table, s.baseline) == (one.table, one.number)]
+            if mine:
+                self._close(one, mine[0].number)
+            else:
+                self._mark(one)
+
+    def opened(self, landed: Baseline) -> None:
+        """The rows of a baseline are the target: what remains is its token."""
+        reach("windows.opened")
+        one = replace(landed, window="open")
+        ledger.write_baseline(self._record, one)
+        with self._lock:
+            self._open[one.table] = one
+        self._mark(one)
+
+    def _mark(self, one: Baseline) -> None:
+        reach("windows.mark")
+        try:
+            self._source.mark(Token(self._task.name, one.table, one.number).text())
+        except UnsupportedError:
+            end = self._source.end_position()
+            with self._lock:
+                self._ends[one.table] = end
+
+    def logged(self, messages: Sequence[log.Message]) -> None:
+        """Takes the messages of a commit of LOG: this task's tokens close their windows, or are stale."""
+        found: list[Seen] = []
+        for record in messages:
+            message = pgmessages.message(record.data)
+            token = Token.of(message.content) if message.prefix == PREFIX else None
+            if token is None or token.task != self._task.name:
+                continue
+            mine = self._open.get(token.table)
+            done = any((f.table, f.baseline) == (token.table, token.baseline) for f in found)
+            stale = mine is None or mine.number != token.baseline or done
+            place = (record.number, record.change_seq, record.position.hex().upper())
+            found.append(Seen(token.table, token.baseline, *place, stale))
+        if not found:
+            return
+        reach("windows.token")
+        _write(self._tokens, found)
+        reach("windows.close")
+        for one in found:
+            if one.stale:
+                logger.warning(
+                    "a stale token of baseline %d of %s: passed over",
+                    one.baseline,
+                    one.table,
+                    extra={"table": one.table},
+                )
+            else:
+                self._close(self._open[one.table], one.number)
+
+    def passed(self, position: bytes | None, number: int) -> None:
+        """Everything before a position is in LOG, up to a change number: windows without token close."""
+        with self._lock:
+            over = [t for t, end in self._ends.items() if position is not None and position >= end]
+            for table in over:
+                del self._ends[table]
+        for table in over:
+            self._close(self._open[table], number)
+
+    def _close(self, one: Baseline, number: int) -> None:
+        now = dt.datetime.now(dt.timezone.utc)
+        ledger.write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
+        with self._lock:
+            del self._open[one.table]
+
+
+def seen(path: str) -> list[Seen]:
+    """The tokens of a task that came through its log, in order; a key log tells of each (`C`, stale: `#`)."""
+    if not lake.exists(path):
+        return []
+    rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
+    return [Seen(**{k: r[k] for k in Seen.__dataclass_fields__}) for r in rows]
+
+
+def _write(path: str, found: Sequence[Seen]) -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    rows = pa.Table.from_pylist([vars(one) | {"seen_at": now} for one in found], TOKENS_SCHEMA)
+    lake.append(path, rows, progress={APP: max(one.number for one in found)})

@@ -1,0 +1,270 @@
+"""Which tables need a baseline, and taking them: in threads, beside the capture loop.
+
+A table needs one when it has none, or when an order asks for one (`state/orders.py`). In an exact window
+all tables are read in one exported snapshot; in an open one each is read by itself (`windows.py`). Before a
+baseline replaces a target that is in use, apply is told to leave it alone, and heard to do so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+from ..apply.keyless_checks import needs_locks, why_not
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import TableMovedError
+from ..model import sequence
+from ..model.change import Relation
+from ..sources.base import LogSource, Snapshot
+from ..state import ledger
+from ..state import orders as tables
+from ..state.orders import TableControl
+from ..store import log
+from . import baseline
+from .baseline import Attempt, BaselineProgress
+from .incremental_snapshot import Windows
+from .snapshot_sink import landings
+from .table_selection import Known
+
+logger = logging.getLogger("tailrace.capture")
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0)
+"""Before a table that was truncated or altered meanwhile is read again; after the last it is suspended."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The process is to end; nothing of the baseline at work counts."""
+
+
+class Baselines:
+    """The baselines of one task in one session with its source.
+
+    `progress` is what the screen shows, table by table; `failed` what ended a thread.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: LogSource,
+        windows: Windows,
+        stop: threading.Event,
+        reached: Callable[[], int],
+    ) -> None:
+        self._task, self._source, self._windows, self._stop = task, source, windows, stop
+        self._reached = reached
+        self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
+        self._threads: list[threading.Thread] = []
+        self._busy: set[str] = set()
+        self._unfit: set[str] = set()
+        self._given_up: dict[str, int] = {}  # suspended tables: the order whose baseline they did not get
+        self.failed: list[BaseException] = []
+        self.progress: dict[str, dict[str, Any]] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether a table is being read, or a window is open."""
+        return any(t.is_alive() for t in self._threads) or bool(self._windows.tables)
+
+    def join(self) -> None:
+        """Waits for the threads."""
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def busy(self) -> set[str]:
+        """The tables that are being read, or whose window is open."""
+        return set(self._busy) | self._windows.tables
+
+    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
+        """The tables that need a baseline, and were not getting one (`busy`) before `known` was looked at:
+        the other way round, one that is done in between would be taken again."""
+        asked = {t for t, one in known.states.items() if one.wanted}
+        mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
+        mine = [t for t in mine if task.policy(t).level >= MEDIUM]
+        # Where the rows of one that is being renamed are to land is about to be known.
+        moving = {t for t, one in known.states.items() if one.moving}
+        due = [t for t in mine if t not in busy and t not in moving]
+        return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
+
+    def _refused(self, table: str, state: TableControl) -> bool:
+        """Whether a table gets no baseline as long as nobody resumes it or orders another one: none could be
+        finished, or none can be right; it is suspended then, once a session."""
+        if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
+            return True
+        if self._source.exact:
+            return False
+        if table not in self._unfit:
+            if not needs_locks(self._source, table):
+                return False
+            if state.held != tables.SUSPENDED:
+                why = why_not(table)
+                logger.warning("%s: %s", table, why, extra={"table": table})
+                tables.suspend(self._orders, table, why, who="capture")
+            self._unfit.add(table)
+        return True
+
+    def begin(self, due: Sequence[str], task: Task) -> None:
+        """Begins to take the baselines of tables; returns when the snapshot they need is held."""
+        self._task = task
+        self._busy.update(due)
+        for table in due:
+            self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
+        ready = threading.Event()
+        thread = threading.Thread(target=self._thread, args=(list(due), ready), name="baseline")
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+        # The slot must exist (and its snapshot be held) before the stream begins.
+        ready.wait()
+        if self.failed:
+            raise self.failed[0]
+
+    def _thread(self, due: list[str], ready: threading.Event) -> None:
+        try:
+            self._rounds(due, ready)
+        except Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            self.failed.append(error)
+        finally:
+            self._busy.difference_update(due)
+            ready.set()
+
+    def _rounds(self, due: list[str], ready: threading.Event) -> None:
+        """Reads tables; those that are truncated or altered meanwhile again, after a pause: the others are
+        done by then. One that never comes to rest is suspended."""
+        left, moved = due, dict[str, TableMovedError]()
+        for pause in (0.0, *PAUSES_S):
+            if pause and self._stop.wait(pause):
+                raise Stopped
+            moved = self._once(left, ready)
+            self._busy.difference_update(set(left) - moved.keys())
+            if not moved:
+                return
+            for error in moved.values():
+                logger.warning("%s; reading again", error.what)
+            left = list(moved)
+        for table, error in moved.items():
+            why = f"no baseline could be finished, {len(PAUSES_S) + 1} times in a row: {error.what}"
+            state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+            self._given_up[table] = state.wanted if state else 0
+            self.progress[table]["state"] = "given up"
+            logger.warning("%s: %s", table, why, extra={"table": table})
+            tables.suspend(self._orders, table, why, who="capture")
+
+    def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
+        """Reads each table once; gives those that were truncated or altered meanwhile."""
+        alone = [t for t in due if self._in_open_window(t)]
+        shared = [t for t in due if t not in alone]
+        moved: dict[str, TableMovedError] = {}
+        if shared or (self._source.slot_is_new and not alone):
+            moved |= self._exact(shared, ready)
+        ready.set()
+        if alone:
+            with baseline.readers(self._task.baseline.workers) as pool:
+                for table in alone:
+                    moved |= self._open(table, pool)
+        return moved
+
+    def _in_open_window(self, table: str) -> bool:
+        wanted, exact = self._task.baseline.window, self._source.exact
+        asked = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+        if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
+            return False
+        # Rows that cannot be told apart cannot be upserted.
+        return bool(self._source.relation(table).key)
+
+    def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
+        """All in one snapshot."""
+        attempts = self._attempts(due)
+        with self._source.snapshot() as snapshot:
+            self._note_layouts(due)
+            ready.set()
+            if not due:
+                return {}
+            with baseline.readers(self._task.baseline.workers) as pool:
+                return self._take(snapshot, attempts, self._land, self._record_done, pool)
+
+    def _open(self, table: str, pool: ProcessPoolExecutor) -> dict[str, TableMovedError]:
+        """One table by itself, read as it is while it goes on changing."""
+        attempts, before = self._attempts([table]), self._source.relation(table)
+        window = self._source.window(self._stop.is_set)
+        if self._stop.is_set():
+            raise Stopped
+        self._note_layouts([table])
+
+        def land(relation: Relation, one: Attempt) -> bool:
+            if not relation == before == self._source.relation(table):
+                raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
+            return self._land(relation, one)
+
+        return self._take(window, attempts, land, self._windows.opened, pool)
+
+    def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
+        """What each baseline answers to; taken before its snapshot, so nothing given later is missed."""
+        numbers = ledger.baseline_numbers(self._record)
+        orders = {one.table: one.number for one in tables.read(self._orders)}
+        after = self._reached()
+        return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
+
+    def _note_layouts(self, due: Sequence[str]) -> None:
+        relations = [self._source.relation(t) for t in due]
+        path = self._task.relations_path
+        known, names = log.latest(log.layouts(path)), log.history(path)
+        # Of a table made again the stream tells, with its first change: changes of the one before still come.
+        log.record_layouts(
+            path,
+            [
+                log.Layout(r, b"", sequence.FIRST)
+                for r in relations
+                if r.relid not in known and r.table not in names
+            ],
+        )
+
+    def _land(self, relation: Relation, one: Attempt) -> bool:
+        """Makes apply leave the target alone, from here until the baseline is recorded; False when the table
+        was removed meanwhile."""
+        table = relation.table
+        if not self._task.baseline.enabled or one.number > 1:  # else apply has not begun
+            number = tables.give(
+                self._orders, tables.LAND, [table], why=f"baseline {one.number}", who="capture",
+                baseline=one.number,
+            )  # fmt: skip
+            while not tables.heard(self._task.run_path, number):
+                if self._stop.wait(0.1):
+                    raise Stopped
+        state = tables.states(tables.read(self._orders), {}).get(table)
+        return state is None or state.member != "removed"
+
+    def _record_done(self, done: ledger.Baseline) -> None:
+        ledger.write_baseline(self._record, done)
+        said = {"table": done.table, "position": done.position}
+        logger.info("baseline %d of %s: %d rows", done.number, done.table, done.rows, extra=said)
+
+    def _progress(self, at: BaselineProgress) -> None:
+        state = "done" if at.parts_done == at.parts else "running"
+        self.progress[at.table] = {**asdict(at), "state": state}
+
+    def _take(
+        self,
+        snapshot: Snapshot,
+        attempts: Mapping[str, Attempt],
+        land: Callable[[Relation, Attempt], bool],
+        record: Callable[[ledger.Baseline], None],
+        pool: ProcessPoolExecutor,
+    ) -> dict[str, TableMovedError]:
+        task = self._task
+        reading = baseline.Reading(
+            landings(task),
+            task.control_path("quarantine"),
+            task.baseline.rows_per_part,
+            keep_bad=task.on_bad_value == "quarantine",
+            hidden=lambda relation: task.policy(relation.table).hidden(relation),
+            progress=self._progress,
+            landing=land,
+            stopped=self._stop.is_set,
+        )
+        return baseline.take(self._source, snapshot, attempts, reading, record, pool)

@@ -1,0 +1,332 @@
+"""The capture process: source -> LOG, and baselines beside it. No JVM, no row is parsed here.
+
+The loop reads chunks, appends whole transactions to LOG, and acknowledges a position to the source only
+after the commit that holds it. Baselines run in worker processes while the loop goes on. What the process
+does is told in `<home>/run/capture.json`, replaced once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ..apply.ddl import APPLY, STOP
+from ..apply.keyless_checks import NO_WINDOW, keyless_findings
+from ..apply.mapping_checks import plain_findings
+from ..config import state_version
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import ConnectionLostError, SourceError, TableMovedError, TailraceError, UnreachableError
+from ..lake import delta as lake
+from ..lake import guards
+from ..lake.failpoints import reach
+from ..sources import open_source
+from ..sources.base import Finding, LogSource
+from ..state import live
+from ..state import orders as tables
+from ..state.capture_state import STOPPED, CaptureState
+from ..state.orders import TableControl
+from ..store import log
+from .added_tables import AddedTables
+from .ddl_watch import Watch, recreated
+from .incremental_snapshot import Windows
+from .initial_load import Baselines, Stopped
+from .streams import Streams
+from .table_selection import Known, Moved, drop_targets, members
+from .target_rename import Renaming
+
+logger = logging.getLogger("tailrace.capture")
+LOOK_EVERY_S = 1.0
+"""How often orders and the task file are looked at."""
+STATE_EVERY_S = 1.0
+READ_S, READ_ONCE_S = 0.5, 0.1
+"""How long one read may gather; shorter where somebody waits for the end."""
+RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pauses before a lost source is tried again; the last one for ever."""
+CALM_S = 60.0
+"""A session that lasted this long makes the pauses short again."""
+
+
+class Capture:
+    """One run of capture for one task. `run` returns when `stop` is set, or, with `once`, when everything
+    that was in the source's log at the start is in LOG and every baseline is taken."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        reload: Callable[[], Task] | None = None,
+        began: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._task, self._once, self._reload, self._began = task, once, reload, began
+        self.stop = stop or threading.Event()
+        self._state = CaptureState()
+        self._reached = False
+        self._behind = False  # what was looked at is not followed yet
+        self._known_tables: list[str] = []
+        self._watch = Watch(task)
+        self._moved = Moved()
+        self._added = AddedTables()
+        self._renaming = Renaming(task)
+        self._known = Known(task)
+        self._streams: Streams
+
+    def run(self) -> None:
+        """Captures until told to stop; a lost connection, and a table that gets another name just at the
+        start, are tried again, any other error ends it. So does a server that was never reached."""
+        attempt = 0
+        with live.lock(self._task.run_path, "capture"):
+            state_version.begin(self._task.home)
+            while not self.stop.is_set():
+                guards.check()
+                began = time.monotonic()
+                try:
+                    self._session()
+                    break
+                except TableMovedError as error:
+                    logger.info("%s; looking again", error.what)
+                    self.stop.wait(RETRY_S[0])
+                except ConnectionLostError as error:
+                    if isinstance(error, UnreachableError) and not self._reached:
+                        raise
+                    attempt = 0 if time.monotonic() - began > CALM_S else attempt
+                    self._pause(error, RETRY_S[min(attempt, len(RETRY_S) - 1)])
+                    attempt += 1
+        self._state.state = STOPPED
+        self._tell()
+
+    def _pause(self, error: ConnectionLostError, seconds: float) -> None:
+        logger.warning("connection lost, trying again in %.0f s: %s", seconds, error)
+        self._state.lost(str(error))
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self.stop.is_set():
+            self._tell()
+            self.stop.wait(min(left, STATE_EVERY_S))
+
+    def _session(self) -> None:
+        task = self._task
+        self._streams = Streams(task)
+        self._reached = self._reached or self._streams.now.stream > 0
+        source, over = open_source(task), threading.Event()
+        work: Baselines | None = None
+        try:
+            writer = log.LogWriter(task.log_path, task.relations_path)
+            windows = Windows(task, source)
+            work = Baselines(task, source, windows, over, lambda: writer.state.number)
+            self._state.baselines = work.progress
+            self._watch.look(source, writer.state)
+            self._renaming.carry_on(task)
+            self._known.look()
+            self._moved = self._watch.moved(source)
+            wanted = members(source, task, self._known.states, self._moved)
+            self._known_tables = self._added.without(wanted)
+            self._reached = True
+            self._give_up(source)
+            self._check(source, writer)
+            self._follow(source, work)
+            source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
+            windows.resume()
+            self._began()
+            self._loop(source, writer, work, windows)
+        except Stopped:
+            return
+        finally:
+            over.set()  # a baseline goes on in the next session: from its beginning
+            if work is not None:
+                work.join()
+            source.close()
+        if work.failed:
+            raise work.failed[0]
+
+    def _check(self, source: LogSource, writer: log.LogWriter) -> None:
+        stored = self._streams.now.stored
+        findings = list(source.check(self._known_tables, writer.state.position, stored))
+        findings += self._mistakes(source, self._known_tables)
+        for one in findings:
+            if one.level == "warning":
+                logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)
+        report(findings)
+
+    def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
+        return [*plain_findings(self._task, source, names), *keyless_findings(self._task, source, names)]
+
+    def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
+        """What keeps tables from being captured from now on; one whose baseline alone cannot be read is
+        captured, and suspended."""
+        mistakes = (one for one in self._mistakes(source, names) if one.what != NO_WINDOW)
+        return [*source.check(names, None, self._streams.now.stored, settled=False), *mistakes]
+
+    def _give_up(self, source: LogSource) -> None:
+        """Gives up a stream when an operator has said so. Before another one begins, apply knows that the
+        targets wait for new baselines: what came between is in no change table."""
+        task, why = self._task, self._streams.now.why
+        if self._streams.anew:
+            states, baselines = self._known.states, self._known.baselines
+            mine = {*baselines, *(t for t in self._known_tables if task.policy(t).level >= MEDIUM)}
+            mine -= {t for t, one in states.items() if one.member == "removed"}
+            number = tables.give(task.orders_path, tables.ANEW, sorted(mine), why=why, who="capture")
+            while not tables.heard(task.run_path, number):
+                if self.stop.wait(0.1):
+                    raise Stopped
+            self._known.look()
+        self._streams.clear(source)
+
+    def _follow(self, source: LogSource, work: Baselines) -> None:
+        """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
+        if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
+            source.withdraw(gone)
+        if old := [one.known for one in self._moved.old]:
+            source.withdraw(old)
+        waiting = self._made_again(source)
+        fresh = self._streams.prepare(source, [t for t in self._known_tables if t not in waiting])
+        busy = work.busy
+        self._known.look()
+        due = work.due(self._known_tables, self._task, self._known, busy)
+        if due or fresh:
+            work.begin(due, self._task)
+
+    def _made_again(self, source: LogSource) -> set[str]:
+        """A table that the stream lost has lost changes: only a new baseline helps. Gives those that are not
+        to be captured before one is asked for."""
+        waiting = set()
+        why, path = "it was dropped and made again, or taken out of the publication", self._task.orders_path
+        for table in source.lost(self._known_tables):
+            state = self._known.states.get(table, TableControl(table))
+            if table not in self._known.baselines or state.gap:
+                continue
+            policy = recreated(self._task, table)
+            asked = bool(state.wanted) or policy == APPLY
+            if not asked:
+                waiting.add(table)
+            if not state.wanted and policy != STOP and state.held != tables.SUSPENDED:
+                logger.warning(
+                    "%s: %s; the policy for it is `%s`", table, why, policy, extra={"table": table}
+                )
+                tables.suspend(path, table, why, who="capture")
+            if asked:
+                tables.resync(path, table, why, who="capture")
+        return waiting
+
+    def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
+        task = self._task
+        target = source.end_position() if self._once else None
+        wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
+        committed = told = looked = time.monotonic()
+        since_told = 0
+        self._state.runs()
+        while not self.stop.is_set() and not work.failed:
+            chunk = source.read(task.capture.chunk_bytes, wait)
+            self._state.read_at = time.time()
+            if chunk is not None:
+                writer.add(chunk)
+            drained = target is not None and self._drained(source, target, work)
+            now = time.monotonic()
+            due = drained or now - committed >= task.capture.commit_every
+            if writer.ready and (due or writer.pending_bytes >= task.capture.commit_bytes):
+                since_told += self._commit(source, writer, windows)
+                committed = time.monotonic()
+            if not writer.ready:
+                windows.passed(source.reached() if windows.ends else None, writer.state.number)
+            if now - told >= STATE_EVERY_S:
+                guards.check()
+                self._state.rate = since_told / (now - told)
+                since_told, told = 0, now
+                self._tell_lag(source)
+            if now - looked >= LOOK_EVERY_S:
+                looked = now
+                self._look(source, work)
+                self._watch.look(source, writer.state)
+            if drained:
+                break
+        if writer.ready:
+            self._commit(source, writer, windows)
+        self._watch.look(source, writer.state)
+        self._tell_lag(source)
+
+    def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
+        if work.running:
+            return False
+        reached = source.reached()
+        return reached is not None and reached >= target
+
+    def _commit(self, source: LogSource, writer: log.LogWriter, windows: Windows) -> int:
+        began, size = time.monotonic(), writer.pending_bytes
+        done = writer.commit()
+        if done is None:
+            return 0
+        self._state.commit_seconds.add(time.monotonic() - began)
+        self._state.bytes += size
+        reach("log.committed")
+        source.acknowledge(done.position)
+        reach("log.acknowledged")
+        windows.logged(done.messages)
+        self._state.position = done.position.hex().upper()
+        self._state.records += done.records
+        self._state.transactions += done.transactions
+        self._state.commits += 1
+        said = {"position": self._state.position, "batch": writer.state.number}
+        logger.info("captured %d log records of %d transactions", done.records, done.transactions, extra=said)
+        return done.records
+
+    def _look(self, source: LogSource, work: Baselines) -> None:
+        """Takes in orders and what was added to the task file, while it runs."""
+        try:
+            self._task = self._reload() if self._reload else self._task
+            busy = work.busy
+            news = self._known.look()
+            self._watch.follow(self._task)
+            self._moved = self._watch.moved(source)
+            wanted = members(source, self._task, self._known.states, self._moved)
+            wanted = self._added.ready(wanted, self._known_tables, partial(self._findings, source))
+        except ConnectionLostError:
+            raise
+        except TailraceError as error:
+            # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
+            self._state.message = f"task file not taken in: {error.what}"
+            return
+        self._state.message = self._added.told
+        if new := [t for t in wanted if t not in self._known_tables]:
+            logger.info("adding %s", ", ".join(new))
+        self._known_tables = wanted
+        due = work.due(wanted, self._task, self._known, busy)
+        if new or news or due or self._behind or source.lost(wanted):
+            self._behind = True
+            try:
+                self._follow(source, work)
+            except TableMovedError as error:  # the next look finds it under its name
+                logger.info("%s; looking again", error.what)
+                return
+            self._behind = False
+        self._renaming.carry_on(self._task, work.busy)
+        drop_targets(self._task, self._known.states, work.busy)
+
+    def _tell_lag(self, source: LogSource) -> None:
+        lag = source.lag()
+        self._state.lag_bytes, self._state.lag_seconds = lag.bytes, lag.seconds
+        self._state.retained_bytes, self._state.left_bytes = lag.retained, lag.left
+        self._tell()
+
+    def _tell(self) -> None:
+        self._state.tables = self._known_tables
+        self._state.tell(self._task.run_path)
+
+
+def report(findings: Sequence[Finding]) -> None:
+    """Raises SourceError when a check found what capture cannot run with; it lists every such finding."""
+    errors = [f for f in findings if f.level == "error"]
+    if errors:
+        raise SourceError(
+            "\n".join(f"{f.what} ({f.where})" for f in errors),
+            where="checks before capture",
+            hint="\n        ".join(f.cure for f in errors if f.cure),
+        )
+
+
+def newest_version(task: Task) -> int:
+    """The newest version of the task's LOG; -1 before the first capture."""
+    return lake.version(task.log_path)

@@ -1,0 +1,159 @@
+"""Where baselines land: worker processes write parts side by side, one commit makes the table appear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..apply.shared import Place
+from ..apply.table_map import STAGED_FOR, place_of, task_map
+from ..errors import TableMovedError
+from ..lake import delta as lake
+from ..lake import guards
+from ..model.change import Relation
+from ..model.types import schema_of
+from ..state.orders import of_task, target_names
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+
+TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
+
+
+class Part(Protocol):
+    """One part of a baseline, being written."""
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows, in the layout's types."""
+
+    def close(self) -> lake.AddedFile | None:
+        """Ends the part; gives the file that the commit has to name, if there is one."""
+
+    def discard(self) -> None:
+        """Ends the part without its rows."""
+
+
+class Landing(Protocol):
+    """The target of one table's baseline. It goes to worker processes, so it is small and picklable."""
+
+    def begin(self, relation: Relation) -> Landing:
+        """Makes ready for rows of that layout; gives the landing to write to and to commit."""
+
+    def part(self, relation: Relation) -> Part:
+        """A new part."""
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+        """Makes the rows of all parts the whole table, at once; gives the target's version.
+
+        The target has reached the change number `after` then, or none at all, wherever it was before: changes
+        are read from there on, and by their positions.
+        """
+
+    def drop(self, table: str) -> None:
+        """Takes the target away; nothing happens when it is not there."""
+
+
+@dataclass(frozen=True)
+class DeltaLanding:
+    """A Delta table's folder: parts are parquet files there. `app` names the progress of the task; `own`: the
+    constants that tell a mapped table's rows from those of other sources."""
+
+    path: str
+    app: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    def begin(self, relation: Relation) -> DeltaLanding:
+        """Makes the table when it is not there."""
+        lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
+        return self
+
+    def part(self, relation: Relation) -> lake.Part:
+        """A new parquet file."""
+        return lake.Part(self.path, schema_of(relation.columns), name="baseline")
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+        """One commit that replaces all the table had."""
+        schema = schema_of(relation.columns)
+        fs, folder = lake.filesystem(self.path)
+        if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
+            raise TableMovedError(
+                f"a VACUUM took {len(lost)} files of the baseline of {relation.table} before it was done",
+                where=self.path,
+                hint="it is read again; keep unused files longer than a baseline takes",
+            )
+        progress = {self.app: max(after, 0)} if self.app else {}
+        return lake.replace_all(self.path, list(files), schema=schema, progress=progress)
+
+    def drop(self, table: str) -> None:
+        """Removes the folder; of a target that others may feed the table's own rows."""
+        guards.check()
+        if not lake.exists(self.path):
+            return
+        if self.own:
+            quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.own.items()}
+            DeltaTable(self.path).delete(" AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items()))
+            return
+        fs, folder = lake.filesystem(self.path)
+        fs.delete_dir(folder)
+
+
+@dataclass(frozen=True)
+class StagedLanding:
+    """A table that is mapped: its rows wait in a staging table, with what `mapping` they are for, until apply
+    brings them to the `target`. Their version is below zero."""
+
+    staging: DeltaLanding
+    mapping: str
+    target: Landing
+
+    def begin(self, relation: Relation) -> StagedLanding:
+        """Makes the staging table anew."""
+        self.staging.drop(relation.table)
+        self.staging.begin(relation)
+        return self
+
+    def part(self, relation: Relation) -> lake.Part:
+        """A new parquet file."""
+        return self.staging.part(relation)
+
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+        """One commit."""
+        version = lake.commit(self.staging.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
+        return -1 - (version or 0)
+
+    def drop(self, table: str) -> None:
+        """Removes what waits and the target; of a target that others may feed the table's own rows."""
+        self.staging.drop(table)
+        self.target.drop(table)
+
+
+def landings(task: Task) -> Callable[[str], Landing]:
+    """The landing of each of a task's tables, by name."""
+    target = _targets(task)
+
+    def landing(table: str) -> Landing:
+        names = target_names(of_task(task.orders_path, {}))
+        mapping = task_map(task, table)
+        to = target(place_of(mapping, names))
+        if mapping.plain:
+            return to
+        return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest, to)
+
+    return landing
+
+
+def _targets(task: Task) -> Callable[[Place], Landing]:
+    if not task.target.database:
+        return lambda at: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
+    from ..apply.targets import postgresql_landing, postgresql_place
+
+    place = postgresql_place.Place.of(task.target.database)
+    return lambda at: postgresql_landing.PostgresLanding(place, task.name, at=at)

@@ -1,0 +1,181 @@
+"""The streams a task reads: from which server and position on, and whether one is to be given up.
+
+A stream is what the source keeps for a task so that no change is missed: PostgreSQL's replication slot. What
+lies between two of them is lost, so a new one is never begun in silence. `<home>/control/streams` is a small
+Delta table that is only ever added to; its newest row counts:
+
+| column | type | meaning |
+| --- | --- | --- |
+| `number` | bigint | 1, 2, 3, ...: of the row |
+| `stream` | bigint | 1, 2, 3, ...: of the stream |
+| `state` | string | `making`, `made`, `unmade` or `anew` |
+| `at` | timestamp (UTC) | when |
+| `who`, `why` | string | of the order that gave up the stream before |
+| `identity` | string | JSON: the server, the stream's name there, the position (hex) where it begins |
+| `after` | string | where LOG ended then (hex): from there to `begin` changes are missing |
+
+`making`: it is about to be made. A process that dies then leaves one that nobody has read; it is made again.
+`unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import ConfigError, ConnectionLostError, SourceError, TailraceError
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..state import live
+from ..store import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config.task import Task
+    from ..sources.base import LogSource
+
+MAKING, MADE, UNMADE, ANEW = "making", "made", "unmade", "anew"
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()), ("stream", pa.int64()), ("state", pa.string()),
+        ("at", pa.timestamp("us", "UTC")), ("who", pa.string()), ("why", pa.string()),
+        ("identity", pa.string()), ("after", pa.string()),
+    ]
+)  # fmt: skip
+APP = "tailrace/streams"
+_OF_THE_STREAM = ("slot", "begin")
+"""What of an identity a new stream does not share with the one before."""
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """What a task knows of its stream; see the module. `stream` 0: it has had none yet."""
+
+    number: int = 0
+    stream: int = 0
+    state: str = UNMADE
+    identity: Mapping[str, str] = field(default_factory=dict)
+    who: str = ""
+    why: str = ""
+
+    @property
+    def stored(self) -> Mapping[str, str] | None:
+        """What the source has to be; None: nothing is known. An empty `begin`: no stream of it is there yet.
+
+        >>> StreamRecord(2, 1, MADE, {"slot": "tailrace_shop", "begin": "0A"}).stored
+        {'slot': 'tailrace_shop', 'begin': '0A'}
+        >>> StreamRecord(3, 2, ANEW, {"database": "shop", "slot": "tailrace_shop", "begin": "0A"}).stored
+        {'database': 'shop', 'begin': ''}
+        """
+        if self.state == MADE or not self.stream:
+            return self.identity or None
+        return {k: v for k, v in self.identity.items() if k not in _OF_THE_STREAM} | {"begin": ""}
+
+
+def newest(task: Task) -> StreamRecord:
+    """What holds now."""
+    path = task.control_path("streams")
+    if not lake.exists(path):
+        return _before(task)
+    row = max(lake.read(path).to_pylist(), key=lambda r: int(r["number"]))
+    return StreamRecord(
+        row["number"], row["stream"], row["state"], json.loads(row["identity"]), row["who"], row["why"]
+    )
+
+
+def _before(task: Task) -> StreamRecord:
+    """Of a task that an earlier release made: it wrote the identity beside its live state."""
+    found = live.read(task.run_path, "source") or {}
+    logged = log.state(task.log_path).position is not None
+    if not found and not logged:
+        return StreamRecord()
+    # Where LOG says how far it is, a `begin` may be of a later start.
+    left_out = {"at", "begin"} if logged else {"at"}
+    return StreamRecord(0, 1, MADE, {k: str(v) for k, v in found.items() if k not in left_out})
+
+
+def give_up(task: Task, *, who: str, why: str) -> int:
+    """Orders that the task's stream is given up and a new one made; gives the new one's number.
+
+    Raises:
+        ConfigError: capture runs, or the task has read nothing yet.
+    """
+    with live.lock(task.run_path, "capture"):
+        now = newest(task)
+        if not now.stream:
+            raise ConfigError(
+                "the task has read nothing yet: it has no slot to give up",
+                where=task.name,
+                hint="start it with `tailrace run`",
+            )
+        if now.state == MADE:
+            now = _write(task, replace(now, stream=now.stream + 1, state=ANEW, who=who, why=why))
+    return now.stream
+
+
+class Streams:
+    """The stream in one run of capture."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self.now = task, newest(task)
+
+    @property
+    def anew(self) -> bool:
+        """Whether an operator has given up the stream, and nothing was done about it."""
+        return self.now.state == ANEW
+
+    def clear(self, source: LogSource) -> None:
+        """Takes away what the source keeps of a stream that was given up, or not made to its end."""
+        if self.now.state in (ANEW, MAKING):
+            source.renew()
+
+    def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
+        """`source.prepare`; a stream is made only after that was recorded, and read only after it is, too."""
+        if self.now.state == MADE:
+            fresh = source.prepare(tables, begin=False)
+            if not self.now.number:
+                found = {**source.identity(), **self.now.identity}
+                if "begin" not in self.now.identity and log.state(self._task.log_path).position is not None:
+                    found.pop("begin", None)  # LOG knows where it goes on
+                self._say(replace(self.now, identity=found))
+            return fresh
+        before = replace(self.now, stream=max(self.now.stream, 1))
+        self._say(replace(before, state=MAKING))
+        try:
+            fresh = source.prepare(tables)
+        except ConnectionLostError:
+            raise  # nobody knows whether it was made
+        except SourceError:
+            self._say(replace(before, state=UNMADE if before.stream == 1 else ANEW))
+            raise
+        self._say(replace(before, state=MADE, identity=dict(source.identity())))
+        return fresh
+
+    def _say(self, now: StreamRecord) -> None:
+        self.now = _write(self._task, replace(now, number=self.now.number))
+
+
+def _write(task: Task, one: StreamRecord) -> StreamRecord:
+    """Adds a row after the one that `one` follows; TailraceError when somebody else has."""
+    position = log.state(task.log_path).position
+    row = {
+        "number": one.number + 1,
+        "stream": one.stream,
+        "state": one.state,
+        "at": dt.datetime.now(dt.timezone.utc),
+        "who": one.who,
+        "why": one.why,
+        "identity": json.dumps(dict(one.identity)),
+        "after": position.hex().upper() if position else None,
+    }
+    path, rows = task.control_path("streams"), pa.Table.from_pylist([row], SCHEMA)
+    reach("streams.record")
+    if lake.append(path, rows, progress={APP: one.number + 1}) is None:
+        raise TailraceError("another process captures this task", where=path, hint="stop one of them")
+    return replace(one, number=one.number + 1)

@@ -1,0 +1,163 @@
+"""Which tables a task captures: what the task file names, what orders added, without what they removed; and
+what becomes of the targets of those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from ..config.task import Task
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..sources.base import LogSource, Renamed
+from ..state import ledger
+from ..state import orders as tables
+from ..state.ledger import Baseline
+from ..state.orders import TableControl
+from ..store import log
+from .snapshot_sink import landings
+
+History: TypeAlias = Mapping[str, Sequence[log.Layout]]
+"""The relation history by table."""
+
+
+class Known:
+    """What orders and baselines say of a task's tables; read again only when there is something new."""
+
+    def __init__(self, task: Task) -> None:
+        self._paths = task.orders_path, task.control_path("baselines")
+        self._versions: tuple[int, ...] = ()
+        self.baselines: dict[str, Baseline] = {}
+        self.states: dict[str, TableControl] = {}
+
+    def look(self) -> bool:
+        """Takes in what is new; whether there was something."""
+        versions = tuple(map(lake.version, self._paths))
+        if versions == self._versions:
+            return False
+        orders, baselines = self._paths
+        self.baselines = ledger.read_baselines(baselines)
+        self.states = tables.of_task(orders, self.baselines)
+        self._versions = versions
+        return True
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What became of tables that the task knows.
+
+    Attributes:
+        gone: names of known tables that nothing has now.
+        left: names to be left out: those of tables that are known by another one, and of tables made again
+            that are to be ignored.
+        renamed: known tables that have another name now; their changes go on under the first one.
+        old: tables whose known name another one has taken, under a name of their own: followed no longer.
+    """
+
+    gone: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    renamed: tuple[Renamed, ...] = ()
+    old: tuple[Renamed, ...] = ()
+
+
+def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
+    """What relations are called, and all names that there are, as of one moment; None: nobody can tell."""
+    now = source.names(relids) if relids else None
+    while now is not None:
+        there = set(source.tables(["*.*"]))
+        before, now = now, source.names(relids)
+        if now == before:
+            return now, there
+    return None
+
+
+def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
+    """The newest relation of each known table: its baseline's, where it has one."""
+    found = {table: layouts[-1].relation.relid for table, layouts in history.items()}
+    return found | {t: one.relation.relid for t, one in baselines.items() if t in found}
+
+
+def moved(
+    source: LogSource, history: History, baselines: Mapping[str, Baseline], ignored: Callable[[str], bool]
+) -> Moved:
+    """What the source's catalog says of known tables; from now on the source goes by their known names.
+
+    `ignored`: whether a table that is made again is to be left out.
+    """
+    last = newest(history, baselines)
+    relids = {one.relation.relid: t for t, layouts in history.items() for one in layouts}
+    relids |= {relid: t for t, relid in last.items()}
+    found = called_now(source, list(relids))
+    if found is None:
+        return Moved()
+    now, there = found
+    for table, layouts in history.items():  # made again, and its first changes are read: its baseline is not
+        again = layouts[-1].relation.relid
+        if now.get(again) == table and now.get(last[table]) != table and not ignored(table):
+            last[table] = again
+    taken = there - set(now.values())  # by tables that the task does not know
+    away = {t for t, relid in last.items() if now.get(relid) != t}
+    renamed = [
+        Renamed(last[t], t, now[last[t]])
+        for t in sorted(away)
+        if last[t] in now and (t not in taken or ignored(t))
+    ]
+    own = {one.relid for one in renamed} | {last[t] for t in last.keys() - away}
+    old = [Renamed(r, f"{relids[r]}, relation {r}", name) for r, name in now.items() if r not in own]
+    left = {one.now for one in (*renamed, *old)} | {t for t in away & taken if ignored(t)}
+    # The stream may have called one of these otherwise, for a moment, and tell so with its first change.
+    seen = {one.relation.relid for layouts in history.values() for one in layouts}
+    unseen = [Renamed(r, t, t) for t, r in last.items() if r not in seen and now.get(r) == t]
+    source.called([*renamed, *old, *unseen])
+    return Moved(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
+
+
+def members(
+    source: LogSource, task: Task, states: Mapping[str, TableControl], moved: Moved = Moved()
+) -> list[str]:
+    """The tables that are there and are to be captured, sorted.
+
+    ConfigError for a table that the task file names and that never was there; one that is gone, or was added
+    by an order, is left out.
+    """
+    # A table that was removed, or is gone, may be named in the file all the same.
+    patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
+    named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
+    # Chosen by the name they are known by, whatever they are called now.
+    named += [one.known for one in moved.renamed if _chosen(task, states, one.known)]
+    added = [t for t, one in states.items() if one.member == "added" and t not in named]
+    there = source.tables([_if_there(t) for t in added]) if added else []
+    return sorted(t for t in {*named, *there} if not _removed(states.get(t)))
+
+
+def _chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+    if table in states and states[table].member == "added":
+        return True
+    fits = any(fnmatchcase(table, pattern) for pattern in task.source.tables)
+    return fits and not any(fnmatchcase(table, out) for out in task.source.exclude)
+
+
+def _removed(state: TableControl | None) -> bool:
+    return state is not None and state.member == "removed"
+
+
+def _if_there(table: str) -> str:
+    """A pattern that fits this name alone: patterns need not fit anything, names do."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in table[:-1]) + f"[{table[-1]}]"
+
+
+def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collection[str] = ()) -> list[str]:
+    """Takes away the targets of removed tables that are to go, once apply has heard of it and no baseline is
+    at work on them (`busy`); gives which. For the process that captures, or while none does."""
+    gone = [
+        t for t, one in states.items()
+        if one.dropped and one.member == "removed" and t not in busy and not one.moving
+        and tables.heard(task.run_path, one.dropped)
+    ]  # fmt: skip
+    for table in gone:
+        landings(task)(table).drop(table)
+        reach("membership.dropped")
+        tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
+    return gone

@@ -1,0 +1,177 @@
+"""Targets get the names of tables that were renamed at the source, where the policy for it says so.
+
+Everything else about a table stays under the name it is known by: change table, progress, key log, orders,
+settings. Its *target's name* is what its orders say (`state/orders.py`), so it moves in three steps, by
+the process that captures: an order `rename` makes apply leave the table alone; once apply has heard, the
+target is moved, at once or not at all; an order `renamed` says where it is. A crash leaves an order `rename`,
+and the target under the one name or the other: what is under the new one has been moved.
+
+A name is taken only when no other target of the task has it, and nothing is there. One that is about to be
+left is waited for; tables that exchange names go by way of a name that nobody has.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ..apply.ddl import IGNORE
+from ..apply.targets.rename import mover
+from ..config.task import Task
+from ..errors import ApplyError, NameTakenError
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..state import ddl, ledger
+from ..state import orders as tables
+from ..state.orders import TableControl
+
+logger = logging.getLogger("tailrace.ddl")
+KIND = "rename_table"
+
+
+@dataclass(frozen=True)
+class Places:
+    """What targets are called (`now`, by table), and the names they are to have (`wanted`; not those of
+    tables that have theirs)."""
+
+    now: Mapping[str, str]
+    wanted: Mapping[str, str]
+
+    def holder(self, table: str, name: str) -> str | None:
+        """The other table whose target has a name."""
+        return next((t for t, n in self.now.items() if n == name and t != table), None)
+
+    def circle(self, table: str) -> bool:
+        """Whether the target waits, by way of others, for its own name to become free."""
+        one = table
+        for _ in self.wanted:
+            if one not in self.wanted or (other := self.holder(one, self.wanted[one])) is None:
+                return False
+            if other == table:
+                return True
+            one = other
+        return False
+
+
+class Renaming:
+    """Sees to it that the targets of a task have the names that they are to have. For the process that
+    captures."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._versions: tuple[int, ...] = ()
+        self._failed: dict[str, str] = {}  # what was said already
+
+    def carry_on(self, task: Task, busy: Collection[str] = ()) -> None:
+        """Moves the targets that are to move and can, one after the other. What cannot be done now (a target
+        that does not answer) is tried again at the next call.
+
+        Args:
+            task: the task, as its file is now.
+            busy: tables whose baseline is being read.
+        """
+        self._task = task
+        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "orders")]
+        while lake.exists(paths[0]):
+            if (versions := tuple(map(lake.version, paths))) == self._versions:
+                return
+            states, places = self._read()
+            if not any(self._try(t, states, places, busy) for t in sorted(places.wanted)):
+                # What waits for apply, or for a baseline, is looked at again.
+                self._versions = () if places.wanted else versions
+                return
+
+    def _read(self) -> tuple[dict[str, TableControl], Places]:
+        task = self._task
+        states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        made = ddl.decisions(task.control_path("ddl_decisions"))
+        names = ddl.wanted_names(ddl.events(task.control_path("ddl_events")), made)
+        known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
+        now = {t: target_name(task, t, states) for t in known if t not in states or not states[t].gone}
+        wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
+        # What has begun is ended first: the target may be there already.
+        wanted |= {t: one.moving for t, one in states.items() if one.moving}
+        return states, Places(now, wanted)
+
+    def _follows(self, table: str, now: Mapping[str, str]) -> bool:
+        """Whether the target is called as its table is: no mapping names it, and no other table feeds it."""
+        said = self._task.table(table)
+        alone = Places(now, {}).holder(table, now[table]) is None
+        return alone and not said.target and said.ddl.get(KIND) != IGNORE
+
+    def _try(
+        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
+    ) -> bool:
+        try:
+            return self._one(table, states, places, busy)
+        except ApplyError as error:
+            if self._failed.get(table) != str(error):
+                logger.warning(
+                    "the target of %s waits for its new name: %s", table, error, extra={"table": table}
+                )
+            self._failed[table] = str(error)
+            return False
+
+    def _one(
+        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
+    ) -> bool:
+        """Takes the next step for a table; whether there was one to take."""
+        state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
+        stays = bool(state.held) or state.member == "removed"
+        if state.held == tables.SUSPENDED or (stays and not state.moving) or table in busy:
+            return False
+        if state.moving and not tables.heard(task.run_path, state.move):
+            return False
+        if (other := places.holder(table, to)) is not None:
+            if not places.circle(table):
+                return self._wait(table, to, other, states, places)
+            to = f"{table.partition('.')[0]}.tailrace_rename_{zlib.crc32(table.encode()):08x}"
+        return self._step(table, places.now.get(table, to), to, begun=state.moving == to)
+
+    def _step(self, table: str, now: str, to: str, *, begun: bool) -> bool:
+        """Orders a move, or makes it; False, and the table is suspended, when the name is taken."""
+        where = mover(self._task)
+        if not begun and where.there(to) and not where.same(now, to):
+            self._suspend(table, to, "something that is no target of this task has that name")
+            return False
+        if not begun:
+            self._order(tables.RENAME, table, to)
+            return True
+        reach("rename.target")
+        try:
+            where.move(table, now, to)
+        except NameTakenError as error:
+            self._suspend(table, to, error.what)
+            return False
+        reach("rename.moved")
+        self._order(tables.RENAMED, table, to)
+        logger.warning("the target of %s is called %s now", table, to, extra={"table": table})
+        return True
+
+    def _wait(
+        self, table: str, to: str, other: str, states: Mapping[str, TableControl], places: Places
+    ) -> bool:
+        """Suspends the table, unless the name is about to become free."""
+        holder = states.get(other, TableControl(other))
+        if not holder.dropped and (other not in places.wanted or holder.held):
+            self._suspend(table, to, f"the target of {other} has that name")
+        return False
+
+    def _order(self, action: str, table: str, to: str) -> None:
+        why = f"the table was renamed at the source; its target: {to}"
+        tables.give(self._task.orders_path, action, [table], why=why, who="ddl", target=to)
+
+    def _suspend(self, table: str, to: str, why: str) -> None:
+        said = (
+            f"it was renamed at the source, and its target cannot be called {to}: {why}; make room, then "
+            f"resume it, or give it `ddl: {{{KIND}: ignore}}`"
+        )
+        tables.suspend(self._task.orders_path, table, said, who="ddl")
+
+
+def target_name(task: Task, table: str, states: Mapping[str, TableControl]) -> str:
+    """What a table's target is called."""
+    own = states[table].target if table in states else ""
+    return own or task.table(table).target or table

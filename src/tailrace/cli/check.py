@@ -1,0 +1,62 @@
+"""The command `check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from .exit_codes import FINDINGS
+from .out import err, out
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..sources.base import Finding
+
+
+def check(
+    task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+) -> None:
+    """List what would keep a task from working, each with its cure; code 3 if there is an error.
+
+    Nothing is written, and no data is read.
+    """
+    from ..config.task import load
+    from ..operate.checks import check as findings_of
+    from ..runtime.session import session
+
+    wanted = load(task)
+
+    def spark() -> SparkSession:
+        if not as_json:
+            err.print("starting Spark to analyse the expressions in `tables`")
+        return session(f"tailrace check {wanted.name}", conf=wanted.spark)
+
+    found = findings_of(wanted, spark)
+    if as_json:
+        sys.stdout.write(json.dumps({"findings": [vars(one) for one in found]}, indent=2) + "\n")
+    else:
+        show(found)
+    if any(one.level == "error" for one in found):
+        raise typer.Exit(FINDINGS)
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Prints findings, each with its cure."""
+    for one in findings:
+        color = "red" if one.level == "error" else "yellow"
+        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
+        # Never wrapped: SQL and commands are copied from here. Several lines are a block of their own.
+        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
+        lines = [f"  cure: {first}"] if not more else ["  cure:", *(f"    {line}" for line in (first, *more))]
+        for line in lines:
+            out.print(escape(line), soft_wrap=True)
+    if not findings:
+        out.print("nothing stands in the way")

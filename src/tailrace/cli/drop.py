@@ -1,0 +1,72 @@
+"""The command `drop`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from .out import out
+
+if TYPE_CHECKING:
+    from ..operate.dropping import DroppedTask
+    from ..sources.base import SourceObject
+
+
+def drop(
+    task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this, only show what would be removed.")
+    ] = False,
+    targets: Annotated[bool, typer.Option("--targets", help="Take the targets away, too.")] = False,
+    leave_source: Annotated[
+        bool, typer.Option("--leave-source", help="Do not ask the source: it is gone for good.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+) -> None:
+    """Remove a task: its slot, publication, LOG, change tables and state; its targets stay.
+
+    Without --yes nothing is touched. The task must not run; the task file stays.
+    """
+    from ..config.task import load
+    from ..operate.dropping import drop as dropped
+
+    done = dropped(load(task), dry_run=not yes, targets=targets, source=not leave_source)
+    if as_json:
+        sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
+        return
+    for line in lines(done):
+        out.print(escape(line), soft_wrap=True)
+    if not (done.folders or done.targets or any(one.ours for one in done.source)):
+        out.print("there is nothing to drop")
+    elif done.dry_run:
+        more = "".join(f" {w}" for w, on in (("--targets", targets), ("--leave-source", leave_source)) if on)
+        again = f"tailrace drop {escape(str(task))}{more} --yes"
+        out.print(f"nothing was touched; {again} does it", soft_wrap=True)
+
+
+def _words(one: SourceObject) -> str:
+    from ..config.quantities import about
+
+    size = [] if one.retained is None else [f"keeps {about(one.retained)} of log"]
+    said = "; ".join(filter(None, [*size, one.detail]))
+    return f"{one.what} ({said})" if said else one.what
+
+
+def lines(done: DroppedTask) -> list[str]:
+    """What goes and what stays, a line each."""
+    from ..config.quantities import about
+
+    goes = "would go" if done.dry_run else "gone"
+    found = [f"{goes}: {_words(one)}" for one in done.source if one.ours]
+    found += [f"{goes}: the target of {table}" for table in done.targets]
+    found += [f"{goes}: {folder} ({about(size)})" for folder, size in done.folders.items()]
+    found += [f"stays: {what}" for what in done.stays]
+    found += [f"stays: {_words(one)}; to take it away: {one.sql}" for one in done.source if not one.ours]
+    if not done.asked:
+        found.append("stays: whatever the source keeps; it was not asked")
+    return found

@@ -1,0 +1,76 @@
+"""The commands that write what a task has in another vendor's tables: `export-log`, `export-status`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from .out import err, out
+
+TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def export_log(
+    task: TaskFile,
+    target: Annotated[str, typer.Argument(help="A new folder for SYS_LOG, SYS_TABLES and SYS_COLUMNS.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="NAME=VALUE of the format soliddb; may be repeated."),
+    ] = None,
+    files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
+    as_json: Json = False,
+) -> None:
+    """Write a task's LOG as solidDB's SYS_LOG."""
+    from ..config.task import load
+    from ..operate.sys_log import export_sys_log
+    from ..runtime.session import session
+    from .formats import pair
+    from .screen_steps import bar
+
+    wanted, given = load(task), dict(pair(o) for o in option or [])
+    with bar(err, quiet=as_json) as steps:
+        steps.now("starting Spark: it writes the tables")
+        spark = session("tailrace export-log", conf=wanted.spark)
+        steps.now("writing SYS_LOG")
+        done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
+    if as_json:
+        _print_json(vars(done))
+        return
+    for name, rows in done.rows.items():
+        out.print(f"{rows:>12,} rows written to {escape(name)}")
+    if done.absent_columns:
+        out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+    if done.kept_after:
+        out.print(
+            f"LOG has no records up to change number {done.kept_after:,} any more (maintenance.keep_log)"
+        )
+
+
+def export_status(
+    task: TaskFile,
+    folder: Annotated[Path, typer.Argument(help="The folder of the tables; made when it is not there.")],
+    as_json: Json = False,
+) -> None:
+    """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.
+
+    Delta tables, each replaced in one commit; the history keeps what it has. Running or not, no JVM.
+    """
+    from ..config.task import load
+    from ..operate.status_views import export
+
+    done = export(load(task), str(folder))
+    if as_json:
+        _print_json(done)
+        return
+    for name, rows in done.items():
+        out.print(f"{rows:>8,} rows in {escape(str(folder / name))}")
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

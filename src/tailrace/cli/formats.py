@@ -1,0 +1,313 @@
+"""The commands about vendors' tables: `formats`, `convert`, `inspect`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import ConfigError
+from .exit_codes import FINDINGS
+from .out import err, out
+from .screen_fit import Col, Fit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..formats.convert import Report
+    from ..formats.inspect import Found
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Option = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="NAME=VALUE; `from.` or `to.` in front when both formats have it."),
+]
+
+
+def formats(
+    name: Annotated[str | None, typer.Argument(help="Show everything about this one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the change-table formats, or show what one declares."""
+    from .. import formats as registry
+    from ..formats import describe
+
+    if name is None:
+        rows = describe.summary()
+        _print_json(rows) if as_json else out.print(_grid(rows))
+        return
+    form = registry.get(name)
+    if as_json:
+        _print_json(describe.describe(form))
+    else:
+        from rich.markdown import Markdown
+
+        out.print(Markdown(f"# {form.title}\n\n{describe.markdown(form)}"))
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="The tables to read: a file, a folder, or a folder of tables.")
+    ],
+    target: Annotated[str, typer.Argument(help="A new folder for what is written.")],
+    from_: Annotated[str, typer.Option("--from", "--format", help="The format of what is read.")],
+    to: Annotated[str, typer.Option("--to", help="The format to write.")],
+    option: Option = None,
+    files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
+    on_bad: Annotated[str, typer.Option(help="Bad rows: reject (kept in _rejects) or fail.")] = "reject",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first value that would be lost.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check; write nothing that stays.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn one vendor's change tables into another's, counting every loss."""
+    import tempfile
+    from pathlib import Path
+
+    from ..formats import convert as work
+    from ..runtime.session import session
+
+    given = _options(option or [], from_, to)
+    reading = work.side(from_, source, given[0])
+    if dry_run:
+        with tempfile.TemporaryDirectory() as scratch:
+            writing = work.side(to, str(Path(scratch) / "out"), given[1], files)
+            report = _converted(session("tailrace convert"), reading, writing, on_bad, strict)
+    else:
+        writing = work.side(to, target, given[1], files)
+        report = _converted(session("tailrace convert"), reading, writing, on_bad, strict)
+    _print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
+    if any(t.bad for t in report.tables.values()):
+        raise typer.Exit(FINDINGS)
+
+
+def apply(
+    changes: Annotated[str, typer.Option(help="The change tables: a file, a folder, or a folder of tables.")],
+    target: Annotated[
+        str, typer.Option(help="The folder of the target tables, or postgresql://user@host:port/database.")
+    ],
+    format: Annotated[
+        str, typer.Option("--format", "--from", help="The format of the change tables.")
+    ] = "tailrace",
+    option: Option = None,
+    on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
+    name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="strict, upsert (as without rules), archive, or soft_delete (needs a key)."),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="CONFLICT=POLICY: insert_exists, update_missing, delete_missing or data_error; apply, "
+            "ignore, log, suspend, stop, or 'log then suspend after 100'."
+        ),
+    ] = None,
+    soft_delete: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Mark deleted rows in this column; they stay.")
+    ] = None,
+    keylog: Annotated[
+        str | None, typer.Option(help="The key log: a Delta table with the outcome of each change.")
+    ] = None,
+    keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
+    transactional: Annotated[
+        bool, typer.Option("--transactional", help="One commit a transaction, in order.")
+    ] = False,
+    control: Annotated[
+        str | None,
+        typer.Option(help="Folder of exceptions, suspended tables and rejects; the target's by default."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Take suspended tables up again.")] = False,
+    tables: Annotated[
+        Path | None,
+        typer.Option(help="YAML with `tables:` as in a task file: criteria and mapping of each table."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what there is to apply; write nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Apply change tables, a vendor's or your own, to a target: no capture, no task. Of a table without a key
+    (name it: -o key=...) updates and deletes must have whole old images."""
+    from ..config.tables_file import load as load_tables
+    from ..operate import vendor_apply as work
+    from ..runtime.session import session
+    from .screen_applied import applied, remarks
+
+    given = dict(pair(o) for o in option or [])
+    policies = dict(pair(o) for o in on or [])
+    ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
+    spark = session("tailrace apply")
+    with _progress(spark):
+        done = work.run(
+            spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
+            ruling=ruling, resume=resume, tables=None if tables is None else load_tables(tables),
+            control=control,
+        )  # fmt: skip
+    _print_json(done) if as_json else out.print(applied(done["tables"]))
+    for said in [] if as_json else remarks(done):
+        out.print(f"[yellow]{escape(said)}[/]")
+    if done["bad"] and not as_json:
+        out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
+    if done["bad"] or any(t.get("suspended") for t in done["tables"]):
+        raise typer.Exit(FINDINGS)
+
+
+def inspect(
+    path: Annotated[str, typer.Argument(help="A file, a folder, or a folder of tables.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", "--format", help="The format, when it cannot be told.")
+    ] = None,
+    option: Option = None,
+    rows: Annotated[int, typer.Option(help="Changes to show of each table.")] = 5,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read all rows and report what looks wrong (starts Spark).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
+    from ..formats.glance import glance
+
+    given = dict(pair(o) for o in option or [])
+    found = None if check else glance(path, form=from_, given=given, rows=rows)
+    if found is None:
+        from ..formats import inspect as work
+        from ..runtime.session import session
+
+        found = work.inspect(session("tailrace inspect"), path, form=from_, given=given, rows=rows)
+    _print_json(found.as_dict()) if as_json else _show_found(found)
+
+
+def _converted(spark: SparkSession, reading: Any, writing: Any, on_bad: str, strict: bool) -> Report:
+    from ..formats import convert as work
+
+    with _progress(spark):
+        return work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
+
+
+@contextmanager
+def _progress(spark: SparkSession) -> Iterator[None]:
+    """A bar over Spark's tasks while the body runs; nothing when nobody looks."""
+    import threading
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    if not err.is_terminal:
+        yield
+        return
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} tasks"),
+        TimeElapsedColumn(), console=err, transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("converting", total=None)
+
+        def watch() -> None:
+            while not done.wait(0.2):
+                stages = [s for i in tracker.getActiveStageIds() if (s := tracker.getStageInfo(i))]
+                if stages:
+                    total = sum(s.numTasks for s in stages)
+                    bar.update(task, total=total, completed=sum(s.numCompletedTasks for s in stages))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"option {text!r} has no value", hint="write NAME=VALUE")
+    return name.strip(), value
+
+
+def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Options for the format read and for the one written; a name both have goes to both."""
+    from .. import formats as registry
+
+    sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for text in given:
+        name, value = pair(text)
+        side, _, bare = name.rpartition(".")
+        if side in ("from", "to"):
+            sides[side == "to"][bare] = value
+            continue
+        has = [name in registry.get(n).options.model_fields for n in (source, target)]
+        for at in (0, 1):
+            if has[at] or not any(has):  # nobody's: the first says so
+                sides[at][name] = value
+    return sides
+
+
+def _show(report: Report, would: str) -> None:
+    rows = []
+    for name, table in sorted(report.tables.items()):
+        lost = ", ".join(f"{k} {n:,}" for k, n in table.lost.items()) or "nothing"
+        rows.append({"table": name, "rows": f"{table.rows:,}", "bad": f"{table.bad:,}", "lost": lost})
+    out.print(_grid(rows))
+    for name, count in sorted(report.written.items()):
+        out.print(f"{count:>12,} rows {would} written to {escape(name)}")
+    for note in report.notes:
+        out.print(f"[yellow]note[/] {escape(note)}")
+    if report.rejects:
+        out.print(f"[red]bad rows[/] with their reasons: {escape(report.rejects)}")
+    if report.pending:
+        out.print(f"waiting rows: {escape(report.pending)}")
+
+
+def _show_found(found: Found) -> None:
+    out.print(f"[bold]{found.format}[/] ({found.sure:.0%} sure)")
+    several = len(set(found.vendors.values())) > 1
+    for name, columns in found.vendor_tables.items():
+        whose = f" ({found.vendors.get(name) or 'unknown'})" if several else ""
+        out.print(f"  {escape(name)}{whose}: {escape(', '.join(columns))}")
+    for name in sorted(found.vendors.keys() - found.vendor_tables.keys()):
+        out.print(f"  {escape(name)} ({found.vendors[name] or 'unknown'}): not read as {found.format}")
+    for table in found.tables:
+        key = ", ".join(table.key) or "none"
+        counts = ", ".join(f"{k} {n:,}" for k, n in sorted(table.operations.items()))
+        out.print(f"\n[bold]{escape(table.name)}[/]  key: {escape(key)}  changes: {escape(counts) or 'none'}")
+        rows = sum(table.operations.values())
+        filled = [h if n == rows else f"{h} ({n:,})" for h, n in table.headers.items()]
+        out.print(f"  headers filled (rows, when not all): {escape(', '.join(filled))}")
+        out.print(f"  columns: {escape(', '.join(f'{c} {t}' for c, t in table.columns.items()))}")
+        if table.rows:
+            out.print(_grid(table.rows))
+        for why, count in table.odd.items():
+            out.print(f"  [red]odd[/] {count:,} x {escape(why)}")
+    for name, first in found.beside.items():
+        out.print(f"\n[bold]{escape(name)}[/]  holds no changes")
+        out.print(_grid(first))
+    for note in found.notes:
+        out.print(f"[yellow]note[/] {escape(note)}")
+
+
+def _grid(rows: list[dict[str, Any]]) -> Fit:
+    made = Fit([Col(name, fold=True) for name in (rows[0] if rows else ["row"])])
+    for row in rows:
+        made.add(*(_cell(v) for v in row.values()))
+    return made
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -1,0 +1,351 @@
+"""The command `tailrace`: thin, each command a few lines over the function it calls."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+
+from .. import __version__
+from ..config import logs
+from . import check as cli_check
+from . import drop as cli_drop
+from . import export as cli_export
+from . import formats as cli_formats
+from . import keylog as cli_keylog
+from . import purge as cli_purge
+from . import schema as cli_schema
+from . import tables as cli_tables
+from .exit_codes import FINDINGS
+from .out import err, out
+from .process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
+from .signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+    from ..runtime.setup import Draft
+
+app = typer.Typer(
+    help="tailrace keeps a database's changes: captures them, stores them in change tables, applies them to "
+    "targets, and answers for them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+TaskFile = Annotated[
+    Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics there, as Prometheus reads them."),
+]
+
+
+def main() -> None:
+    """Runs the command line; an error of ours is printed with its hint; see `exit_codes`."""
+    try:
+        keep_private(os.environ.get(UMASK, "077"))
+        app(anywhere(sys.argv[1:]))
+    except Exception as error:  # noqa: BLE001 - raised again there, when it is a defect
+        ended(error)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"tailrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more to standard error.")] = False,
+    umask: Annotated[
+        str | None,
+        typer.Option(
+            callback=keep_private,
+            help="Who may read the files that are written, targets included: 077 (the owner only), "
+            "027 (the group, too), 022 (everybody). TAILRACE_UMASK in the environment says the same.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(
+            envvar=logs.FORMAT,
+            show_envvar=False,
+            help="What standard error gets: text, or one JSON object a line. TAILRACE_LOG_FORMAT in the "
+            "environment says the same.",
+        ),
+    ] = "text",
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    logs.begin(log_format, logging.INFO if verbose else logging.WARNING)
+    logs.about(command=context.invoked_subcommand or "")
+    err.quiet = logs.in_json()  # words about progress
+    if not verbose:
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(not_raised)
+
+
+def not_raised(record: logging.LogRecord) -> bool:
+    """Whether a log record says something new: what py4j logs, with a traceback, it raises, too."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+@app.command()
+def run(
+    task: TaskFile,
+    once: Annotated[
+        bool, typer.Option("--once", help="Bring the targets up to the source's present, then stop.")
+    ] = False,
+    metrics: Metrics = None,
+    as_json: Json = False,
+) -> None:
+    """Run a task: capture, store and apply, until Ctrl-C."""
+    from ..config.task import load
+    from ..operate.status import status as status_of
+    from ..runtime import processes
+    from ..runtime.metrics import served
+    from . import screen
+
+    stop = threading.Event()
+    began = stop_on_signals(stop, starting=True)
+    live = screen.live if out.is_terminal and not as_json and not logs.in_json() else None
+    with served(load(task), metrics, "capture", "pipeline") as watched:
+        processes.run(task, once=once, stop=stop, screen=live, began=began, watched=watched)
+    done = status_of(load(task))
+    if as_json:
+        _print_json(done.as_dict())
+    else:
+        out.print(screen.status(done))
+
+
+@app.command()
+def capture(
+    task: TaskFile,
+    once: Annotated[bool, typer.Option("--once", help="Stop at what is in the source's log now.")] = False,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process is gone.")] = None,
+    metrics: Metrics = None,
+    as_json: Json = False,
+) -> None:
+    """Capture a source's changes into LOG (no Spark, no JVM).
+
+    Of mappings it checks names, keys and constants; expressions `tailrace check` looks at."""
+    from ..capture.process import Capture
+    from ..config.task import load
+    from ..runtime.metrics import served
+    from ..state import live
+
+    stop = threading.Event()
+    began = stop_on_signals(stop, starting=True)
+    if parent is not None:
+        stop_with_parent(stop, parent)
+    wanted = load(task)
+    with served(wanted, metrics, "capture"):
+        Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
+    state = live.read(wanted.run_path, "capture") or {}
+    if as_json:
+        _print_json(state)
+    elif parent is None:
+        upto = f" up to {state['position']}" if state.get("position") else ""
+        out.print(f"captured {state.get('records', 0):,} log records{upto}")
+
+
+@app.command()
+def pipeline(
+    task: TaskFile,
+    once: Annotated[
+        bool, typer.Option("--once", help="Store and apply what is in LOG now, then stop.")
+    ] = False,
+    metrics: Metrics = None,
+    as_json: Json = False,
+) -> None:
+    """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
+    from ..config.task import load
+    from ..operate.status import status as status_of
+    from ..runtime.metrics import served
+    from ..runtime.pipeline import Pipeline
+    from ..runtime.session import session
+    from ..state import live
+
+    stop = threading.Event()
+    began = stop_on_signals(stop, starting=True)
+    wanted = load(task)
+    live.refuse(wanted.run_path, "pipeline")  # before a JVM is started
+    with served(wanted, metrics, "pipeline") as watched:
+        work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
+        watched.counted = work.counted
+        began()
+        work.drain() if once else work.run()
+    done = status_of(wanted).as_dict()
+    _print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
+
+
+@app.command()
+def init(
+    url: Annotated[str, typer.Argument(help="postgresql://user@host:port/database")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the task file.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="Table or pattern (schema.*); may be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The task's name; the database's by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a task file for a database, and list what the server still lacks.
+
+    It ends with code 3 when there is an error.
+    """
+    from ..runtime.setup import draft
+
+    made = draft(url, name=name, patterns=tables or None, output=output, force=force)
+    if as_json:
+        _print_json(made.as_dict())
+    else:
+        _show_draft(made)
+    if any(one.level == "error" for one in made.findings):
+        raise typer.Exit(FINDINGS)
+
+
+def _show_draft(made: Draft) -> None:
+    out.print(f"wrote {made.path} for {len(made.tables)} tables", soft_wrap=True)
+    cli_check.show(made.findings)
+    if made.variable:
+        out.print(
+            f"the password is not in it: set {made.variable} in the environment, as it stood in the address"
+        )
+    errors = any(one.level == "error" for one in made.findings)
+    then = (
+        f"cure the errors, then: tailrace check {made.path}" if errors else f"next: tailrace run {made.path}"
+    )
+    out.print(then, soft_wrap=True)
+
+
+@app.command()
+def status(
+    task: TaskFile,
+    fail_if_behind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="5m",
+            help="End with code 3 if a table is further behind, or a process has not run for so long.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a task is doing, and how far it is."""
+    from ..config.task import load
+    from ..operate.lateness import late
+    from ..operate.status import status as status_of
+    from . import screen
+
+    limit = None if fail_if_behind is None else seconds_of(fail_if_behind)
+    found = status_of(load(task))
+    reasons = [] if limit is None else late(found, limit)
+    if as_json:
+        _print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))
+    else:
+        out.print(screen.status(found))
+        for reason in reasons:
+            out.print(f"[red]late[/] {escape(reason)}", soft_wrap=True)
+    if reasons:
+        raise typer.Exit(FINDINGS)
+
+
+@app.command()
+def validate(
+    task: TaskFile,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")
+    ] = 120.0,
+    samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Write what differs to the target as changes; the task must not run."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --repair: say what would be written.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare every table, source against target, at one common position; code 3 if they differ.
+
+    With --repair the tables that differ are repaired, and compared again; code 3 when they still differ.
+    """
+    from ..config.task import load
+    from ..runtime.setup import repair_task, validate_task
+    from . import screen
+    from .screen_steps import bar
+
+    wanted = load(task)
+    if repair or dry_run:
+        with bar(err, quiet=as_json) as steps:
+            before, done, after = repair_task(
+                wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps
+            )
+        if as_json:
+            told = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
+            _print_json(before.as_dict() | told)
+        else:
+            out.print(screen.repaired(before, done, after))
+        unrepaired = [r for r in done if r.refused or (dry_run and r.changes)]
+        if unrepaired or (after is not None and not after.equal):
+            raise typer.Exit(FINDINGS)
+        return
+    with bar(err, quiet=as_json) as steps:
+        report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps)
+    _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
+    if not report.equal:
+        raise typer.Exit(FINDINGS)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to leave everything.")] = Path("demo-data"),
+    seconds: Annotated[float, typer.Option(help="How long to write.")] = 15.0,
+    scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """See it work: an embedded PostgreSQL, real load, and the proof that targets and source are equal."""
+    from ..demo import demo as play
+
+    if not play(folder, seconds=seconds, scale=scale, as_json=as_json):
+        raise typer.Exit(FINDINGS)
+
+
+app.command("export-log")(cli_export.export_log)
+app.command("export-status")(cli_export.export_status)
+for one in cli_tables.COMMANDS:
+    app.command()(one)
+app.command()(cli_check.check)
+app.command()(cli_drop.drop)
+app.command()(cli_schema.schema)
+app.command()(cli_formats.formats)
+app.command()(cli_formats.convert)
+app.command()(cli_formats.apply)
+app.command()(cli_formats.inspect)
+app.command()(cli_purge.purge)
+app.add_typer(cli_keylog.app, name="keylog")
+app.add_typer(cli_purge.consumer, name="consumer")
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+__all__ = ["Task", "app", "main"]

@@ -1,0 +1,92 @@
+"""What holds for the process of every command: who may read what it writes, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+from rich.markup import escape
+
+from ..config import logs
+from ..errors import ConfigError, TailraceError, from_spark, full, spark_lost
+from .exit_codes import FAILED
+from .out import err
+
+UMASK = "TAILRACE_UMASK"
+"""The variable that says, as `--umask` does, who may read what is written."""
+
+
+def keep_private(wanted: str | None) -> str | None:
+    """Sets the umask of this process and of all that it starts: what they write is for its owner only."""
+    if wanted is None:
+        return None
+    if not re.fullmatch("0{1,2}[0-7]{2}", wanted):
+        raise ConfigError(
+            f"{wanted!r} is no umask that lets the owner read and write",
+            where=f"--umask, {UMASK}",
+            hint="write 077, 027 or 022",
+        )
+    os.umask(int(wanted, 8))
+    os.environ[UMASK] = wanted
+    return wanted
+
+
+def anywhere(words: Sequence[str]) -> list[str]:
+    """A command line with the options that hold for every command before the command.
+
+    >>> anywhere(["run", "shop.yaml", "--log-format", "json", "-v"])
+    ['--log-format', 'json', '-v', 'run', 'shop.yaml']
+    >>> anywhere(["apply", "--log-format=json", "--", "-v"])
+    ['--log-format=json', 'apply', '--', '-v']
+    """
+    end = words.index("--") if "--" in words else len(words)
+    first, rest, at = list[str](), list[str](), 0
+    while at < end:
+        many = 2 if words[at] == "--log-format" else 1
+        ours = many == 2 or words[at] in ("-v", "--verbose") or words[at].startswith("--log-format=")
+        (first if ours else rest).extend(words[at : min(at + many, end)])
+        at += many
+    return [*first, *rest, *words[end:]]
+
+
+def ended(error: Exception) -> NoReturn:
+    """Ends the process with code 1 and an error of ours; raises it again when it is a defect."""
+    place = getattr(error, "filename", None) or tempfile.gettempdir()
+    told = error if isinstance(error, TailraceError) else full(error, where=place)
+    told = told or spark_lost(error, where="this command")
+    if told is None and type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+        told = None if logs.verbose() else from_spark(error, where="Spark")
+    if told is None:
+        raise error
+    if logs.in_json():
+        sys.stderr.write(logs.line("ERROR", told.what, where=told.where, hint=told.hint))
+    else:
+        err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
+    sys.exit(FAILED)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of an option's duration (5m, 2h); wrong usage when it is none."""
+    from ..config.quantities import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def stop_with_parent(stop: threading.Event, parent: int) -> None:
+    # The number comes from the parent itself: asked for here, it may be too late already.
+    def watch() -> None:
+        while os.getppid() == parent:
+            if stop.wait(0.5):
+                return
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()

@@ -1,0 +1,258 @@
+"""The commands `purge` and `consumer`: old changes out of tables, and who still needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import ConfigError
+from .formats import Json, pair
+from .out import out
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+
+consumer = typer.Typer(
+    help="Who reads a task's change tables and how far: what they still need is not purged.",
+    no_args_is_help=True,
+)
+
+
+def purge(
+    place: Annotated[
+        str,
+        typer.Argument(
+            help="A task file; or a folder of OpenEdge tables, or Qlik's partitions.", metavar="TASK"
+        ),
+    ],
+    table: Annotated[
+        str | None, typer.Option(help="Only this table; * and ? as in files. Of a folder its source table.")
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(help="Changes committed longer ago than this, e.g. 7d, whatever `retention` says."),
+    ] = None,
+    upto: Annotated[
+        str | None, typer.Option(help="Changes up to a change_seq, stream position or change number.")
+    ] = None,
+    consumer: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder's: NAME=SEQUENCE, the last it has done with. Name all."),
+    ] = None,
+    from_: Annotated[
+        int, typer.Option("--from", help="A folder's: the first _Change-Sequence to remove.")
+    ] = 0,
+    to: Annotated[
+        int | None, typer.Option(help="A folder's: the last one; default: the slowest consumer's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; delete nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove old changes that are no longer needed: by a task's `retention`, or as the options say.
+
+    Of a folder of OpenEdge tables: consumed changes of one source table, as the vendor allows it. Of one of
+    Qlik's change tables: partitions that are over, whole.
+    """
+    if not Path(place).is_file():
+        _folder(place, table, consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
+        return
+    if consumer or from_ or to is not None:
+        raise ConfigError(
+            "--consumer, --from and --to are a folder's",
+            where=place,
+            hint="`tailrace consumer TASK` knows a task's consumers; --upto and --older-than say what goes",
+        )
+    from ..operate import ordering, purging
+
+    task, age = _load(place), _age(older_than)
+    if table is not None:
+        ordering.matching(ordering.tables_of(task), [table], task.name)  # one that fits nothing is an error
+    number = None if upto is None else purging.number_at(task, upto)
+    lines = purging.purge_task(task, purging.PurgeOrder(age, number, table), dry_run=dry_run)
+    if as_json:
+        _json([one.as_dict() for one in lines])
+        return
+    would = "would go" if dry_run else "went"
+    for one in lines:
+        said = f"{one.goes.rows:>12,} rows in {one.goes.files} files {would} from {escape(one.table)}"
+        if one.goes.rewritten:
+            said += f", {one.goes.rewritten} files {'to be' if dry_run else 'were'} rewritten"
+        out.print(f"{said}; complete after change number {max(one.goes.kept, 0):,}")
+        for need in one.held:
+            out.print(f"{'':12} [yellow]held[/] by {escape(need.who)}: after {max(need.after, 0):,}")
+    if not lines:
+        out.print("nothing is old")
+
+
+def _folder(
+    folder: str,
+    table: str | None,
+    consumer: list[str],
+    numbers: tuple[int, int | None],
+    ages: tuple[str | None, str | None],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from ..formats.qlik.purge import has_partitions
+
+    if has_partitions(folder):
+        _partitions(folder, table, dict(map(pair, consumer)), ages, dry_run, as_json)
+        return
+    if any(ages):
+        what = "--older-than and --upto are for a task, or for partitions of Qlik's change tables"
+        raise ConfigError(what, where=folder, hint="use --from and --to")
+    if table is None:
+        raise ConfigError("no source table is named", where=folder, hint="say which: --table PUB.Item")
+    from ..formats.openedge.purge import purge_folder
+    from ..runtime.session import session
+
+    consumers = dict(_position(text) for text in consumer)
+    spark = session("tailrace purge")
+    done = purge_folder(spark, folder, table, consumers, low=numbers[0], high=numbers[1], dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
+    would = "would go from" if dry_run else "went from"
+    for name, rows in done["deleted"].items():
+        out.print(f"{rows:>12,} rows {would} {escape(name)}  (changes {done['low']:,} to {done['high']:,})")
+
+
+def _partitions(
+    folder: str,
+    table: str | None,
+    consumers: dict[str, str],
+    ages: tuple[str | None, str | None],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from ..formats.qlik.purge import drop_partitions, time_of
+
+    older_than, upto = ages
+    if (older_than is None) == (upto is None):
+        raise ConfigError(
+            "which partitions?", where=folder, hint="say --older-than 30d, or --upto CHANGE_SEQ"
+        )
+    now = datetime.now(timezone.utc)
+    before = now - timedelta(seconds=_age(older_than) or 0) if upto is None else time_of(upto)
+    done = drop_partitions(folder, before, consumers, table=table, dry_run=dry_run)
+    if as_json:
+        _json([one.as_dict() for one in done])
+        return
+    for one in done:
+        would = "would go from" if dry_run else "went from"
+        said = f"{len(one.partitions):>8,} partitions {would} {escape(one.table)}"
+        out.print(said + (f", up to {one.partitions[-1]}" if one.partitions else ""))
+        for partition, name in one.held.items():
+            out.print(f"{'':8} [yellow]held[/] {partition}: {escape(name)} has not come to its end")
+
+
+def _age(text: str | None) -> float | None:
+    from ..config.quantities import seconds
+
+    try:
+        return None if text is None else seconds(text)
+    except ValueError as error:
+        raise ConfigError(str(error), where="--older-than") from None
+
+
+def _position(text: str) -> tuple[str, int]:
+    name, value = pair(text)
+    if not value.strip().isdigit():
+        raise ConfigError(f"consumer {name}: {value!r} is no _Change-Sequence", hint="write NAME=12345")
+    return name, int(value)
+
+
+@consumer.callback()
+def of_task(
+    ctx: typer.Context, task: Annotated[str, typer.Argument(metavar="TASK", help="The task file.")]
+) -> None:
+    """Who reads a task's change tables and how far: what they still need is not purged."""
+    ctx.obj = task
+
+
+Name = Annotated[str, typer.Argument(help="The consumer.")]
+
+
+@consumer.command("list")
+def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
+    """Registered consumers, and the change number each needs no longer."""
+    from ..operate.consumers import consumers_of
+
+    found = [asdict(c) for c in consumers_of(_load(ctx.obj)).all()]
+    if as_json:
+        _json(found)
+        return
+    for one in found:
+        reads = ", ".join(filter(None, (one["tables"] or "all tables", "LOG" if one["log"] else "")))
+        said = f"{escape(one['name'])}: needs no change up to {max(one['acknowledged'], 0):,}"
+        out.print(f"{said}, said at {one['at']:%Y-%m-%d %H:%M:%S}; reads {escape(reads)}")
+    if not found:
+        out.print("no consumers")
+
+
+@consumer.command("add")
+def add_consumer(
+    ctx: typer.Context,
+    name: Name,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="It reads only this; * and ?; may be repeated.")
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="It reads LOG, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Register a consumer: from now on nothing that it has not acknowledged goes."""
+    from ..operate import ordering
+    from ..operate.consumers import consumers_of
+
+    task = _load(ctx.obj)
+    named = [t for t in tables or () if not set(t) & set("*?[")]  # patterns may fit what is still to come
+    ordering.matching(ordering.tables_of(task), named, task.name)
+    consumers_of(task).add(name, tables=",".join(tables) if tables else None, log=log)
+    list_consumers(ctx, as_json)
+
+
+@consumer.command("ack")
+def acknowledge(
+    ctx: typer.Context,
+    name: Name,
+    position: Annotated[
+        str,
+        typer.Argument(help="It needs nothing up to this change_seq, stream position or change number."),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Note how far a consumer has read."""
+    from ..operate.consumers import consumers_of
+    from ..operate.purging import number_at
+
+    task = _load(ctx.obj)
+    consumers_of(task).acknowledge(name, number_at(task, position))
+    list_consumers(ctx, as_json)
+
+
+@consumer.command("remove")
+def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Forget a consumer: nothing waits for it any more."""
+    from ..operate.consumers import consumers_of
+
+    consumers_of(_load(ctx.obj)).remove(name)
+    list_consumers(ctx, as_json)
+
+
+def _load(path: str) -> Task:
+    from ..config.task import load
+
+    return load(path)
+
+
+def _json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -1,0 +1,211 @@
+"""What a task looks like on a terminal: the live screen of `run`, the tables of `status` and `validate`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from ..config.quantities import about, span
+from ..operate.status import ENDED, RECONNECTING, RUNNING, Status
+from ..operate.status import status as status_of
+from ..state import live as state
+from .out import console
+from .screen_fit import Col, Fit
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+    from ..validate.repair import Repaired
+    from ..validate.tables import Report
+
+
+MUCH = 1 << 30
+"""So many bytes of log that a source keeps for a task are worth a line."""
+
+
+def status(found: Status, most: int | None = None) -> Group:
+    """One line a table, with the task's stages above, and below what somebody has to know. `most`: so many
+    tables at most, those first that are not as they should be."""
+    columns = [
+        Col("table", fold=True), Col("state", fold=True), Col("baseline rows", right=True, spare=3),
+        Col("stored", right=True, spare=2), Col("inserted", right=True, spare=5),
+        Col("updated", right=True, spare=5), Col("deleted", right=True, spare=5),
+        Col("rows behind", right=True), Col("behind", right=True), Col("position", spare=6),
+    ]  # fmt: skip
+    flagged = any(t.flagged is not None for t in found.tables)
+    if flagged:
+        columns.insert(-1, Col("flagged", right=True, spare=1))
+    shown = Fit(columns, title=_title(found), below=_processes(found))
+    chosen = found.tables
+    if most is not None and len(chosen) > most:
+        chosen = sorted(chosen, key=lambda t: (t.state == RUNNING, -t.seconds_behind))[:most]
+    for t in chosen:
+        rows = "" if t.baseline_rows is None else f"{t.baseline_rows:,}"
+        counts = [f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind)]
+        odd = ["" if t.flagged is None else f"{t.flagged:,}"] if flagged else []
+        position = (t.position or "")[:16]
+        shown.add(t.table, t.state, rows, *counts, span(t.seconds_behind) if t.behind else "", *odd, position)
+    more = len(found.tables) - len(chosen)
+    lines = [*([f"{more:,} more tables: `tailrace status` lists them"] if more else []), *reasons(found)]
+    return Group(shown, *(Text(line, overflow="fold") for line in lines))
+
+
+def reasons(found: Status) -> list[str]:
+    """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
+    unknown identity, consumers that keep old changes for long: a line each."""
+    lines = [
+        f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
+    ]
+    lines += [
+        f"{t.table}: {t.errors} errors in a row, tried again: {t.error}" for t in found.tables if t.errors
+    ]
+    lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
+    lines += [
+        f"{t.table}: nothing proves which columns {', '.join(t.unknown_columns)} are; older rows may lack "
+        "their values (`tailrace validate` shows them, `tailrace resync` reads the table again)"
+        for t in found.tables
+        if t.unknown_columns
+    ]
+    return lines + [f"consumer {name}: {said}" for name, said in found.consumers.items()]
+
+
+def _title(found: Status) -> str:
+    return (
+        f"{found.task}: captured {found.captured:,}, stored {max(found.stored, 0):,}, "
+        f"applied {max(found.applied, 0):,} (change numbers)"
+    )
+
+
+def _processes(found: Status) -> list[str]:
+    """What the two processes do, and what the source keeps for them: a line each."""
+    return [_capture(found), *_kept(found.capture or {}), _pipeline(found)]
+
+
+def _capture(found: Status) -> str:
+    said = found.capture
+    words = _process("capture", said)
+    if said is None or not said["running"]:
+        return f"{words}; lag unknown"
+    if said.get("state") == RECONNECTING:
+        tries = said.get("attempts") or 1
+        since = said.get("unreachable_since") or said["at"]
+        words = (
+            f"capture reconnecting: the source is unreachable since {since} ({tries} attempts); lag unknown"
+        )
+    else:
+        rate, behind, seconds = (said.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
+        if behind is None or seconds is None:
+            words += "; lag unknown"
+        else:
+            words += f": {rate or 0:,.0f} records/s, lag {behind:,} bytes, {span(seconds)}"
+    return f"{words}; {str(said['message']).splitlines()[0]}" if said.get("message") else words
+
+
+def _pipeline(found: Status) -> str:
+    said = found.pipeline
+    waiting, rows = found.captured - max(found.stored, 0), sum(t.behind for t in found.tables)
+    does = []
+    if waiting > 0:
+        does.append(f"{waiting:,} records wait for the store, {span(found.seconds_unstored)}")
+    if rows:
+        does.append(f"{rows:,} rows wait to be applied")
+    if not does and said is not None and said["running"]:
+        does.append("everything captured is applied")
+    return "; ".join([_process("pipeline", said), *does])
+
+
+def _kept(capture: dict[str, Any]) -> list[str]:
+    """The log that the source keeps for the task, where that is much or near its end."""
+    kept, left = capture.get("retained_bytes"), capture.get("left_bytes")
+    if kept is None or (kept < MUCH and (left is None or left > kept)):
+        return []
+    then = "" if left is None else f", and gives it up after {about(left)} more"
+    return [f"the source keeps {about(kept)} of log for this task{then} (docs/operating.md)"]
+
+
+def _process(name: str, said: dict[str, Any] | None) -> str:
+    """What a process does, or since when it does nothing."""
+    if said is None:
+        return f"{name} never ran"
+    if not said["running"]:
+        ended = said.get("state") in ENDED
+        return f"{name} is not running since {said['since']}" + ("" if ended else ": it did not end normally")
+    return f"{name} {said.get('state')}"
+
+
+_BESIDE = 12
+"""Lines of the live screen that are no tables."""
+
+
+def live(task: Task, over: threading.Event) -> None:
+    """Redraws the status once a second until `over` is set."""
+    there = console()
+    while not over.is_set():
+        size = there.size
+        with Live(console=there, refresh_per_second=4, transient=True) as shown:
+            while not over.is_set() and there.size == size:
+                shown.update(Group(status(status_of(task), max(1, size.height - _BESIDE)), _baselines(task)))
+                over.wait(1.0)
+        if not over.is_set():
+            there.clear()  # the terminal has another size, and has moved the lines of the last frame about
+
+
+def _baselines(task: Task) -> Progress | Text:
+    running = {
+        name: one
+        for name, one in ((state.read(task.run_path, "capture") or {}).get("baselines") or {}).items()
+        if one.get("state") == "running"
+    }
+    if not running:
+        return Text("")
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rows]}")
+    )
+    for name, one in running.items():
+        total, done = one.get("parts") or None, one.get("parts_done") or 0
+        bars.add_task(f"baseline {name}", total=total, completed=done, rows=f"{one.get('rows', 0):,} rows")
+    return bars
+
+
+def report(found: Report) -> Group:
+    """The result of a validation: a line a table, then the first differing rows."""
+    columns = [
+        Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
+        Col("differs", fold=True),
+    ]  # fmt: skip
+    shown = Fit(columns, title=f"validated at {found.position[:16]}")
+    parts = [shown]
+    for t in found.tables:
+        words = (
+            [f"{t.differing_rows:,} {'row' if t.differing_rows == 1 else 'rows'}"] if t.differing_rows else []
+        )
+        words += [t.columns] if t.columns else []
+        equal = Text("yes", "green") if t.equal else Text("NO", "bold red")
+        shown.add(t.table, f"{t.source_rows:,}", f"{t.target_rows:,}", equal, "; ".join(words))
+        if t.samples:
+            rows = Fit([Col(c, fold=True) for c in t.samples[0]], title=f"{t.table}: rows on one side only")
+            for sample in t.samples:
+                rows.add(*("NULL" if v is None else str(v) for v in sample.values()))
+            parts.append(rows)
+    return Group(*parts)
+
+
+def repaired(before: Report, done: list[Repaired], after: Report | None) -> Group:
+    """The result of a repair: what differed, what was (or would be) written, what is left."""
+    parts: list[Group | Fit] = [report(before)]
+    if done:
+        title = "repaired" if after is not None else "not repaired: what a repair would write"
+        counted = [Col(name, right=True) for name in ("inserts", "updates", "deletes")]
+        run, refused = Col("run in the key log", spare=1), Col("not repaired", fold=True)
+        shown = Fit([Col("table", fold=True), *counted, run, refused], title=title)
+        for one in done:
+            counts = (f"{n:,}" for n in (one.inserts, one.updates, one.deletes))
+            shown.add(one.table, *counts, one.run_id or "", one.refused or "")
+        parts.append(shown)
+    if after is not None:
+        parts.append(report(after))
+    return Group(*parts)

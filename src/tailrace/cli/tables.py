@@ -1,0 +1,112 @@
+"""The commands for single tables of a task: pause, resume, resync, add, remove."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from .out import out
+
+TaskFile = Annotated[Path, typer.Argument(help="The task file.", metavar="TASK")]
+Tables = Annotated[
+    list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
+]
+Why = Annotated[str, typer.Option("--why", help="The reason, shown by `status` and in the log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be ordered.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def pause(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Hold back the changes of tables; everything else goes on."""
+    _order(task, "pause", tables, why, dry_run, as_json)
+
+
+def resume(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Apply the waiting changes of paused or suspended tables, and go on."""
+    _order(task, "resume", tables, why, dry_run, as_json)
+
+
+def resync(
+    task: TaskFile,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, as for pause.", metavar="[TABLE...]")
+    ] = None,
+    new_stream: Annotated[
+        bool,
+        typer.Option(
+            "--new-stream",
+            help="Changes are lost (the slot is gone): start over at the source's present, with a new slot "
+            "and new baselines of all tables.",
+        ),
+    ] = False,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Take a new baseline of tables, which replaces their targets in one commit; ends a suspension."""
+    if bool(tables) == new_stream:
+        raise typer.BadParameter("name tables, or give --new-stream, which is for all of them")
+    _order(task, "resync", tables or [], why, dry_run, as_json, new_stream=new_stream)
+
+
+def add(
+    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Capture tables that the task file does not name, or that were removed."""
+    _order(task, "add", tables, why, dry_run, as_json)
+
+
+def remove(
+    task: TaskFile,
+    tables: Tables,
+    drop_target: Annotated[bool, typer.Option("--drop-target", help="Take the targets away, too.")] = False,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Stop capturing tables; their targets stay as they are."""
+    _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
+
+
+def _order(
+    task: Path,
+    action: str,
+    patterns: list[str],
+    why: str,
+    dry_run: bool,
+    as_json: bool,
+    *,
+    drop_target: bool = False,
+    new_stream: bool = False,
+) -> None:
+    from ..config.task import load
+    from ..operate.ordering import begin_anew, order
+
+    if new_stream:
+        done = begin_anew(load(task), why=why, dry_run=dry_run)
+    else:
+        done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
+    if as_json:
+        sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
+        return
+    for table in done.tables:
+        out.print(f"{'would ' if dry_run else ''}{action} {escape(table)}")
+        if drop_target:
+            gone = "its target is gone" if table in done.dropped else "its target goes"
+            out.print(f"  {gone}" if not dry_run else "  its target would go")
+    for table, reason in done.passed.items():
+        out.print(f"skipped {escape(table)}: {escape(reason)}")
+    if done.order and not done.running:
+        out.print("the task does not run: this holds from its next start on")
+
+
+COMMANDS = (pause, resume, resync, add, remove)

@@ -1,0 +1,1 @@
+"""The task file: its models, what applies to a table, its JSON schema."""

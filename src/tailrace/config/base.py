@@ -1,0 +1,114 @@
+"""What sections of a task file are made of: their model, and types of values with the words for mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from ..errors import TailraceError
+from ..model.types import arrow_type
+from ..sources import opener
+from . import addresses, secrets
+
+
+def _text(value: Any) -> Any:
+    # YAML reads `name: 2024` as a number and `no` as false; saying so beats pydantic's words.
+    if isinstance(value, (bool, int, float)):
+        raise ValueError(f"{value!r} is not text: put it in quotes")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if "." not in value:
+        raise ValueError(f"{value!r} names no schema: write schema.table, e.g. public.{value}")
+    return value
+
+
+def _column(value: str) -> str:
+    if value.count(".") < 2:
+        raise ValueError(f"{value!r} names no column: write schema.table.column")
+    return value
+
+
+def _address(url: str, info: ValidationInfo) -> str:
+    return secrets.expand(url, _start(info), address=True)
+
+
+def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Arguments by keyword, with what their texts take from variables and files."""
+    return {k: secrets.expand(v, _start(info)) if isinstance(v, str) else v for k, v in arguments.items()}
+
+
+def _start(info: ValidationInfo) -> Path:
+    """Where relative paths start."""
+    return Path((info.context or {}).get("folder") or Path.cwd())
+
+
+def _known_scheme(url: str) -> str:
+    try:
+        opener(url)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return url
+
+
+def _database(url: str) -> str:
+    if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
+        raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
+    try:
+        addresses.check(url or "postgresql://")
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return url
+
+
+def _folder(value: str, info: ValidationInfo) -> str:
+    """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
+    if "://" in value:
+        raise ValueError(
+            "an address is not a folder: object stores are not served yet, mount it as a file system"
+        )
+    return str((_start(info) / Path(value).expanduser()).resolve())
+
+
+def _lake_type(value: str) -> str:
+    try:
+        arrow_type(value)
+    except TailraceError as error:
+        raise ValueError(f"{error.what}; {error.hint}") from None
+    return value
+
+
+def _conf_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
+ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
+Url = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_known_scheme)]
+TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_database)]
+Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
+LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
+Level = Annotated[int, Field(ge=0, le=3)]
+ConfText = Annotated[
+    str, BeforeValidator(_conf_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
+]
+
+
+class Settings(BaseModel):
+    """A section: unknown keys are mistakes, values do not change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+    )

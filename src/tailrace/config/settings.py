@@ -1,0 +1,215 @@
+"""The sections of a task file. Every setting is declared once, here, in `table_settings.py` (what tables may
+have of their own) and in `task.py` (the top level).
+
+The docstring under a field is its documentation: `docs/task-file.md` and the comments that `tailrace init`
+writes come from it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
+from .machine import cores
+from .quantities import FOREVER, Bytes, HowLong, Seconds
+from .table_settings import RuleSettings, fitting
+
+
+def _off(value: Any) -> Any:
+    """YAML reads `off` as false."""
+    return "off" if value is False else value
+
+
+class Source(Settings):
+    """The database that is captured."""
+
+    url: Url = Field(repr=False)
+    """Its address, `postgresql://user@host:port/database`. `${NAME}` is replaced from the environment,
+    `${file:PATH}` by the content of a file (docs/postgresql-rights.md); without a password, libpq takes it
+    from `PGPASSWORD` or `~/.pgpass`."""
+    tables: list[Pattern] = Field(default=["public.*"])
+    """Tables to capture: `schema.table`, with `*` and `?` as in file names. Tables may be added while the
+    task runs."""
+    exclude: list[Pattern] = Field(default=[])
+    """Tables to leave out of those that `tables` selects."""
+    connect: Text = ""
+    """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
+    arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
+    """`soliddb://` only: what that function is called with, by keyword. `${NAME}` and `${file:PATH}` in texts
+    are replaced as in `url`."""
+    nodes: list[Annotated[dict[str, Any], AfterValidator(arguments_expanded)]] = Field(default=[], repr=False)
+    """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
+    read, and after it is lost the next."""
+    statements: list[Text] = Field(default=[])
+    """`soliddb://` only: SQL that each new connection runs first, e.g. what chooses a replication
+    partition."""
+    options: dict[Text, Text] = Field(default={})
+    """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
+    `capture_off`, ...)."""
+    fetch_rows: int = Field(default=1, ge=1, le=100_000)
+    """`soliddb://` only: rows asked of the driver at once. Use more than 1 only with a driver that does not
+    wait until that many rows are there."""
+    lock: bool = True
+    """`soliddb://` only: lock tables for writers while a baseline reads them. Without, they are read in open
+    windows (docs/control.md), and tables without a key are refused."""
+
+
+class Target(Settings):
+    """Where the tables are replicated to."""
+
+    type: Literal["delta", "postgresql"] = "delta"
+    """Kind of target; `postgresql` when `database` is given."""
+    path: Folder = "target"
+    """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file."""
+    database: TargetUrl = Field(default="", repr=False)
+    """A PostgreSQL database (14 or newer) that gets the tables instead: `postgresql://user@host:port/database`,
+    with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named
+    as the source's, or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it.
+    Capture and every Spark worker connect to it."""
+    local_limit: Bytes = 1 << 30
+    """Targets up to this size are merged inside one Spark task; larger ones by distributed plans."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind(cls, raw: Any) -> Any:
+        """A text is an address or a folder; an address says what kind of target it is."""
+        if isinstance(raw, str):
+            raw = {"database" if "://" in raw else "path": raw}
+        if isinstance(raw, dict) and raw.get("database"):
+            raw = {"type": "postgresql", **raw}
+        return raw
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Target:
+        if (self.type == "postgresql") != bool(self.database):
+            raise ValueError("a target of type postgresql has a `database`, one of type delta has none")
+        return self
+
+
+class CaptureSettings(Settings):
+    """From the source's log to LOG."""
+
+    commit_every: Seconds = 1.0
+    """How often what was read is committed to LOG."""
+    commit_bytes: Bytes = 64 << 20
+    """Commit sooner once this much was read. A transaction is never split over commits."""
+    chunk_bytes: Bytes = 8 << 20
+    """How much is read from the source at once; a large transaction needs a few times as much memory."""
+    idle_advance: Seconds = 10.0
+    """How often an idle source is told the position reached, so that it can discard its log."""
+
+
+class BaselineSettings(Settings):
+    """Reading the existing rows."""
+
+    enabled: bool = True
+    """Read each table once before its changes are applied."""
+    workers: int = Field(
+        default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
+    )
+    """Processes (each with a connection) that read parts of tables in parallel."""
+    rows_per_part: int = Field(default=500_000, ge=1000)
+    """Approximate number of rows in one part of a large table."""
+    window: Literal["auto", "exact", "open"] = "auto"
+    """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
+    table is read while it is written to, and changes made meanwhile are applied tolerantly (docs/control.md);
+    tables without a key are still read in an exact window, or refused. `auto`: exact, if the source can."""
+
+
+class StoreSettings(Settings):
+    """From LOG to change tables and TRACKING."""
+
+    openedge: bool = False
+    """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
+    tables in the folder `openedge` of the task."""
+    every: Seconds = 1.0
+    """How often a batch begins; immediately if the one before took longer."""
+    max_bytes: Bytes = 512 << 20
+    """Maximum of LOG in one batch (a commit of LOG is never split)."""
+
+
+class ApplySettings(RuleSettings):
+    """From change tables to targets."""
+
+    every: Seconds = 2.0
+    """Minimum time between two batches. After a batch, apply waits as long as the batch took, so that batches
+    grow with the load."""
+    within: Seconds = 30.0
+    """Maximum time between two batches, however long they take."""
+    max_changes: int = Field(default=1_000_000, ge=1)
+    """Maximum number of changes in one batch (a transaction is never split); once that many wait, a batch
+    begins immediately."""
+    max_bytes: Bytes = 500 << 20
+    """The same in bytes, as the changes are stored."""
+    parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
+    """Tables of a batch that are written in parallel."""
+    merge_memory: Bytes = 512 << 20
+    """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
+    disk."""
+
+
+class KeyLogSettings(Settings):
+    """The log of the outcome of every change (docs/apply.md)."""
+
+    mode: Annotated[Literal["all", "keys", "errors", "off"], BeforeValidator(_off)] = "off"
+    """What is logged: every change; every change without images; flagged changes; nothing."""
+    path: Folder | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
+    """The key log: a Delta table in the shape of SQDR's `ir_keylog`."""
+    keep_runs: int = Field(default=0, ge=0)
+    """Number of past runs whose rows are kept, besides the current one; 0: all."""
+
+
+class RetentionSettings(Settings):
+    """How long changes are kept (docs/retention.md). Changes that are still needed are kept longer."""
+
+    keep: HowLong = FOREVER
+    """How long change tables keep a change after its commit: `30d`, or `forever`. It is removed at most 25 %
+    later."""
+    tables: dict[Pattern, HowLong] = Field(default={})
+    """By table: `schema.table` (with `*`, `?`) -> how long; the more specific pattern wins."""
+    tracking: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
+    """How long TRACKING keeps its rows."""
+    records: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
+    """How long the rows of `attrep_apply_exceptions`, `control/quarantine` and `control/ddl_history` are
+    kept."""
+
+    @property
+    def of_records(self) -> float:
+        """How long exceptions, quarantine and the DDL history keep a row (seconds)."""
+        return self.keep if self.records is None else self.records
+
+    def of(self, table: str) -> float:
+        """How long the change table of `schema.table` keeps a change (seconds).
+
+        >>> said = RetentionSettings(keep="30d", tables={"shop.*": "7d", "shop.item": "forever"})
+        >>> [said.of(t) for t in ("log.a", "shop.note", "shop.item")]
+        [2592000.0, 604800.0, inf]
+        """
+        return next(reversed([self.tables[p] for p in fitting(self.tables, table)]), self.keep)
+
+
+class ValidationSettings(Settings):
+    """How `tailrace validate` compares."""
+
+    local_limit: Bytes = 256 << 20
+    """Tables up to this size (bytes of the files of both sides) are compared by the command's own process;
+    larger ones by Spark's tasks, with the same functions. 0: always by Spark."""
+
+
+class MaintenanceSettings(Settings):
+    """Housekeeping of the Delta tables, while the task runs."""
+
+    every: Seconds = 600.0
+    """How often."""
+    small_files: int = Field(default=32, ge=2)
+    """Join small files once a table has this many of them."""
+    keep_log: Seconds = 3600.0
+    """How long LOG keeps records after they were applied."""
+    keep_ledger: Seconds = 7 * 86400.0
+    """How long the records of single batches are kept (`control/stored`, `control/applied`): how far back
+    `export-status` can look. Records of changes that a target does not have yet are kept longer; totals
+    include everything."""
+    vacuum_after: Seconds = 7 * 86400.0
+    """How long files of past versions are kept: how far back time travel goes."""

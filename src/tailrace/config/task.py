@@ -1,0 +1,280 @@
+"""The task file: one task's source, target and settings, and the paths of everything it keeps."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from ..errors import ConfigError
+from ..lake.delta import file_name
+from . import logs, state_version, task_text, yaml_lines
+from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
+from .groups import GroupSettings, group_of
+from .policies import Policy, policy_of
+from .settings import (
+    ApplySettings,
+    BaselineSettings,
+    CaptureSettings,
+    KeyLogSettings,
+    MaintenanceSettings,
+    RetentionSettings,
+    Source,
+    StoreSettings,
+    Target,
+    ValidationSettings,
+)
+from .table_settings import RuleSettings, TableSettings, settled
+from .task_text import dump
+from .yaml_lines import Mistake
+
+__all__ = ["Mistake", "Task", "dump", "file_name", "load", "read", "reference"]
+
+
+class Task(Settings):
+    """One task: a source, a target, and all that lies between them."""
+
+    name: Text = Field(pattern=r"^[a-z0-9_-]{1,40}$")
+    """Name of the task: lower-case letters, digits, `_`, `-`, at most 40. The publication and the
+    replication slot are named after it."""
+    home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
+    """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
+    given."""
+    source: Source
+    target: Target = Field(default_factory=Target)
+    capture: CaptureSettings = CaptureSettings()
+    baseline: BaselineSettings = Field(default_factory=BaselineSettings)
+    store: StoreSettings = StoreSettings()
+    apply: ApplySettings = Field(default_factory=ApplySettings)
+    tables: dict[Pattern, TableSettings] = Field(default={})
+    """Settings by table: `schema.table` (with `*`, `?`) -> settings. Every matching pattern applies; the more
+    specific one wins."""
+    groups: dict[Text, GroupSettings] = Field(default={})
+    """Groups of tables: name -> settings."""
+    keylog: KeyLogSettings = KeyLogSettings()
+    retention: RetentionSettings = RetentionSettings()
+    validation: ValidationSettings = ValidationSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
+    on_bad_value: Literal["stop", "quarantine"] = "stop"
+    """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1): stop the
+    task, or set the value aside in `control/quarantine` and go on with NULL."""
+    types: dict[ColumnName, LakeType] = Field(default={})
+    """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
+    policies: dict[Pattern, Level] = Field(default={})
+    """How much of a table's changes is kept: `schema.table: level`, also `schema.table.column: level` for
+    columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
+    something changed. Tables (columns) below 2 are tracked and not applied. Takes effect at the next
+    start."""
+    spark: dict[str, ConfText] = Field(default={})
+    """Spark settings that override tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, raw: Any) -> Any:
+        """What defaults cannot say: a home after the name, a section with nothing (but comments) in it."""
+        if not isinstance(raw, dict):
+            return raw
+        given = {key: {} if value is None and key in SECTIONS else value for key, value in raw.items()}
+        # Made from a dictionary, so that its folder too starts at the task file.
+        given.setdefault("target", {})
+        tables = given.get("tables")
+        if isinstance(tables, dict):
+            given["tables"] = {k: {} if v is None else v for k, v in tables.items()}
+        if not given.get("home") and isinstance(given.get("name"), str):
+            given["home"] = given["name"]
+        return given
+
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    def model_post_init(self, context: Any) -> None:
+        """Keeps where relative folders started."""
+        self._folder = Path((context or {}).get("folder") or Path.cwd()).resolve()
+
+    @property
+    def folder(self) -> Path:
+        """Where the relative folders of this task start: the task file's folder."""
+        return self._folder
+
+    @property
+    def apply_app(self) -> str:
+        """App id under which targets keep the change number that was applied."""
+        return f"tailrace/{self.name}"
+
+    def policy(self, table: str) -> Policy:
+        """The capture policy of `schema.table`."""
+        return policy_of(self.policies, table)
+
+    def table(self, name: str) -> TableSettings:
+        """What holds for `schema.table`: `apply`, and over it what `tables` says."""
+        general = {n: getattr(self.apply, n) for n in RuleSettings.model_fields}
+        return settled(general, self.tables, name)
+
+    def group(self, table: str) -> str | None:
+        """The name of a table's group."""
+        return group_of(self.groups, table)
+
+    def automatic_baseline(self, table: str) -> bool:
+        """Whether a table gets a new baseline by itself where only that helps."""
+        group = self.group(table)
+        return group is not None and self.groups[group].automatic_baseline
+
+    @property
+    def stream_name(self) -> str | None:
+        """What the source calls the task's stream (its slot); None as long as there was none."""
+        from ..capture.streams import newest
+
+        return newest(self).identity.get("slot")
+
+    @property
+    def orders_path(self) -> str:
+        """Orders for single tables (Delta); see `control.tables`."""
+        return self.control_path("orders")
+
+    @property
+    def keylog_path(self) -> str:
+        """The key log (Delta)."""
+        return self.keylog.path or f"{self.home}/keylog/ir_keylog"
+
+    @property
+    def log_path(self) -> str:
+        """LOG (Delta)."""
+        return f"{self.home}/log"
+
+    @property
+    def relations_path(self) -> str:
+        """The relation history beside LOG (Delta)."""
+        return f"{self.home}/relations"
+
+    @property
+    def tracking_path(self) -> str:
+        """TRACKING (Delta)."""
+        return f"{self.home}/tracking"
+
+    @property
+    def openedge_path(self) -> str:
+        """Folder of the tables in OpenEdge's layout (Delta)."""
+        return f"{self.home}/openedge"
+
+    @property
+    def run_path(self) -> str:
+        """Folder of the live state files and locks."""
+        return f"{self.home}/run"
+
+    def changes_path(self, table: str) -> str:
+        """The change table (Delta) of `schema.table`."""
+        return f"{self.home}/changes/{file_name(table)}__ct"
+
+    def staging_path(self, table: str) -> str:
+        """Where the baseline of a mapped table lands (Delta)."""
+        return f"{self.home}/staging/{file_name(table)}"
+
+    def target_path(self, table: str) -> str:
+        """The target (Delta) of `schema.table`; without meaning when the target is a database."""
+        return f"{self.target.path}/{file_name(table)}"
+
+    def control_path(self, name: str) -> str:
+        """A control table (Delta): `stored`, `applied`, `baselines`, `quarantine`."""
+        return f"{self.home}/control/{name}"
+
+    def checkpoint_path(self, which: str) -> str:
+        """Checkpoint folder of a streaming query: `store`, `apply`."""
+        return f"{self.home}/checkpoints/{which}"
+
+
+SECTIONS: dict[str, type[Settings]] = {
+    name: field.annotation
+    for name, field in Task.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
+}
+"""Key of a section -> its model."""
+
+
+def load(path: str | Path) -> Task:
+    """The task that a file describes; relative folders in it start at the file.
+
+    Raises:
+        ConfigError: the file is not there, or wrong: every mistake with its line. Or the task's state is of a
+            newer release.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the task file is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}",
+            where=str(file),
+            hint="save it as UTF-8",
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"the task file cannot be read: {error.strerror}",
+            where=str(file),
+            hint="`tailrace init postgresql://user@host/database` writes one",
+        ) from None
+    found = read(text, folder=file.resolve().parent)
+    if isinstance(found, Task):
+        state_version.of(found.home)
+        logs.about(task=found.name)
+        return found
+    count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
+    raise ConfigError(
+        f"the task file has {count}:\n" + "\n".join(f"  {one}" for one in found),
+        where=str(file),
+        hint="docs/task-file.md lists every setting",
+    )
+
+
+def reference() -> str:
+    """The page `docs/task-file.md`, in Markdown."""
+    return task_text.reference(Task)
+
+
+def read(text: str, folder: Path) -> Task | list[Mistake]:
+    """The task that a text describes, or everything that is wrong with it, in the order of its lines."""
+    document = yaml_lines.parse(text)
+    mistakes = list(document.mistakes)
+    if isinstance(document.data, dict):
+        try:
+            task = Task.model_validate(document.data, context={"folder": folder})
+            if not mistakes:
+                return task
+        except ValidationError as error:
+            mistakes += explained(error, document)
+    elif not mistakes:
+        mistakes.append(Mistake(1, "a task file is a mapping: name, source, target, ..."))
+    return sorted(set(mistakes), key=lambda one: (one.line, one.what))
+
+
+def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator[Mistake]:
+    for one in error.errors(include_url=False):
+        path = tuple(one["loc"])
+        steps = path[:-2] if path[-1] == "[key]" else path  # of a mapping: its message names the key
+        name = ".".join(step for step in steps if isinstance(step, str))
+        if one["type"] == "extra_forbidden":
+            what = f"unknown setting {name!r}{_nearest(path)}"
+        elif one["type"] == "missing":
+            what = f"{name} is missing"
+        elif one["type"] in ("model_type", "dict_type"):
+            what = f"{name} is a section: settings stand below it, or in {{ }}"
+        else:
+            # The value itself is left out of the words: it may be an address with a password.
+            what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"
+        yield Mistake(document.line(path), what)
+
+
+def _nearest(path: tuple[str | int, ...]) -> str:
+    """What an unknown setting was meant to be: a similar name in its section, or the same name elsewhere."""
+    section, key = path[:-1], str(path[-1])
+    models: dict[str, type[Settings]] = {**SECTIONS, "tables": TableSettings, "groups": GroupSettings}
+    known = models[str(section[0])].model_fields if section else Task.model_fields
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    elsewhere = [s for s, model in SECTIONS.items() if key in model.model_fields]
+    elsewhere += ["the top level"] if key in Task.model_fields else []
+    if elsewhere:
+        return f"; it belongs under {' or '.join(elsewhere)}"
+    return f"; known here: {', '.join(known)}"

@@ -1,0 +1,341 @@
+"""From one vendor's tables to another's: read, check, keep bad rows aside, count what is lost, write.
+
+One pass over the input does all of it; a second reads bad rows again, only if there are any. Nothing is
+collected: Spark's own metrics carry the counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import formats
+from ..errors import ConfigError, FormatError, TailraceError, from_spark
+from ..model.change import ChangeTable
+from . import checks, files
+from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
+from .counts import RowCount, counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+REJECTS, PENDING = "_rejects", "_pending"
+"""Folders beside the written tables: rows that are bad, and rows that change nothing
+(signals), or not yet."""
+ON_BAD = ("reject", "fail")
+FRACTION = "fraction finer than microseconds"
+"""The loss of what no lake type holds of a time; the same whatever is written."""
+
+
+@dataclass
+class TableReport:
+    """One source table: image rows that came in and were kept, bad ones, and losses by kind (rows)."""
+
+    rows: int = 0
+    bad: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What a conversion did. `tables` goes by source table, and by name for tables that hold no changes
+    (lost as a whole: `table`); `written` (rows) goes by the vendor's table."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    rejects: str | None = None
+    pending: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A format, its options and where its tables are; `kind` is the file kind written."""
+
+    form: Format
+    options: Options
+    path: str
+    kind: str = "parquet"
+
+
+def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
+    """The vendor's tables of a side."""
+    if side.form.load:
+        return side.form.load(spark, side.path, side.options)
+    return files.load(spark, side.path, side.options, side.form.knows)
+
+
+def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
+    """The canonical change tables of a side, every bad row with its reason in `WHY`."""
+    tables = load(spark, side)
+    found = side.form.read(tables, side.options)
+    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *files.notes_of(tables)])))
+    if not check:
+        return found
+    return replace(found, changes={n: checks.together(ct) for n, ct in found.changes.items()})
+
+
+def odd_files(spark: SparkSession, side: Side) -> list[str]:
+    """Files that have not as many rows as their metadata says."""
+    return side.form.complete(spark, side.path, side.options) if side.form.complete else []
+
+
+def convert(
+    spark: SparkSession, source: Side, target: Side, *, on_bad: str = "reject", strict: bool = False
+) -> Report:
+    """Reads the tables of one side and writes them as the other's.
+
+    Args:
+        spark: the session.
+        source: what is read.
+        target: what is written; its path must be new or empty.
+        on_bad: `reject` keeps bad rows in the folder `_rejects` beside the tables (columns: table, reason,
+            file, row, content), `fail` stops at the first.
+        strict: stops at the first value that the target's format cannot hold.
+
+    Raises:
+        ConfigError: the target is not empty, or a kind of file the format does not have.
+        FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
+    """
+    if on_bad not in ON_BAD:
+        raise ConfigError(f"no way {on_bad!r} to treat bad rows", hint=f"use one of {', '.join(ON_BAD)}")
+    if target.kind not in target.form.files:
+        listed = ", ".join(target.form.files)
+        raise ConfigError(f"{target.form.name} has no {target.kind} files", hint=f"it has {listed}")
+    out = Path(target.path)
+    kept = target.form.save is not None and "start" in target.options.model_fields_set
+    if not kept and out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty", hint="write into a new folder")
+    made = not out.exists()
+    try:
+        return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
+    except BaseException as error:
+        if not kept:
+            _taken_back(out, whole=made)
+        if isinstance(error, Exception) and (told := reason(error, source.path)) is not error:
+            raise told from error
+        raise
+
+
+def _taken_back(out: Path, *, whole: bool) -> None:
+    """Removes what a conversion that failed has written: its folder, or all that is in it."""
+    for one in [out] if whole else list(out.iterdir()):
+        shutil.rmtree(one, ignore_errors=True)
+        if one.is_file():
+            one.unlink()
+
+
+def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
+    found = read(spark, source)
+    if target.form.by_number is not None and target.form.by_number(target.options):
+        found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
+    report = Report(notes=[*found.notes, *odd_files(spark, source)])
+    watched: dict[str, tuple[RowCount, list[Gap]]] = {}
+    good: dict[str, ChangeTable] = {}
+    for name, ct in found.changes.items():
+        gaps = target.form.gaps(ct)
+        df, seen = observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
+        watched[name] = (seen, gaps)
+        good[name] = ct.with_df(df)
+    tables = target.form.write(good, target.options)
+    for name, df in found.beside.items():
+        if (kept := beside(name, df, target.form, strict=strict)) is not None:
+            tables[name], seen = observed(ChangeTable(kept, [], [], name=name), [], fail=fail)
+            watched[name] = (seen, [])
+    written = {n: counted(df, f"written {n}") for n, df in tables.items()}
+    counting = {n: df for n, (df, _) in written.items()}
+    if target.form.save:
+        target.form.save(counting, target.path, target.kind, target.options)
+    else:
+        files.save(counting, target.path, target.kind)
+    report.written = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
+    for name, (seen, gaps) in watched.items():
+        got = seen.figures()
+        lost = {g.kind: got[f"lost {i}"] for i, g in enumerate(gaps)}
+        lost[FRACTION] = got.get(FINER, 0)
+        report.tables[name] = TableReport(got["rows"], got["bad"], {k: n for k, n in lost.items() if n})
+    for name in [n for n in found.beside if n not in watched]:
+        left = found.beside[name].count()  # a control table is small
+        report.tables[name] = TableReport(left, lost={"table": left})
+    keep_aside(spark, source, target.path, found, report)
+    report.notes += nothing(report, source.path)
+    return report
+
+
+def nothing(report: Report, path: str) -> list[str]:
+    """A note when there was no row at all."""
+    some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
+    return [] if some else [f"{path} has no rows: there was nothing to do"]
+
+
+def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
+    """A table that holds no changes as a format keeps it; None when it stays behind.
+
+    Raises:
+        FormatError: it has no place there, and nothing may be lost.
+    """
+    kept = form.beside(name, df) if form.beside else None
+    if kept is None and strict:
+        raise FormatError(
+            f"{form.name} has no place for the table {name}", hint="without --strict it is left behind"
+        )
+    return kept
+
+
+def observed(
+    ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
+) -> tuple[DataFrame, RowCount]:
+    """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
+    from pyspark.sql import functions as F
+
+    # Columns first: some losses are told by a look at a change's other row, which no metric can take.
+    marks = {f"_lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
+    df = ct.df.withColumns(marks) if marks else ct.df
+    if fail:
+        df = df.filter(
+            _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
+        )
+    bad = checks.is_bad() if WHY in df.columns else F.lit(False)
+    what = [
+        F.sum(F.when(~bad, 1).otherwise(0)).alias("rows"),
+        F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
+    ]
+    for i, gap in enumerate(gaps):
+        lost = F.col(f"_lost{i}") & ~bad
+        what.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
+        if strict:
+            said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
+            df = df.filter(_stop(lost, F.lit(said)))
+    if FINER in df.columns:
+        finer = F.coalesce(F.col(FINER), F.lit(False)) & ~bad
+        what.append(F.sum(F.when(finer, 1).otherwise(0)).alias(FINER))
+        if strict:
+            df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
+    rows, seen = counted(df, f"changes {ct.name}", what)
+    return rows.filter(~bad).drop(*marks, *ASIDE), seen
+
+
+def _stop(condition: Column, text: Column) -> Column:
+    """True for every row, unless the condition holds: then the job ends with the text."""
+    from pyspark.sql import functions as F
+
+    said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
+    return F.when(condition, F.raise_error(said).isNull()).otherwise(F.lit(True))
+
+
+def _at(df: DataFrame) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
+
+
+def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: Report) -> None:
+    """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
+    from pyspark.sql import functions as F
+
+    came: dict[str, DataFrame] | None = None
+    rejects = None
+    for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.beside).items():
+        if name not in report.tables or not report.tables[name].bad:
+            continue
+        rows = df.filter(checks.is_bad())
+        if FILE in rows.columns and ROW in rows.columns:
+            came = came if came is not None else _uncounted(load(spark, source))
+            rows = files.count_rows(rows, _places(came)) if came else rows
+        one = rows.select(
+            F.lit(name).alias("table"),
+            F.col(WHY).alias("reason"),
+            (F.col(FILE) if FILE in rows.columns else F.lit(None).cast("string")).alias("file"),
+            (F.col(ROW) if ROW in rows.columns else F.lit(None).cast("bigint")).alias("row"),
+            (F.col(RAW) if RAW in rows.columns else F.lit(None).cast("string")).alias("content"),
+        )
+        rejects = one if rejects is None else rejects.unionByName(one)
+    if rejects is not None:
+        report.rejects = str(Path(place) / REJECTS)
+        _grown(rejects, report.rejects)
+    for name, df in found.pending.items():
+        waiting = str(Path(place) / PENDING / name)
+        seen_df, seen = counted(df, f"pending {name}")
+        seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited once
+        if seen.figures()["rows"]:
+            report.pending = str(Path(place) / PENDING)
+            report.notes += waiting_rows({name: spark.read.parquet(waiting)})
+        else:
+            shutil.rmtree(waiting)
+            with suppress(OSError):  # others may be in it
+                Path(waiting).parent.rmdir()
+
+
+def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
+    """What rows that wait say (`Read.pending`), a line a table and reason, with how many say it."""
+    from pyspark.sql import functions as F
+
+    said = []
+    for name, df in pending.items():
+        why = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
+        counted_ = df.groupBy(why.alias("why")).agg(F.count(F.lit(1)).alias("n")).orderBy("why").collect()
+        said += [
+            f"{name}: {r['n']:,} rows change nothing: {r['why'] or 'signals, or unfinished'}"
+            for r in counted_
+        ]
+    return said
+
+
+def _grown(rows: DataFrame, place: str) -> None:
+    """Appends rows to a table of rejects; those that are in it are not added again when they come again."""
+    if not Path(place).exists():
+        rows.write.parquet(place)
+        return
+    there = rows.sparkSession.read.schema(rows.schema).parquet(place)
+    new = rows.exceptAll(there).persist()
+    if not new.isEmpty():
+        new.write.mode("append").parquet(place)
+    new.unpersist()
+
+
+def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The tables whose rows have no numbers yet."""
+    there = {n: df for n, df in tables.items() if ROW in df.columns}
+    return {n: df for n, df in there.items() if files.UNCOUNTED in df.schema[ROW].metadata}
+
+
+def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
+    from functools import reduce
+
+    return reduce(lambda a, b: a.unionAll(b), [df.select(FILE, ROW) for df in tables.values()])
+
+
+def reason(error: Exception, where: str) -> Exception:
+    """What an error says in our words, when it is about the input; else the error itself."""
+    if isinstance(error, TailraceError):
+        return error
+    found = from_spark(error, where=where)
+    return found if isinstance(found, FormatError) else error
+
+
+def side(name: str, path: str, given: Mapping[str, str], kind: str = "parquet") -> Side:
+    """A side from what a user typed."""
+    form = formats.get(name)
+    return Side(form, formats.options(form, dict(given)), path, kind)
+
+
+__all__ = [
+    "PENDING",
+    "REJECTS",
+    "Report",
+    "Side",
+    "TableReport",
+    "convert",
+    "load",
+    "read",
+    "side",
+    "waiting_rows",
+]

@@ -1,0 +1,107 @@
+"""`tailrace inspect` without Spark: whose tables these are, and what their first rows say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import formats
+from ..errors import TailraceError
+from .base import Format
+from .files import places
+from .glances import Glance
+from .inspect import SHOWN, Found, Table, known_by
+from .samples import TableSample, samples
+
+
+def glance(
+    path: str, *, form: str | None = None, given: Mapping[str, str] | None = None, rows: int = 5
+) -> Found | None:
+    """What the first rows of the tables at a path say; None when it takes more than a look at them: tables of
+    several formats, of a format that says nothing without Spark, or of none.
+
+    Raises:
+        ConfigError: there is nothing; an option that the format has not.
+        FormatError: a file cannot be read.
+    """
+    if "://" not in path and not Path(path).exists():
+        places(path)  # says so
+    told = (formats.get(form), 1.0) if form is not None else _whose(path)
+    if told is None or told[0].glance is None:
+        return None
+    found, sure = told
+    options = formats.options(found, dict(given or {}))
+    taken = found.samples(path, options) if found.samples else samples(path, options)
+    if form is None and any(_known_better(s, found) for s in taken.values()):
+        return None
+    glances = found.glance(taken, options, path)  # type: ignore[misc]
+    shown = [_table(g, rows) for g in sorted(glances, key=lambda g: g.name)]
+    used = bool(shown)
+    beside = {} if used else {n: _first(s, rows) for n, s in taken.items()}
+    return Found(found.name, sure, {n: s.columns for n, s in taken.items()}, shown, _notes(taken), beside)
+
+
+def _whose(path: str) -> tuple[Format, float] | None:
+    """The format that knows the tables at a path; None when none is sure of the plain files."""
+    wrong: TailraceError | None = None
+    try:
+        plain = {n: s.columns for n, s in samples(path).items()}
+    except TailraceError as error:
+        wrong, plain = error, {}
+    try:
+        return known_by(plain)
+    except TailraceError:
+        for form in map(formats.get, formats.names()):
+            if form.samples is None:
+                continue
+            try:
+                known, sure = known_by({n: s.columns for n, s in form.samples(path, form.options()).items()})
+            except TailraceError:
+                continue  # not this one's; the whole look says what is wrong
+            if known is form:
+                return form, sure
+    if wrong is not None:
+        raise wrong
+    return None
+
+
+def _known_better(sample: TableSample, form: Format) -> bool:
+    mine = form.knows(sample.columns)
+    others = [formats.get(n).knows(sample.columns) for n in formats.names() if n != form.name]
+    return max(others, default=0.0) > max(mine, 0.5)
+
+
+def _table(one: Glance, rows: int) -> Table:
+    headers: Counter[str] = Counter()
+    for change in one.changes:
+        headers.update(h for h, v in change.items() if v is not None and h not in ("changed", "carried"))
+    operations = Counter(str(c["change_oper"]) for c in one.changes)
+    order = sorted(one.changes, key=lambda c: (str(c.get("change_seq")), str(c.get("change_oper"))))
+    shown = [{h: _text(c.get(h)) for h in (*SHOWN, "changed", "carried")} for c in order[:rows]]
+    return Table(one.name, dict(headers), one.key, one.columns, shown, dict(operations))
+
+
+def _text(value: Any) -> Any:
+    return value if value is None or isinstance(value, list) else str(value)
+
+
+def _first(sample: TableSample, rows: int) -> list[dict[str, Any]]:
+    """The first rows as text, columns without any value left out."""
+    found = sample.rows.slice(0, rows).to_pylist()
+    filled = [n for n in sample.columns if any(r[n] is not None for r in found)]
+    return [{n: _text(r[n]) for n in filled} for r in found]
+
+
+def _notes(taken: Mapping[str, TableSample]) -> list[str]:
+    """Of which tables there are more rows than were looked at."""
+    notes = []
+    if all(s.total == 0 for one in taken.values() for s in (one, *one.older)):
+        notes.append("there are no rows")
+    for name, sample in taken.items():
+        seen = sum(s.rows.num_rows for s in (sample, *sample.older))
+        if sample.total is None or sample.total > seen:
+            whole = "more" if sample.total is None else f"{sample.total:,}"
+            notes.append(f"{name}: the first {seen:,} rows of {whole}")
+    return [*notes, "rows were looked at, not checked: --check reads all of them and finds bad ones"]

@@ -1,0 +1,234 @@
+"""What a file is: which vendor's table, its header, its masks as column names, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .. import formats
+from ..errors import FormatError, TailraceError
+from ..model import mask
+from ..model.change import ChangeTable
+from . import convert
+from .base import ASIDE, FINER, WHY, Format, Read
+from .samples import samples
+from .shape import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LENIENT = {"orphans": "keep"}
+"""Options under which a part of a vendor's tables can be read when the whole is not there."""
+SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
+
+
+@dataclass
+class Table:
+    """One source table that was found: its headers with how many rows fill them, key, columns with types,
+    first changes (`changed`: names in the change mask, `carried`: names the image has; None: not told, or
+    all), rows by operation, and reasons of bad rows with how many there are."""
+
+    name: str
+    headers: dict[str, int]
+    key: list[str]
+    columns: dict[str, str]
+    rows: list[dict[str, Any]]
+    operations: dict[str, int]
+    odd: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Found:
+    """What `inspect` says of a path: the format, how sure it is (0 to 1), its vendor tables and source
+    tables, the first rows of tables that hold no changes (policies, control tables), and of every table that
+    lies there the format that knows it best (empty: none)."""
+
+    format: str
+    sure: float
+    vendor_tables: dict[str, list[str]]
+    tables: list[Table]
+    notes: list[str]
+    beside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    vendors: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
+    """The format that knows these tables best.
+
+    Raises:
+        FormatError: none does.
+    """
+    columns = {n: columns_of(df) for n, df in tables.items()}
+    return known_by(columns)
+
+
+def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
+    """The format that knows tables of these columns best; errors as `recognise`."""
+    best, figure = None, 0.0
+    for name in formats.names():
+        form = formats.get(name)
+        mine = max((form.knows(c) for c in columns.values()), default=0.0)
+        if mine > figure:
+            best, figure = form, mine
+    if best is None:
+        listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
+        raise FormatError(
+            "no format knows these tables",
+            where=listed,
+            hint=f"name one with --from: {', '.join(formats.names())}",
+        )
+    return best, figure
+
+
+def vendors(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Whose each table is, by the names of its columns: the format that knows it best, empty for none.
+
+    >>> vendors({"a__ct": ["header__change_seq", "header__change_oper", "id"], "b": ["id"]})
+    {'a__ct': 'qlik', 'b': ''}
+    """
+    forms = [formats.get(name) for name in formats.names()]
+    made = {}
+    for table, names in columns.items():
+        best = max(forms, key=lambda form: form.knows(names))
+        made[table] = best.name if best.knows(names) else ""
+    return made
+
+
+def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form: Format) -> dict[str, str]:
+    """Whose each table of a folder is, the tables of `form` and all others."""
+    try:
+        found = {n: s.columns for n, s in samples(path).items()}
+    except TailraceError:
+        found = {}  # there are such as `form` alone finds
+    made = {n: v or form.name for n, v in vendors({n: columns_of(df) for n, df in mine.items()}).items()}
+    if form.load is not None:  # what reading it found is its own
+        made = dict.fromkeys(made, form.name)
+    # What `form` knows and has not under that name, it has under another.
+    beside = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
+    others = {v for v in (*made.values(), *beside.values()) if v} - {form.name}
+    made |= beside if others else {}
+    for other in map(formats.get, others):
+        if other.samples is not None:
+            made |= {n: made.get(n) or other.name for n in other.samples(path, other.options())}
+    return made
+
+
+def columns_of(df: DataFrame) -> list[str]:
+    """A table's columns, those that reading adds left out."""
+    return [c for c in df.columns if c not in ASIDE]
+
+
+def inspect(
+    spark: SparkSession,
+    path: str,
+    *,
+    form: str | None = None,
+    given: Mapping[str, str] | None = None,
+    rows: int = 5,
+) -> Found:
+    """Looks into a file or folder; reads all of it once for the odd things, shows the first `rows` changes.
+
+    Raises:
+        FormatError: no format knows it.
+    """
+    found, sure = _whose(spark, path) if form is None else (formats.get(form), 1.0)
+    side = convert.side(found.name, path, given or {})
+    vendor = convert.load(spark, side)
+    read, lenient = _read(spark, side, given or {})
+    shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
+    columns = {n: columns_of(df) for n, df in vendor.items()}
+    whose = _vendors(spark, path, vendor, found)
+    strangers = {n for n, v in whose.items() if v != found.name}
+    waiting = convert.waiting_rows(read.pending)
+    notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
+    beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
+    for other in sorted({whose[n] for n in strangers if whose[n]}):
+        notes.append(f"tables of {other} lie here, too: see them with `--from {other}`")
+    if not any(t.operations for t in shown) and not waiting and not any(beside.values()):
+        notes.append(f"{path} has no rows")
+    return Found(found.name, sure, columns, shown, notes, beside, whose)
+
+
+def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
+    """The change tables; a part of a vendor's tables is taken for what it is where an option allows it."""
+    try:
+        return convert.read(spark, side), []
+    except FormatError as error:
+        more = {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
+        if not more:
+            raise
+        looser = convert.side(side.form.name, side.path, {**given, **more})
+        said = ", ".join(f"{k}={v}" for k, v in more.items())
+        return convert.read(spark, looser), [f"read with {said}, for {error.what}"]
+
+
+def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
+    """The first rows as text, columns without any value left out."""
+    from pyspark.sql import functions as F
+
+    names = [c for c in df.columns if c == WHY or c not in ASIDE]
+    found = [
+        r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
+    ]
+    filled = [n for n in names if any(r[n] is not None for r in found)]
+    return [{n: r[n] for n in filled} for r in found]
+
+
+def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
+    """The format that knows the tables at a path, as they lie there or as one of the formats finds them."""
+    try:
+        return known_by({n: s.columns for n, s in samples(path).items()})
+    except TailraceError as error:
+        for form in map(formats.get, formats.names()):
+            if form.load is None:
+                continue
+            try:
+                known, sure = recognise(form.load(spark, path, form.options()))
+            except TailraceError:
+                continue  # it is not this one's; what the plain look said is raised in the end
+            if known is form:
+                return form, sure
+        raise error
+
+
+def _table(name: str, ct: ChangeTable, rows: int) -> Table:
+    from pyspark.sql import functions as F
+
+    oper = F.col(ct.header("change_oper"))
+    filled = [F.count(F.col(quoted(ct.header(h)))).alias(h) for h in ct.headers]
+    finer = F.count_if(FINER) if FINER in ct.df.columns else F.lit(0)
+    counted = ct.df.groupBy(
+        oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
+    )
+    # One row for each operation and reason: small, whatever the table's size.
+    groups = counted.agg(F.count(F.lit(1)).alias("n"), finer.alias(FINER), *filled).collect()
+    operations: dict[str, int] = {}
+    odd: dict[str, int] = {}
+    for group in groups:
+        operations[str(group["oper"])] = operations.get(str(group["oper"]), 0) + group["n"]
+        if group["why"]:
+            odd[group["why"]] = odd.get(group["why"], 0) + group["n"]
+    if cut := sum(group[FINER] for group in groups):
+        odd[convert.FRACTION] = cut
+    headers = {h: n for h in ct.headers if (n := sum(g[h] for g in groups))}
+    types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
+    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)
+
+
+def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:
+    """The first changes, masks as names."""
+    from pyspark.sql import functions as F
+
+    places = {ct.ordinal(c): c for c in ct.columns}
+    shown = [F.col(ct.header(h)).cast("string").alias(h) for h in SHOWN]
+    for header, name in (("change_mask", "changed"), ("column_mask", "carried")):
+        value = F.col(ct.header(header))
+        shown.append(F.when(value.isNotNull(), mask.names(value, places)).alias(name))
+    first = ct.df.filter(F.col(WHY).isNull()) if WHY in ct.df.columns else ct.df
+    order = [ct.header("change_seq"), ct.header("change_oper")]
+    return [row.asDict() for row in first.orderBy(*order).limit(rows).select(*shown).collect()]

@@ -1,0 +1,342 @@
+"""Delta tables without a JVM: parquet parts written by Arrow, committed by delta-rs.
+
+A part is streamed to the table's folder first and belongs to the table only once it is committed, so a
+crash leaves orphan files (vacuum removes them), never half a commit. Progress travels in the commit itself:
+each app id has a version that only grows, and a commit that would not move it forward is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.schema import Field, Schema
+from deltalake.transaction import AddAction
+
+from ..errors import ConcurrentCommitError, OvertakenError, room
+from ..model.types import plain_schema
+from . import guards
+from .failpoints import reach
+from .parts import ROW_GROUP, AddedFile, Part, filesystem
+
+__all__ = [
+    "ROW_GROUP",
+    "SMALL_FILE",
+    "WHOLE_FILE",
+    "AddedFile",
+    "Part",
+    "add_columns",
+    "admits",
+    "append",
+    "arrow_schema",
+    "commit",
+    "compact",
+    "create",
+    "exists",
+    "file_name",
+    "filesystem",
+    "hours",
+    "on_newest",
+    "overwrite",
+    "progress",
+    "progresses",
+    "read",
+    "replace_all",
+    "retried",
+    "schema_json",
+    "vacuum",
+    "version",
+]
+
+SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
+_T = TypeVar("_T")
+_RETRIES = 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def file_name(table: str) -> str:
+    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
+
+    >>> file_name("public.orders"), file_name('sales.Größe 1/2')
+    ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')
+    """
+    return _UNSAFE.sub(lambda found: f"~{ord(found[0]):x}~", table)
+
+
+def exists(table: str) -> bool:
+    """Whether there is a Delta table at this path."""
+    return DeltaTable.is_deltatable(table)
+
+
+def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
+    """Makes an empty table; nothing happens when it is there."""
+    if not exists(table):
+        with room(table):
+            DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
+
+
+def version(table: str) -> int:
+    """The newest version of the table; -1 when there is no table."""
+    return DeltaTable(table).version() if exists(table) else -1
+
+
+def progress(table: str, app_id: str) -> int:
+    """How far an application has come in this table; -1 when it (or the table) never began."""
+    return progresses(table, [app_id])[0]
+
+
+def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
+    """The same of several, as of one version."""
+    try:
+        delta = DeltaTable(table)
+    except TableNotFoundError:
+        return [-1] * len(app_ids)
+    reached = [delta.transaction_version(one) for one in app_ids]
+    return [-1 if one is None else int(one) for one in reached]
+
+
+def commit(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    progress: Mapping[str, int],
+    info: Mapping[str, str] | None = None,
+    only_after: int | None = None,
+    begin: bool = False,
+    after: Mapping[str, int] | None = None,
+) -> int | None:
+    """Adds parts to a table, together with progress; the table must exist.
+
+    Gives the new version, or None when every app id of `progress` has already come this far (a replay). A
+    concurrent writer (maintenance, another app id) makes it try again from the table's newest version; with
+    `only_after` it gives None then, and commits on that version or not at all. With `begin` the progress is
+    set whatever it was. `after` says of app ids in `progress` from where they are moved: numbers that were
+    counted on from there are given once.
+
+    Raises:
+        LeaseLostError: another process has taken over.
+        OvertakenError: an app id is not where `after` says: somebody else has moved it.
+    """
+    return _commit(table, files, None, progress, info, only_after, begin=begin, after=after)
+
+
+def overwrite(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    schema: pa.Schema,
+    progress: Mapping[str, int],
+    only_after: int,
+    info: Mapping[str, str] | None = None,
+) -> int | None:
+    """Makes parts the whole table, with a schema; else as `commit`.
+
+    `only_after`: the version that the parts were made from. When the table has another one by now, nothing
+    is written and None comes back: what somebody else committed meanwhile is in none of the parts.
+    """
+    return _commit(table, files, schema, progress, info, only_after, begin=False)
+
+
+def replace_all(
+    table: str,
+    files: Sequence[AddedFile],
+    *,
+    schema: pa.Schema,
+    progress: Mapping[str, int],
+    info: Mapping[str, str] | None = None,
+) -> int:
+    """Makes parts the whole table, whatever it has: for baselines, which owe nothing to the rows before them.
+
+    Progress is set wherever it was. Gives the new version. Somebody else's commit is replaced as a whole, or
+    comes after.
+    """
+
+    def once(now: DeltaTable) -> int | None:
+        return _commit(table, files, schema, progress, info, now.version(), begin=True)
+
+    return on_newest(table, once)
+
+
+def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
+    """What `once` gives, called with the table as it is now; again while it gives None, which says that
+    somebody else committed first.
+
+    Raises:
+        ConcurrentCommitError: others commit all the time.
+    """
+    for attempt in range(_RETRIES):
+        if (done := once(DeltaTable(table))) is not None:
+            return done
+        time.sleep(0.02 * 2 ** min(attempt, 6))
+    raise ConcurrentCommitError(
+        "others commit to the table faster than it is written anew",
+        where=table,
+        hint="let nobody else write to it for a while",
+    )
+
+
+def _commit(
+    table: str,
+    files: Sequence[AddedFile],
+    schema: pa.Schema | None,
+    progress: Mapping[str, int],
+    info: Mapping[str, str] | None,
+    only_after: int | None,
+    *,
+    begin: bool,
+    after: Mapping[str, int] | None = None,
+) -> int | None:
+    """See `commit`; with a schema the parts become the whole table."""
+    adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
+    properties = CommitProperties(
+        app_transactions=[Transaction(k, v) for k, v in progress.items()],
+        custom_metadata=dict(info or {}),
+        # Under a guard: what it has allowed is committed on the version that was read before, or asked anew.
+        max_commit_retries=None if only_after is None and not guards.now() else 0,
+    )
+
+    def once() -> int | None:
+        delta = DeltaTable(table)
+        guards.check()
+        names = {*progress, *(after or {})}
+        reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}
+        # Whoever moves one of them between here and the commit makes it fail: Delta sees both name it.
+        if not admits(
+            table, reached, delta.version(), progress, only_after=only_after, begin=begin, after=after
+        ):
+            return None
+        if schema is not None:
+            _need_features(delta, schema)
+        delta.create_write_transaction(
+            list(adds),
+            mode="append" if schema is None else "overwrite",
+            schema=delta.schema() if schema is None else schema,
+            commit_properties=properties,
+        )
+        return int(DeltaTable(table).version())
+
+    with room(table):
+        return retried(once)
+
+
+def admits(
+    table: str,
+    reached: Mapping[str, int],
+    version: int,
+    progress: Mapping[str, int],
+    *,
+    only_after: int | None = None,
+    begin: bool = False,
+    after: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether a table takes a commit (see `commit`), given its version and where its app ids are (-1:
+    nowhere). Who was overtaken is told so, wherever the other one came: it has not done the same.
+
+    >>> admits("t", {"a": 3}, 7, {"a": 4}), admits("t", {"a": 3}, 7, {"a": 3})
+    (True, False)
+    >>> admits("t", {}, 7, {}, only_after=6)
+    False
+
+    Raises:
+        OvertakenError: an app id is not where `after` says.
+    """
+    for app, there in (after or {}).items():
+        if (found := reached.get(app, -1)) != there:
+            raise OvertakenError(
+                f"another process has written meanwhile: {app} is at {found}, no longer at {there}",
+                where=table,
+            )
+    if progress and not begin and all(reached.get(k, -1) >= v for k, v in progress.items()):
+        return False
+    return only_after is None or version == only_after
+
+
+def retried(once: Callable[[], _T]) -> _T:
+    """Does what commits, again when somebody else committed first."""
+    for attempt in range(_RETRIES):
+        guards.check()
+        try:
+            return once()
+        except CommitFailedError:
+            if attempt == _RETRIES - 1:
+                raise
+            time.sleep(0.02 * 2 ** min(attempt, 6))
+    raise AssertionError("unreachable")
+
+
+def append(
+    table: str,
+    rows: pa.Table,
+    *,
+    progress: Mapping[str, int] | None = None,
+    after: Mapping[str, int] | None = None,
+) -> int | None:
+    """Adds a few rows (control tables), creating the table when it is missing; `commit` says the rest."""
+    create(table, rows.schema)
+    part = Part(table, rows.schema)
+    part.write(rows)
+    added = part.close()
+    return commit(table, [added] if added else [], progress=progress or {}, after=after)
+
+
+def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A small table, whole (control tables, relation history)."""
+    return DeltaTable(table).to_pyarrow_table(columns=list(columns) if columns else None)
+
+
+def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:
+    naive = any(pa.types.is_timestamp(f.type) and f.type.tz is None for f in schema)
+    if naive and "timestampNtz" not in (delta.protocol().writer_features or []):
+        delta.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+
+
+def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
+    """Appends nullable columns; those the table already has (by name) are passed over."""
+    delta = DeltaTable(table)
+    have = {f.name for f in delta.schema().fields}
+    new = [f for f in fields if f.name not in have]
+    if new:
+        _need_features(delta, pa.schema(new))
+        wanted = [Field.from_arrow(f) for f in new]
+        DeltaTable(table).alter.add_columns(wanted)
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The table's schema in plain Arrow types (string, binary: no views, no large ones)."""
+    return plain_schema(pa.schema(DeltaTable(table).schema().to_arrow()))
+
+
+def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
+    """Joins small files once there are that many, then drops files as `vacuum` does; rows and progress
+    stay. Not for tables with deletion vectors."""
+    delta = DeltaTable(table)
+    sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    if sum(size < SMALL_FILE for size in sizes) >= max(small_files, 2):
+        reach("maintain.compact")
+        retried(lambda: DeltaTable(table).optimize.compact(target_size=WHOLE_FILE))
+        delta = DeltaTable(table)
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    vacuum(table, vacuum_after_s)
+
+
+def vacuum(table: str, after_s: float) -> None:
+    """Deletes files that no version within the retention needs."""
+    reach("maintain.vacuum")
+    DeltaTable(table).vacuum(hours(after_s), dry_run=False, enforce_retention_duration=False)
+
+
+def hours(seconds: float) -> int:
+    """A retention in hours, at least one: readers and unfinished commits need files for a while."""
+    return max(int(seconds // 3600), 1)
+
+
+def schema_json(schema: pa.Schema) -> str:
+    """A schema as Delta's JSON text; Spark reads it with `StructType.fromJson`."""
+    return Schema.from_arrow(schema).to_json()

@@ -1,0 +1,145 @@
+"""Named places beside each durable write where a test can end, fail or halt a process; off otherwise.
+
+`TAILRACE_FAIL=name[:nth[:kill|error|pause]]` turns one on, in a process and those that it starts: the `nth`
+time (1 by default) that a process comes to the place it is killed with SIGKILL (the default), gets an
+`InjectedError`, or stands still for `PAUSE_S` seconds. Each process counts for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from ..errors import ConfigError, TailraceError
+
+VARIABLE = "TAILRACE_FAIL"
+PAUSE_S = 3.0
+ACTIONS = ("kill", "error", "pause")
+
+POINTS: dict[str, str] = {
+    "log.relations": "capture, before the relation history",
+    "log.commit": "capture, before a commit of LOG; its layouts are written",
+    "log.committed": "capture, behind it; the source has not been told",
+    "log.acknowledged": "capture, when the source has been told",
+    "streams.record": "capture, before a row of `streams`",
+    "capture.slot": "capture, when the slot is made and nothing is read",
+    "windows.opened": "an open window: the rows are the target, that is not recorded",
+    "windows.mark": "an open window is recorded, its token not written",
+    "windows.token": "the token is in LOG, not recorded",
+    "windows.close": "the token is recorded, the baseline not closed",
+    "baseline.part": "a process that reads a baseline, before it ends a part",
+    "baseline.quarantine": "before the bad values of a baseline are put aside",
+    "baseline.land": "apply leaves the target alone, its rows are the old ones",
+    "baseline.landed": "its rows are the new ones, the baseline is not recorded",
+    "baselines.record": "before a row of `baselines`",
+    "orders.give": "before an order is written",
+    "ddl.event": "before events of DDL are kept",
+    "ddl.decision": "before decisions on them are kept",
+    "ddl.history": "before rows of `attrep_ddl_history`",
+    "rename.target": "a target's new name is ordered, it has the old one",
+    "rename.moved": "it has the new one, that is not recorded",
+    "membership.dropped": "a removed table's target is gone, that is not recorded",
+    "drop.targets": "the targets of a task that is dropped are gone, what the source keeps is not",
+    "drop.source": "that is gone, its folders are not",
+    "store.layout": "before a change table gets columns",
+    "store.retype": "before a change table is written anew in other types",
+    "store.behind": "before a table says that it is complete behind a gap of LOG",
+    "store.part": "a task of the store, before it ends its parts",
+    "store.quarantine": "before the bad values of a batch are put aside",
+    "store.change_table": "before each change table of a batch",
+    "store.stored": "behind the last one, before `stored`",
+    "store.tracking": "before TRACKING",
+    "store.tracked": "behind it",
+    "apply.exceptions": "before exceptions",
+    "apply.layout": "before a target is changed to a new layout",
+    "delta.local": "before the commit of a merge in one task",
+    "delta.merged": "behind it",
+    "delta.parts": "before the commit of parts that several tasks wrote",
+    "delta.whole": "before the commit of a table written anew",
+    "delta.distributed": "before a MERGE or replace by key of Spark",
+    "delta.distributed.done": "behind it",
+    "delta.load": "before the commit of a mapped table's baseline",
+    "delta.rewrite": "before the commit of a table written anew in a new layout",
+    "postgresql.commit": "the last thing in the transaction of a batch",
+    "postgresql.committed": "behind it",
+    "postgresql.audited": "the last thing in the transaction of a batch in one task",
+    "postgresql.land": "the last thing in the transaction that makes a baseline the target",
+    "postgresql.load": "the last thing in the transaction of a mapped table's baseline",
+    "keylog.parts": "behind the target, before what was written of the key log is taken in",
+    "keylog.flush": "before the key log's commit",
+    "keylog.flushed": "behind it",
+    "apply.mapped": "before a row of `mapped`",
+    "apply.staging": "before a staging table goes",
+    "apply.errors": "before a row of `errors`",
+    "apply.record": "targets have the slice, `applied` not",
+    "apply.recorded": "behind `applied`",
+    "control.change": "before a control table of the key log is written anew",
+    "control.consumers": "before the consumers of a task or a key log are written anew",
+    "maintain.trim": "before old records or changes are taken off a table",
+    "maintain.compact": "before files are joined",
+    "ledger.replace": "`stored` or `applied` is added up or shortened in new files, before their commit",
+    "maintain.forget": "before a commit that nobody needs is deleted from a table's log",
+    "maintain.vacuum": "before files are deleted",
+}
+"""Name -> what is done there, and what is not."""
+
+
+class InjectedError(TailraceError):
+    """What `error` raises."""
+
+
+@dataclass
+class _Armed:
+    name: str
+    left: int
+    action: str
+
+
+def parse(text: str) -> tuple[str, int, str]:
+    """The name, the number and the action in the variable's value.
+
+    >>> parse("log.commit"), parse("log.commit:3:error")
+    (('log.commit', 1, 'kill'), ('log.commit', 3, 'error'))
+    """
+    name, _, rest = text.partition(":")
+    number, _, action = rest.partition(":")
+    if name not in POINTS or not (number or "1").isdigit() or (action or ACTIONS[0]) not in ACTIONS:
+        raise ConfigError(
+            f"{text!r} names no fail point",
+            where=VARIABLE,
+            hint=f"name[:nth[:{'|'.join(ACTIONS)}]], the name one of {', '.join(POINTS)}",
+        )
+    return name, int(number or 1), action or ACTIONS[0]
+
+
+_armed = _Armed(*parse(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else None
+
+
+def arm(text: str | None) -> None:
+    """Turns one on in this process, as the variable does, or with None off."""
+    global _armed  # noqa: PLW0603 - one a process, as the variable
+    _armed = _Armed(*parse(text)) if text else None
+
+
+def armed() -> bool:
+    """Whether one is on and has not been come to as often as it said."""
+    return _armed is not None and _armed.left > 0
+
+
+def reach(name: str) -> None:
+    """Says that the process is at a place."""
+    if _armed is not None and _armed.name == name:
+        _met(_armed)
+
+
+def _met(one: _Armed) -> None:
+    one.left -= 1
+    if one.left:
+        return
+    if one.action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if one.action == "error":
+        raise InjectedError(f"fail point {one.name}", where=VARIABLE, hint="unset it")
+    time.sleep(PAUSE_S)

@@ -1,0 +1,96 @@
+"""How many commits a Delta table of a task keeps: its `_delta_log` is listed at each look at the table.
+
+Commits from before a checkpoint are needed by time travel and by streams alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from pathlib import Path
+
+import pyarrow.fs
+from deltalake import DeltaTable
+
+from . import delta as lake
+from .failpoints import reach
+
+PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 3 hours"}
+"""Tables whose files go once they are an hour out of use need not remember them for a week."""
+KEPT_S = 3600.0
+"""How long commits and unused files are kept of tables that nobody reads as of an older version."""
+_COMMIT = re.compile(r"\d{20}\.json")
+_NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
+
+
+def settle(table: str) -> None:
+    """Gives a table from before this release the properties that keep its checkpoints small."""
+    delta = DeltaTable(table)
+    if any(delta.metadata().configuration.get(k) != v for k, v in PROPERTIES.items()):
+        delta.alter.set_table_properties(dict(PROPERTIES))
+
+
+def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_S) -> int:
+    """Deletes commits that are older than that and stand before a checkpoint; gives how many files.
+
+    `before`: commits from this version on stay, whatever their age.
+    """
+    fs, folder = lake.filesystem(table)
+    found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
+    named = [(one, name) for one in found if (name := _NAME.fullmatch(one.base_name))]
+    end, now = -1, time.time()
+    for one, name in named:
+        if name[2] == "json" and now - one.mtime.timestamp() > older_than_s:
+            end = max(end, int(name[1]))
+    end = end if before is None else min(end, before)
+    checkpoints = [int(name[1]) for _, name in named if name[2].startswith("checkpoint")]
+    start = max((version for version in checkpoints if version <= end), default=-1)
+    gone = [one.path for one, name in named if int(name[1]) < start]
+    for path in gone:
+        reach("maintain.forget")
+        fs.delete_file(path)
+    return len(gone)
+
+
+def versions(table: str) -> list[int]:
+    """The versions whose own commits are there, in order."""
+    fs, folder = lake.filesystem(table)
+    found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log"))
+    return sorted(int(one.base_name[:20]) for one in found if _COMMIT.fullmatch(one.base_name))
+
+
+def commit_progress(table: str, version: int) -> dict[str, int]:
+    """What a version's own commit says of applications: id -> how far it has come."""
+    fs, folder = lake.filesystem(table)
+    with fs.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as file:
+        actions = [json.loads(line) for line in file.read().splitlines()]
+    return {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
+
+
+def committed_at(table: str, version: int) -> dt.datetime:
+    """When a version was committed, by the clock of who did it, or of the storage where that is not said."""
+    fs, folder = lake.filesystem(table)
+    path = f"{folder}/_delta_log/{version:020}.json"
+    with fs.open_input_stream(path) as file:
+        actions = [json.loads(line) for line in file.read().splitlines()]
+    told = [a["commitInfo"]["timestamp"] for a in actions if "timestamp" in a.get("commitInfo", {})]
+    at = told[0] / 1000 if told else fs.get_file_info(path).mtime.timestamp()
+    return dt.datetime.fromtimestamp(at, dt.timezone.utc)
+
+
+def streamed(checkpoint: str) -> int | None:
+    """The version of a Delta table from which a Structured Streaming query goes on, by its checkpoint folder;
+    None when it never ran."""
+    offsets = Path(checkpoint) / "offsets"
+    batches = [one for one in offsets.glob("*") if one.name.isdigit()] if offsets.is_dir() else []
+    versions = []
+    # The last but one may be read again.
+    for one in sorted(batches, key=lambda each: int(each.name))[-2:]:
+        versions += [
+            json.loads(line)["reservoirVersion"]
+            for line in one.read_text().splitlines()
+            if "reservoirVersion" in line
+        ]
+    return min(versions, default=None)

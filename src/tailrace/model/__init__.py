@@ -1,0 +1,1 @@
+"""Words of the field: changes, sequences, masks, types."""

@@ -1,0 +1,89 @@
+"""What keeps a task from working, found before it runs: at the source, in rules, mappings. Needs no data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..apply.keyless_checks import keyless_findings
+from ..apply.mapping import mistakes, prepare
+from ..apply.mapping_checks import database_findings, finding, maps
+from ..apply.together import clashes, shared
+from ..capture.ddl_watch import moved_of
+from ..capture.identities import identity_findings
+from ..capture.process import report
+from ..capture.streams import ANEW, MAKING, newest
+from ..capture.table_selection import members
+from ..config.task import Task
+from ..errors import ConfigError, ConnectionLostError
+from ..model.change import Relation
+from ..sources import open_source
+from ..sources.base import Finding, LogSource
+from ..state import ledger, live
+from ..state.orders import of_task
+from ..store.log import state
+from .consumers import consumers_said
+from .name_checks import name_findings
+from .ordering import known
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
+    """Everything that is wrong, errors first; `spark` is called when there are mappings to be looked at.
+
+    Raises:
+        SourceError: the source cannot be asked.
+    """
+    source = open_source(task)
+    try:
+        found = _of_source(task, source, spark)
+    finally:
+        source.close()
+    cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
+    found += [
+        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
+    ]
+    return sorted(found, key=lambda one: one.level)
+
+
+def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    states = of_task(task.orders_path, baselines)
+    try:
+        tables = members(source, task, states, moved_of(task, source))
+    except ConfigError as error:  # a name in the task file that is not at the source
+        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+    found = name_findings(task, source, tables, known(task, states))
+    stream = newest(task)
+    settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
+    found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
+    found += keyless_findings(task, source, tables)
+    found += identity_findings(task, tables, baselines)
+    return found + mapping_findings(task, source, tables, spark)
+
+
+def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
+    """Raises SourceError for what `check` calls an error. A source that is away is no reason: capture knows
+    whether to wait for it."""
+    with suppress(ConnectionLostError):
+        report(check(task, spark))
+
+
+def mapping_findings(
+    task: Task, source: LogSource, tables: Sequence[str], spark: Callable[[], SparkSession]
+) -> list[Finding]:
+    """What is wrong with the mappings of a task."""
+    mine = maps(task, tables)
+    if not mine:
+        return []
+    layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
+    found = [finding(t, what) for t, one in mine.items() for what in mistakes(spark, one, layouts[t])]
+    if found:
+        return found
+    made = {t: prepare(spark, one, layouts[t]) for t, one in mine.items()}
+    for target, many in shared(list(mine.values())).items():
+        found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
+    return found + database_findings(task, mine)

@@ -1,0 +1,124 @@
+"""`tailrace drop`: a task ends for good. What the source keeps for it goes, then its folders; targets only
+when that is asked for. Each step can be repeated: after an interruption call it again."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..capture import streams
+from ..capture.snapshot_sink import landings
+from ..config.task import Task
+from ..lake.failpoints import reach
+from ..sources import open_source
+from ..sources.base import SourceObject
+from ..state import ledger, live
+from ..state import orders as tables
+
+_FOLDERS = (
+    "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
+    "control", "run",
+)  # fmt: skip
+"""What a task makes in its home; the locks are in the last one."""
+
+
+@dataclass(frozen=True)
+class DroppedTask:
+    """What goes, or went.
+
+    Attributes:
+        source: what the source keeps for the task; what is not the task's own stays.
+        asked: whether the source was asked at all.
+        targets: tables whose targets go; empty when they stay.
+        folders: folder -> its bytes.
+        stays: what stays, in words.
+    """
+
+    source: list[SourceObject]
+    asked: bool
+    targets: list[str]
+    folders: dict[str, int]
+    stays: list[str] = field(default_factory=list)
+    dry_run: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: bool = True) -> DroppedTask:
+    """Ends a task that does not run.
+
+    Args:
+        task: the task.
+        dry_run: only say what would go.
+        targets: the targets go, too.
+        source: without it the source is left alone: it is gone for good, say.
+
+    Raises:
+        ConfigError: the task runs.
+        SourceError: the source cannot be asked, or refuses.
+    """
+    live.refuse(task.run_path, "capture")
+    live.refuse(task.run_path, "pipeline")
+    found = _found(task, targets=targets, source=source, dry_run=dry_run)
+    if dry_run:
+        return found
+    with ExitStack() as held:
+        for half in ("capture", "pipeline"):
+            held.enter_context(live.lock(task.run_path, half))
+        for table in found.targets:
+            landings(task)(table).drop(table)
+        reach("drop.targets")
+        if source:
+            _leave(task)
+        reach("drop.source")
+        for folder in found.folders:
+            if folder != task.run_path:
+                shutil.rmtree(folder)
+    shutil.rmtree(task.run_path, ignore_errors=True)
+    for folder in (task.home, task.target.path if found.targets and not task.target.database else ""):
+        if folder and Path(folder).is_dir() and not any(Path(folder).iterdir()):
+            Path(folder).rmdir()
+    return found
+
+
+def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    removed = {t for t, one in tables.of_task(task.orders_path, baselines).items() if one.member == "removed"}
+    mine = sorted(baselines.keys() - removed)
+    folders = [f"{task.home}/{name}" for name in _FOLDERS]
+    holding = [f for f in folders if not targets and Path(task.target.path).is_relative_to(f)]
+    there = {f: _bytes(f) for f in folders if Path(f).is_dir() and f not in holding}
+    stays = [] if targets or not mine else [f"{len(mine)} targets in {_place(task)}"]
+    if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
+        stays.append(f"the key log {task.keylog_path}")
+    kept = _kept(task) if source else []
+    return DroppedTask(kept, source, mine if targets else [], there, stays, dry_run)
+
+
+def _place(task: Task) -> str:
+    return "the target database" if task.target.database else task.target.path
+
+
+def _kept(task: Task) -> list[SourceObject]:
+    at = open_source(task)
+    try:
+        return at.kept(streams.newest(task).stored)
+    finally:
+        at.close()
+
+
+def _leave(task: Task) -> None:
+    at = open_source(task)
+    try:
+        at.leave(streams.newest(task).stored)
+    finally:
+        at.close()
+
+
+def _bytes(folder: str) -> int:
+    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())

@@ -1,0 +1,45 @@
+"""Whether a task is further behind its source than somebody can accept, for monitors."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from ..config.quantities import span
+from .status import RECONNECTING, Status
+
+_HELD_BACK = ("removed", "tracked only")
+
+
+def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
+    """Why a task is more than so many seconds behind, or why nobody can tell: a line each; none when it is
+    not. A process that does not run, and a source that does not answer, count from then on."""
+    at = now or dt.datetime.now(dt.timezone.utc)
+    return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
+
+
+def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]:
+    for name, said in (("capture", found.capture), ("pipeline", found.pipeline)):
+        if said is None:
+            yield f"{name} never ran"
+            continue
+        away = said.get("state") == RECONNECTING and said["running"]
+        since = said.get("unreachable_since") if away else said.get("since")
+        if since and (seconds := _age(since, now)) > limit_s:
+            what = "has not reached the source" if away else "has not run"
+            yield f"{name} {what} for {span(seconds)}"
+
+
+def _stages(found: Status, limit_s: float) -> Iterator[str]:
+    lag = (found.capture or {}).get("lag_seconds") or 0.0
+    if lag > limit_s:
+        yield f"capture is {span(lag)} behind the source"
+    if found.seconds_unstored > limit_s:
+        yield f"captured changes have waited {span(found.seconds_unstored)} for the store"
+    for table in found.tables:
+        if table.seconds_behind > limit_s and table.state not in _HELD_BACK:
+            yield f"{table.table} is {span(table.seconds_behind)} behind ({table.state})"
+
+
+def _age(since: str, now: dt.datetime) -> float:
+    return (now - dt.datetime.fromisoformat(since)).total_seconds()

@@ -1,0 +1,89 @@
+"""Tables and columns that a task file names and that are not there. A setting of theirs would do nothing,
+and say nothing. Names must be there; patterns need not fit anything yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from ..config.task import Task
+from ..model.nearest import meant
+from ..sources.base import Finding, LogSource
+from ..store import log
+
+_ELSE = "write it as the source does, or take it out of the task file"
+
+
+def name_findings(
+    task: Task, source: LogSource, captured: Sequence[str], known: Collection[str]
+) -> list[Finding]:
+    """What fits nothing under `source`, `tables`, `groups`, `policies` and `types`.
+
+    Args:
+        task: the task.
+        source: its source.
+        captured: the tables that it captures now.
+        known: tables that it has, or had: settings for one that is gone from the source are no mistake.
+    """
+    there = {*source.tables(["*.*"]), *captured}
+    columns = _Columns(task, source, captured)
+    found: list[Finding] = []
+    for where, name in _named(task):
+        column = "policies" in where or "types" in where
+        table = columns.table(name) if column else None
+        if table is not None:
+            found += columns.findings(where, table, name.removeprefix(f"{table}."))
+        else:
+            found += () if name in known else _table(where, name, captured, there)
+    return found
+
+
+def _named(task: Task) -> Iterator[tuple[str, str]]:
+    """Where a table, pattern or column is named, and how."""
+    for where, names in (("source.tables", task.source.tables), ("source.exclude", task.source.exclude)):
+        yield from ((where, name) for name in names)
+    yield from (("tables", name) for name in task.tables)
+    for group, settings in task.groups.items():
+        yield from ((f"groups.{group}", name) for name in settings.tables)
+    yield from (("policies", name) for name in task.policies)
+    yield from (("types", name) for name in task.types)
+
+
+def _table(where: str, name: str, captured: Collection[str], there: Collection[str]) -> Iterator[Finding]:
+    excluding = where == "source.exclude"
+    if any(sign in name for sign in "*?["):
+        if not _fits(name, there if excluding else captured):
+            schemas = {f"{t.partition('.')[0]}.*" for t in captured}
+            cure = meant(name, [*schemas, *captured]) or "no harm when its tables are still to come"
+            yield Finding("warning", f"no table fits {name}", where, cure)
+    elif name not in there:
+        yield Finding("error", f"there is no table {name}", where, meant(name, there) or _ELSE)
+    elif name not in captured and not excluding:
+        cure = "add it to `source.tables`, or `tailrace add`; else take it out of the task file"
+        yield Finding("warning", f"{name} is not captured by this task", where, cure)
+
+
+def _fits(pattern: str, tables: Iterable[str]) -> bool:
+    return any(fnmatchcase(t, pattern) for t in tables)
+
+
+class _Columns:
+    """The columns that captured tables have, or had, looked up when they are asked for."""
+
+    def __init__(self, task: Task, source: LogSource, captured: Sequence[str]) -> None:
+        self._source, self._captured = source, set(captured)
+        self._history: Mapping[str, Sequence[log.Layout]] = log.history(task.relations_path)
+        self._there: dict[str, list[str]] = {}
+
+    def table(self, name: str) -> str | None:
+        """The captured table that a column's name begins with."""
+        mine = [t for t in self._captured if name.startswith(f"{t}.")]
+        return max(mine, key=len, default=None)
+
+    def findings(self, where: str, table: str, column: str) -> Iterator[Finding]:
+        if table not in self._there:
+            layouts = [self._source.relation(table), *(one.relation for one in self._history.get(table, ()))]
+            self._there[table] = sorted({c.name for one in layouts for c in one.columns})
+        if column not in self._there[table]:
+            cure = meant(column, self._there[table]) or _ELSE
+            yield Finding("error", f"{table} has no column {column}", where, cure)

@@ -1,0 +1,202 @@
+"""`tailrace pause | resume | resync | add | remove`: orders for single tables, checked before they are
+given.
+
+An order is a row of the task's orders table (`state/orders.py`); a running task takes it in within about
+two seconds, one that does not run when it starts.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..capture import streams
+from ..capture.ddl_watch import moved_of
+from ..capture.table_selection import drop_targets, members
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import ConfigError
+from ..model.nearest import meant
+from ..sources import open_source
+from ..state import ledger, live
+from ..state import orders as tables
+from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
+from ..store import log
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """What a command did.
+
+    Attributes:
+        action: the order.
+        tables: the tables that it was given for.
+        passed: tables that the patterns fit and that need no such order: why not.
+        order: number of the last order; 0 for a dry run, or when nothing was to be ordered.
+        running: which halves of the task run: they take it in; else it holds from the next start on.
+        dropped: tables whose target is gone already.
+    """
+
+    action: str
+    tables: list[str]
+    passed: dict[str, str] = field(default_factory=dict)
+    order: int = 0
+    dry_run: bool = False
+    running: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def order(
+    task: Task,
+    action: str,
+    patterns: Sequence[str],
+    *,
+    why: str = "",
+    dry_run: bool = False,
+    drop_target: bool = False,
+) -> Ordered:
+    """Gives an order for all tables that the patterns (`schema.table`, `*`, `?`) fit.
+
+    Args:
+        task: the task, running or not.
+        action: `pause`, `resume`, `resync`, `add` or `remove`.
+        patterns: which tables; for `add` those of the source, else those of the task.
+        why: the reason, for whoever looks at the status.
+        dry_run: only say what would be ordered.
+        drop_target: `remove` only: the target goes, too.
+
+    Raises:
+        ConfigError: a pattern fits no table, or a table cannot be ordered so.
+    """
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    states = tables.of_task(task.orders_path, baselines)
+    if action == ADD:
+        chosen, passed = _joining(task, states, patterns)
+    else:
+        mine = matching(known(task, states), patterns, task.name)
+        reasons = {t: _passed(action, states.get(t, TableControl(t)), drop_target) for t in mine}
+        chosen = [t for t, reason in reasons.items() if reason is None]
+        passed = {t: reason for t, reason in reasons.items() if reason is not None}
+    if action == RESYNC:
+        _have_targets(task, chosen)
+    running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
+    if dry_run or not chosen:
+        return Ordered(action, chosen, passed, 0, dry_run, running)
+    reason = why or f"ordered with tailrace {action}"
+    number = tables.give(task.orders_path, action, chosen, why=reason, who=user())
+    gone: list[str] = []
+    if drop_target:
+        number = tables.give(task.orders_path, DROP, chosen, why=reason, who=user())
+        gone = _drop_now(task)
+    return Ordered(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
+
+
+def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> Ordered:
+    """Orders a new stream and new baselines of all tables: what the source's log had since is given up.
+
+    Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
+    dropped, a new one is made, and the tables are read in its snapshot. Gives the stream's number as `order`.
+
+    Raises:
+        ConfigError: the task runs, or has read nothing yet.
+    """
+    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
+    if dry_run:
+        return Ordered(RESYNC, mine, {}, 0, dry_run)
+    reason = why or "ordered with tailrace resync --new-stream"
+    return Ordered(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
+
+
+def _have_targets(task: Task, chosen: Sequence[str]) -> None:
+    if low := [t for t in chosen if task.policy(t).level < MEDIUM]:
+        raise ConfigError(
+            f"{', '.join(low)} has no target by its policy: there is nothing to take a baseline for",
+            where=f"policies of {task.name}",
+            hint="raise its level to 2 or 3",
+        )
+
+
+def user() -> str:
+    """Who gives an order."""
+    with suppress(KeyError, OSError):
+        return getpass.getuser()
+    return "unknown"
+
+
+def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
+    """The tables that the task has, or had: captured, ordered, or with a baseline."""
+    captured = (live.read(task.run_path, "capture") or {}).get("tables") or []
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    return sorted({*captured, *taken, *log.history(task.relations_path), *states})
+
+
+def tables_of(task: Task) -> list[str]:
+    """The tables that the task has, or had."""
+    return known(
+        task, tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    )
+
+
+def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
+    """The tables that patterns fit, sorted; ConfigError for a pattern that fits none.
+
+    >>> matching(["s.a", "s.b", "m.c"], ["s.*"], "shop")
+    ['s.a', 's.b']
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        mine = [t for t in there if fnmatchcase(t, pattern)]
+        if not mine:
+            hint = meant(pattern, there) or "`tailrace status` lists its tables"
+            raise ConfigError(f"no table of the task fits {pattern!r}", where=task, hint=hint)
+        found |= set(mine)
+    return sorted(found)
+
+
+def _passed(action: str, state: TableControl, drop_target: bool) -> str | None:
+    """Why a table needs no such order; None when it does."""
+    removed = state.member == "removed"
+    if removed and not (action == REMOVE and drop_target):
+        return "it is removed; `tailrace add` brings it back" if action != REMOVE else "it is removed already"
+    if action == PAUSE and state.held:
+        return f"it is {state.held} already: {state.why}"
+    if action == RESUME and not state.held:
+        return "nothing holds it"
+    return None
+
+
+def _joining(
+    task: Task, states: Mapping[str, TableControl], patterns: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    source = open_source(task)
+    try:
+        moved = moved_of(task, source)
+        known = {one.now: one.known for one in moved.renamed}
+        wanted = sorted({known.get(t, t) for t in source.tables(patterns)})
+        there = set(members(source, task, states, moved))
+    finally:
+        source.close()
+    if not wanted:
+        raise ConfigError(
+            f"no table of the source fits {', '.join(patterns)}", where=task.name, hint="write schema.table"
+        )
+    return [t for t in wanted if t not in there], {t: "it is captured already" for t in wanted if t in there}
+
+
+def _drop_now(task: Task) -> list[str]:
+    """Drops the targets here when nobody captures: whoever does will do it."""
+    try:
+        with live.lock(task.run_path, "capture", patient=False):
+            baselines = ledger.read_baselines(task.control_path("baselines"))
+            return drop_targets(task, tables.of_task(task.orders_path, baselines))
+    except ConfigError:
+        return []

@@ -1,0 +1,252 @@
+"""Retention: changes of a task that are old, and that nobody needs any more, are taken out of its tables.
+
+What is old says the task's `retention`, or whoever orders a purge. Of that stays what somebody needs:
+
+| who | needs |
+| --- | --- |
+| a target, its key log | the changes that it has not reached, whatever keeps it (`apply.needs`) |
+| a baseline on its way | all of its table |
+| the tables in OpenEdge's layout | what they have not got yet |
+| a registered consumer (`operate.consumers`), a validation | what it has not acknowledged |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from deltalake import DeltaTable
+
+from ..apply.needs import Need, Needs
+from ..apply.openedge_tables import APP as OPENEDGE_APP
+from ..apply.openedge_tables import TRACKING_TABLE
+from ..config.quantities import FOREVER
+from ..config.task import Task
+from ..errors import ConfigError
+from ..formats.openedge.made import change_table
+from ..lake import delta as lake
+from ..model import sequence
+from ..state import ledger
+from ..state.ledger import STORE_APP
+from ..store import log, trimming
+from ..store.kept import Span, kept, spans
+from ..store.tables import SEQ
+from ..store.trimming import LAST, Bound, Trimmed, Which, planned, trim
+from .consumers import Consumer, consumers_of
+
+SLACK = 1.25
+"""A file of old and younger changes is rewritten once the oldest is so many times as old as it may become."""
+WORTH = 0.25
+"""Where somebody holds the rest of it, it is rewritten for at least so much of its numbers."""
+POSITION_WIDTH = 40
+TRACKING, LOG = "TRACKING", "LOG"
+APPLIED_APP = "tailrace/applied"
+_NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
+
+
+@dataclass(frozen=True)
+class PurgeOrder:
+    """What is to go instead of what the task file says: changes older than so many seconds, those up to a
+    change number; only of tables that fit a pattern."""
+
+    older_than: float | None = None
+    upto: int | None = None
+    table: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether it says what is old."""
+        return self.older_than is not None or self.upto is not None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One table of a purge: what goes, or would go, and who holds what is old enough."""
+
+    table: str
+    path: str
+    column: str
+    bound: Bound
+    goes: Trimmed
+    held: list[Need] = field(default_factory=list)
+    partly: Which = trimming.nothing
+    old: Which = trimming.everything
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`. `rows` of a dry run are those of whole files."""
+        goes = {"files": self.goes.files, "rewritten": self.goes.rewritten, "rows": self.goes.rows}
+        held = [{"who": n.who, "after": n.after} for n in self.held]
+        return {"table": self.table} | goes | {"kept_after": self.goes.kept, "held": held}
+
+    @property
+    def any(self) -> bool:
+        """Whether something goes."""
+        return bool(self.goes.files or self.goes.rewritten)
+
+    def done(self) -> Line:
+        """The same when it is done."""
+        return replace(self, goes=trim(self.path, self.column, self.bound, self.partly, self.old))
+
+
+def number_at(task: Task, text: str) -> int:
+    """The change number that a change sequence (35 digits), a stream position (40 hex digits) or a change
+    number names; of a position that of the last whole batch of the store up to it.
+
+    Raises:
+        ConfigError: it is none of them, or beyond what is stored.
+    """
+    stored = lake.progress(task.tracking_path, STORE_APP)
+    if len(text) == POSITION_WIDTH and set(text.upper()) <= set("0123456789ABCDEF"):
+        batches = ledger.read_stored(task.control_path("stored"))
+        if text.upper() > max((b.position for b in batches), default=""):
+            raise _beyond(task, text, stored)
+        return max((b.upto for b in batches if b.position <= text.upper()), default=-1)
+    if not text.isdecimal() or not (len(text) == sequence.WIDTH or len(text) < sequence.NUMBER_DIGITS):
+        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
+        raise ConfigError(f"{text!r} is no position", hint=hint)
+    number = sequence.number_of(text) if len(text) == sequence.WIDTH else int(text)
+    if number > stored:
+        raise _beyond(task, text, stored)
+    return number
+
+
+def _beyond(task: Task, text: str, stored: int) -> ConfigError:
+    return ConfigError(
+        f"{text} is beyond what is stored: change number {max(stored, 0)}",
+        where=task.name,
+        hint="`tailrace status` says how far the store is",
+    )
+
+
+def purge_task(
+    task: Task, order: PurgeOrder | None = None, *, dry_run: bool = False, now: float | None = None
+) -> list[Line]:
+    """Takes what is old and needed by nobody out of a task's change tables, TRACKING, LOG and tables in
+    OpenEdge's layout; gives a line for each that has something old. `now`: seconds since 1970, of the clock
+    when not given.
+
+    The task may run or not. What interrupts it leaves tables that are done and tables that are not.
+
+    Raises:
+        ConfigError: the consumers are written to by others all the time.
+    """
+    readers = consumers_of(task)
+    for _ in range(_TRIES):
+        version, found = readers.look()
+        lines = _Plan(task, order or PurgeOrder(), found, time.time() if now is None else now).lines()
+        todo = [one for one in lines if one.any]
+        most = max((one.goes.most for one in todo if one.table != LOG), default=-1)
+        if dry_run or not todo or readers.promise(most, version):
+            break
+    else:
+        raise ConfigError("the consumers are written to by others all the time", where=readers.path)
+    done = lines if dry_run else [one.done() if one.any else one for one in lines]
+    beside = _openedge(task, {one.table: one.goes.kept for one in done})
+    return [*done, *(beside if dry_run else [one.done() for one in beside])]
+
+
+class _Plan:
+    """What of a task's tables is old, and what of that nobody needs."""
+
+    def __init__(self, task: Task, order: PurgeOrder, consumers: list[Consumer], now: float) -> None:
+        self._task, self._order, self._consumers = task, order, consumers
+        self._now, self._needs = now, Needs(task)
+
+    def lines(self) -> list[Line]:
+        """A line for each table that has something old."""
+        task, order = self._task, self._order
+        names = [t for t in sorted(log.history(task.relations_path)) if fnmatchcase(t, order.table or "*")]
+        found = [
+            self._line(t, task.changes_path(t), SEQ, task.retention.of(t), lambda t=t: self._of(t))  # type: ignore[misc]
+            for t in names
+        ]
+        if order.table is None:
+            keep = task.retention.keep if task.retention.tracking is None else task.retention.tracking
+            found.append(self._line(TRACKING, task.tracking_path, "change_seq", keep, self._of_all))
+            found.append(None if order.given else self._log())
+        return [one for one in found if one is not None]
+
+    def _line(
+        self, name: str, path: str, column: str, keep: float, needs: Callable[[], list[Need]]
+    ) -> Line | None:
+        order = self._order
+        if order.given:
+            keep = FOREVER if order.older_than is None else order.older_than
+        asked = _ALL if order.upto is None else order.upto
+        if (keep == FOREVER and asked == _ALL) or not lake.exists(path):
+            return None
+        cut = LAST if keep == FOREVER else _before(self._now - keep)
+        slack = cut if order.given else _before(self._now - keep * SLACK)
+        delta = DeltaTable(path)
+        old = [s for s in spans(delta, column) if s.known and s.low_seq <= cut and s.low <= asked]
+        if not old:
+            return None
+        due = max(min(s.high, asked) if s.high_seq <= cut else s.low for s in old)
+        found = needs()
+        floor = min((n.after for n in found), default=_ALL)
+
+        def partly(s: Span) -> bool:
+            wholly = s.high_seq <= cut and s.high <= asked  # but for what somebody needs of it
+            worth = not wholly or min(floor, s.high) - s.low + 1 >= WORTH * (s.high - s.low + 1)
+            return worth and s.low_seq <= slack
+
+        bound, held = Bound(min(floor, asked), cut), [n for n in found if n.after < due]
+        return Line(name, path, column, bound, planned(delta, column, bound, partly), held, partly)
+
+    def _log(self) -> Line | None:
+        """LOG goes file by file, so many seconds after they were written."""
+        path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
+        if not lake.exists(path):
+            return None
+        applied = lake.progress(self._task.control_path("applied"), APPLIED_APP)
+        found = [self._stored(), Need("apply", applied)]
+        found += [Need(f"the consumer {c.name}", c.acknowledged) for c in self._consumers if c.log]
+        bound = Bound(min(n.after for n in found))
+
+        def old(s: Span) -> bool:
+            return s.modified <= limit
+
+        delta = DeltaTable(path)
+        due = max((s.high for s in spans(delta, "CHANGE_SEQ") if old(s)), default=-1)
+        held = [n for n in found if n.after < due]
+        goes = planned(delta, "CHANGE_SEQ", bound, old=old)
+        return Line(LOG, path, "CHANGE_SEQ", bound, goes, held, old=old) if due >= 0 else None
+
+    def _of(self, table: str) -> list[Need]:
+        mine = [c for c in self._consumers if c.reads(table)]
+        return [*self._needs.of(table), *self._common(mine)]
+
+    def _of_all(self) -> list[Need]:
+        return self._common(self._consumers)
+
+    def _common(self, consumers: list[Consumer]) -> list[Need]:
+        found = [self._stored()]
+        if self._task.store.openedge:
+            reached = lake.progress(f"{self._task.openedge_path}/{TRACKING_TABLE}", OPENEDGE_APP)
+            found.append(Need("its tables in OpenEdge's layout", reached))
+        return [*found, *(Need(f"the consumer {c.name}", c.acknowledged) for c in consumers)]
+
+    def _stored(self) -> Need:
+        return Need("the store", lake.progress(self._task.tracking_path, STORE_APP))
+
+
+def _before(at: float) -> str:
+    """A text that is greater than the change sequences of commits before a time, and no others."""
+    return f"{int(sequence.time_parts(np.array([int(at * 1e6)]))[0]):0{sequence.TIME_DIGITS}d}"
+
+
+def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
+    """What goes from the tables in OpenEdge's layout: what is gone from the task's own. Whole files do."""
+    root, lines = task.openedge_path, []
+    names = {t: (change_table(t), task.changes_path(t)) for t in log.history(task.relations_path)}
+    names[TRACKING] = (TRACKING_TABLE, task.tracking_path)
+    for table, (name, own) in sorted(names.items()):
+        if lake.exists(path := f"{root}/{name}") and lake.exists(own):
+            bound = Bound(done.get(table, kept(own)))
+            goes = planned(DeltaTable(path), _NUMBER, bound)
+            lines += [Line(name, path, _NUMBER, bound, goes)] if goes.files else []
+    return lines

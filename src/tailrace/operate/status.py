@@ -1,0 +1,252 @@
+"""What a task is doing, read from its files: no JVM, no connection to the source, running or not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow.fs
+
+from ..apply.loading import loaded
+from ..apply.table_map import place_of, task_map
+from ..capture.identities import unknown_of
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..formats.sqdr.control import IR_SUBSCRIPTION
+from ..lake import delta as lake
+from ..lake import log_retention as delta_log
+from ..state import ledger, live, retries
+from ..state.orders import TableControl, of_task, target_names
+from ..state.totals import Totals
+from ..store import log
+from . import control_tables
+from .consumers import consumers_said
+
+RUNNING, RECONNECTING = "running", "reconnecting"
+ENDED = ("stopped", "drained")
+Baselines = dict[str, ledger.Baseline]
+States = dict[str, TableControl]
+_TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
+
+
+@dataclass
+class TableStatus:
+    """One table of a task. Positions are hex; rows are since the beginning of the task; `behind` is stored
+    change-table rows that the target does not have yet, `seconds_behind` the age of the oldest of them.
+
+    `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
+    baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
+    nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
+    does not run, and `source unreachable` while capture looks for its source. `why`, `who` and `since` belong
+    to it where somebody ordered it. `target`: the name of its target, where that is not the table's.
+    `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
+    `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
+    `unknown_columns`: columns of which it could not be proved which of the source's they are."""
+
+    table: str
+    state: str
+    baseline_rows: int | None = None
+    stored: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    behind: int = 0
+    seconds_behind: float = 0.0
+    position: str | None = None
+    target_version: int = -1
+    last_change: str | None = None
+    why: str | None = None
+    who: str | None = None
+    since: str | None = None
+    group: str | None = None
+    target: str | None = None
+    errors: int = 0
+    error: str | None = None
+    flagged: int | None = None
+    unknown_columns: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Status:
+    """A task: its processes, how far each stage has come, and its tables.
+
+    `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
+    never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
+    `unreachable_since`: since when capture, reconnecting, has not reached its source.
+    What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
+    `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
+    of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
+    waited that the store does not have."""
+
+    task: str
+    capture: dict[str, Any] | None
+    pipeline: dict[str, Any] | None
+    captured: int
+    stored: int
+    applied: int
+    position: str | None
+    tables: list[TableStatus] = field(default_factory=list)
+    consumers: dict[str, str] = field(default_factory=dict)
+    seconds_unstored: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def status(task: Task) -> Status:
+    """The state of a task, from its control tables and live files."""
+    capture, pipeline = process(task, "capture"), process(task, "pipeline")
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    where = log.state(task.log_path)
+    tables: dict[str, TableStatus] = {}
+    for name, state in ((capture or {}).get("baselines") or {}).items():
+        tables[name] = TableStatus(name, f"baseline {state.get('parts_done', 0)}/{state.get('parts', 0)}")
+    for name, taken in baselines.items():
+        tables[name] = TableStatus(
+            name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)
+        )
+    totals = Totals(task.control_path("stored"), task.control_path("applied"))
+    states = of_task(task.orders_path, baselines)
+    _count(task, tables, totals, baselines, states)
+    _ordered(task, tables, baselines, states, capture or {})
+    _noted(task, tables, baselines)
+    now = _while(capture, pipeline)
+    for mine in tables.values():
+        mine.state = now if mine.state == RUNNING else mine.state
+    return Status(
+        task.name,
+        capture,
+        pipeline,
+        where.number,
+        totals.stored_upto,
+        totals.applied_upto,
+        where.position.hex().upper() if where.position else None,
+        [tables[t] for t in sorted(tables)],
+        consumers_said(task),
+        _unstored(task, where.number, totals.stored_upto),
+    )
+
+
+def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> str:
+    """What becomes of a table that nothing holds, as its processes are."""
+    captured, applied = (bool(one and one["running"]) for one in (capture, pipeline))
+    if not applied:
+        return "not applied" if captured else "stopped"
+    if not captured or capture is None:
+        return "not captured"
+    return "source unreachable" if capture.get("state") == RECONNECTING else RUNNING
+
+
+def _ordered(
+    task: Task,
+    tables: dict[str, TableStatus],
+    baselines: Baselines,
+    states: States,
+    capture: dict[str, Any],
+) -> None:
+    """What orders and open windows make of the tables; what holds a table comes before what it is doing."""
+    reading = {t for t, one in (capture.get("baselines") or {}).items() if one.get("state") == "running"}
+    for name in ledger.read_open(task.control_path("baselines")):
+        tables.setdefault(name, TableStatus(name, "")).state = "window open"
+    for name, one in states.items():
+        mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
+        if one.member == "removed":
+            mine.state = "removed"
+        elif one.held:
+            mine.state = one.held
+        elif one.landing or (one.wanted and mine.state in (RUNNING, "waits for its baseline")):
+            mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
+        if one.moving and not one.held:
+            mine.state = "being renamed"
+        if one.wanted and name in reading and not one.held:
+            at = capture["baselines"][name]
+            mine.state = f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
+        mine.target = one.target or None
+        mine.why, mine.who = one.why or None, one.who or None
+        mine.since = one.since.isoformat(timespec="seconds") if one.since else None
+    failing = retries.failing(task.control_path("errors"))
+    for name, mine in tables.items():
+        mine.group = task.group(name)
+        if name in failing:
+            mine.errors, mine.error = failing[name].errors, failing[name].what
+
+
+def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
+    """Flagged rows, as the key log counts them, and columns whose identity is unknown."""
+    for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
+        if row["group_id"] == task.name and row["subscription_id"] in tables:
+            tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
+    for name, columns in unknown_of(task, baselines).items():
+        if name in tables and tables[name].state != "removed":
+            tables[name].unknown_columns = columns
+
+
+def _unstored(task: Task, captured: int, stored: int) -> float:
+    stored = max(stored, 0)
+    if captured <= stored:
+        return 0.0
+    at = delta_log.committed_at(task.log_path, log.version_after(task.log_path, stored))
+    return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
+
+
+def _count(
+    task: Task, tables: dict[str, TableStatus], totals: Totals, baselines: Baselines, states: States
+) -> None:
+    for name, one in totals.applied.items():
+        mine = tables.setdefault(name, TableStatus(name, RUNNING))
+        mine.inserted, mine.updated, mine.deleted = one.inserted, one.updated, one.deleted
+        mine.position, mine.target_version = one.position, one.version
+        mine.last_change = one.applied_at.isoformat(timespec="seconds")
+    for name, stored in totals.stored.items():
+        tables.setdefault(name, TableStatus(name, "waits for its baseline")).stored = stored.rows
+        if task.policy(name).level < MEDIUM and name not in baselines:
+            tables[name].state = "tracked only"
+    reached = _reached(task, totals, baselines, states)
+    applied = {name for name, one in tables.items() if one.state != "tracked only"}
+    for name, many in totals.behind(reached).items():
+        tables[name].behind = many if name in applied else 0
+    now = dt.datetime.now(dt.timezone.utc)
+    for name, since in totals.waiting_since(reached, applied).items():
+        tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
+
+
+def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:
+    """The change number that each target has reached: as recorded, or further where the process ended between
+    the target's commit and the record. A database is not asked."""
+    found = totals.reached(baselines, loaded(task.control_path("mapped")))
+    if task.target.database:
+        return found
+    names = target_names(states)
+    for name in totals.late(found):
+        place, one = place_of(task_map(task, name), names), totals.applied.get(name)
+        path = task.target_path(place.target)
+        # Most stand at the version of their record: that there is no later one is quickly seen.
+        if one is not None and not _has_version(path, one.version + 1):
+            continue
+        app = f"{task.apply_app}/{name}" if place.partition else task.apply_app
+        found[name] = max(found.get(name, -1), lake.progress(path, app))
+    return found
+
+
+def _has_version(table: str, version: int) -> bool:
+    fs, folder = lake.filesystem(table)
+    found = fs.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+    return bool(found.type == pyarrow.fs.FileType.File)
+
+
+def process(task: Task, name: str) -> dict[str, Any] | None:
+    """What a process last said of itself, and whether it is there."""
+    found = live.read(task.run_path, name)
+    if found is None:
+        return None
+    running = live.locked(task.run_path, name)
+    if running and found.get("state") in ENDED:  # words of the process before
+        found["state"] = "starting"
+    if found.get("state") == RECONNECTING:
+        found["unreachable_since"] = found.get("since")
+    found |= {"running": running, "since": None if running else found["at"]}
+    if name == "capture" and (not running or found.get("state") != RUNNING):
+        found |= dict.fromkeys(_TOLD_BY_CAPTURE)
+    return found

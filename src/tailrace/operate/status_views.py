@@ -1,0 +1,127 @@
+"""A task's state in the shape of Qlik's control tables: `attrep_status`, `attrep_history`,
+`attrep_suspended_tables` (columns: `formats.qlik.control.TABLES`), for tools that watch those.
+
+They are made from what the task keeps for itself, when somebody asks: a task that nobody watches writes none
+of it. No JVM, no connection to the source, running or not.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..config.task import Task
+from ..formats.qlik.control import TABLES
+from ..lake import delta as lake
+from ..model.types import arrow_type
+from ..state import ledger
+from ..state import orders as tables
+from ..state.history import slots
+from ..state.totals import last_stored
+from .status import status
+
+STATUS, HISTORY, SUSPENDED = "attrep_status", "attrep_history", "attrep_suspended_tables"
+LOADING, CHANGING = "FULL LOAD", "CHANGE PROCESSING"
+SLOT_MINUTES = 5
+_WIDTH = dt.timedelta(minutes=SLOT_MINUTES)
+_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+Row = dict[str, Any]
+
+
+def export(task: Task, folder: str) -> dict[str, int]:
+    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows each has.
+
+    `attrep_history` keeps the slots that it has from earlier exports.
+    """
+    found = {STATUS: [status_row(task)], HISTORY: history_rows(task), SUSPENDED: suspended_rows(task)}
+    written = {}
+    for name, rows in found.items():
+        path, schema = f"{folder.rstrip('/')}/{name}", schema_of(name)
+        lake.create(path, schema)
+        written[name] = lake.on_newest(path, partial(_written, path, schema, rows, older=name == HISTORY))
+    return written
+
+
+def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, older: bool) -> int | None:
+    """Writes a table anew, with `older` slots that it has; gives how many rows it has then, None when
+    somebody else wrote it meanwhile."""
+    if older:
+        slots = {(r["timeslot_type"], r["timeslot"]): r for r in (*now.to_pyarrow_table().to_pylist(), *rows)}
+        rows = [slots[at] for at in sorted(slots)]
+    part = lake.Part(path, schema)
+    part.write(pa.Table.from_pylist(rows, schema=schema))
+    added = part.close()
+    files = [added] if added else []
+    done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
+    return None if done is None else len(rows)
+
+
+def schema_of(name: str) -> pa.Schema:
+    """The Arrow schema of one of the tables."""
+    return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
+
+
+def status_row(task: Task) -> Row:
+    """The row of `attrep_status`. `pending_changes` are change-table rows that targets do not have yet; what
+    Qlik alone has (its swap, its memory, its tail's time) is NULL."""
+    now, seen = dt.datetime.now(dt.timezone.utc), status(task)
+    capture = seen.capture or {}
+    loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)
+    behind = capture.get("lag_seconds")
+    applied = last_stored(task.control_path("stored"), seen.applied)
+    return {
+        "server_name": platform.node(),
+        "task_name": task.name,
+        "task_status": LOADING if loading else CHANGING,
+        "status_time": now,
+        "pending_changes": sum(t.behind for t in seen.tables),
+        "source_current_position": seen.position,
+        "source_current_timestamp": None if behind is None else now - dt.timedelta(seconds=behind),
+        "source_tail_position": seen.position,
+        "source_timestamp_applied": applied.commit_time if applied else _START,
+    }
+
+
+def history_rows(task: Task) -> list[Row]:
+    """The rows of `attrep_history`: slots of five minutes in which something was done, as far back as all of
+    their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
+    greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
+    found: dict[tuple[str, dt.datetime], Row] = {}
+    for taken in ledger.read_baselines(task.control_path("baselines")).values():
+        _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
+    for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):
+        row = _slot(task, found, CHANGING, one.end - _WIDTH)
+        row |= {"timeslot_records": one.rows, "timeslot_latency": one.latency}
+    return [found[at] for at in sorted(found)]
+
+
+def _slot(task: Task, found: dict[tuple[str, dt.datetime], Row], kind: str, at: dt.datetime) -> Row:
+    end = _START + ((at - _START) // _WIDTH + 1) * _WIDTH
+    new = {
+        "server_name": platform.node(), "task_name": task.name, "timeslot_type": kind, "timeslot": end,
+        "timeslot_duration": SLOT_MINUTES, "timeslot_latency": None, "timeslot_records": 0,
+    }  # fmt: skip
+    return found.setdefault((kind, end), new)
+
+
+def suspended_rows(task: Task) -> list[Row]:
+    """The rows of `attrep_suspended_tables`: tables whose changes wait, with the reason that stopped them."""
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    held: Iterable[Any] = tables.paused(task.control_path("orders"), baselines).values()
+    rows = []
+    for one in sorted(held, key=lambda o: str(o.table)):
+        owner, _, name = one.table.rpartition(".")
+        rows.append(
+            {
+                "server_name": platform.node(), "task_name": task.name, "table_owner": owner,
+                "table_name": name, "suspend_reason": one.why or one.held or "waits for its baseline",
+                "suspend_timestamp": one.since,
+            }
+        )  # fmt: skip
+    return rows

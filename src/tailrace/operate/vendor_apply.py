@@ -1,0 +1,286 @@
+"""`tailrace apply`: a vendor's change tables to targets, bad rows stopped at or kept aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..apply import effects, incoming, numbering
+from ..apply.exceptions import Suspensions
+from ..apply.fold import refused
+from ..apply.keylog import KeyLog
+from ..apply.noted import recover
+from ..apply.routed import routed
+from ..apply.ruled import RuledApply
+from ..apply.rules import SOFT_COLUMN, Rules
+from ..apply.shared import Place
+from ..apply.targets.base import Target
+from ..apply.targets.delta import DeltaTarget
+from ..apply.told import summed
+from ..apply.transactions import transactions
+from ..config.tables_file import TablesFile
+from ..errors import ConfigError, UnsupportedError
+from ..formats import checks, convert
+from ..formats.base import FINER
+from ..model.change import ChangeTable
+from ..model.types import is_lake_type
+from .runs import Group, Runs, Subscription
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """Rules and key log of a call; `keylog`: the Delta table's path, None: no key log; `transactional`: each
+    transaction is a commit of the target."""
+
+    rules: Rules
+    keylog: str | None = None
+    keylog_mode: str = "all"
+    transactional: bool = False
+
+
+def ruling(
+    mode: str | None,
+    on: Mapping[str, str],
+    soft_column: str | None,
+    keylog: str | None,
+    keylog_mode: str,
+    transactional: bool = False,
+) -> Ruling | None:
+    """What options ask for; None when they ask for nothing: then changes are upserted without a look.
+
+    Raises:
+        ConfigError: a mode, conflict or policy that there is not; options that do not go together.
+    """
+    if soft_column and mode not in (None, "soft_delete"):
+        raise ConfigError(f"the mode {mode} marks no rows", hint="use `--mode soft_delete`")
+    if mode is None and not on and soft_column is None and keylog is None and not transactional:
+        return None
+    chosen = mode or ("soft_delete" if soft_column else "upsert")
+    rules = Rules.of(chosen, on, soft_column or SOFT_COLUMN)
+    if keylog is not None:
+        KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses a mode that there is not
+    return Ruling(rules, keylog, keylog_mode, transactional)
+
+
+def run(
+    spark: SparkSession,
+    changes: str,
+    form: str,
+    given: Mapping[str, str],
+    target: str,
+    *,
+    app_id: str = "apply",
+    fail: bool = True,
+    dry_run: bool = False,
+    ruling: Ruling | None = None,
+    resume: bool = False,
+    tables: TablesFile | None = None,
+    control: str | None = None,
+) -> dict[str, Any]:
+    """Applies the change tables at a path to the Delta tables under `target`, or to a PostgreSQL database.
+
+    `control`: the folder of exceptions, suspended tables and rejects; `target` itself when it is a folder.
+
+    Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
+    by action and by conflict), `bad` (rows kept aside), `rejects` (where) and `notes`. A table without key
+    options or metadata has no key: its rows are known by all of their values, and its updates and deletes
+    must have them. Suspended tables are passed over, but with `resume`. `tables`: their mappings
+    (docs/mapping.md).
+
+    Raises:
+        ConfigError: a mapping does not fit its table.
+        FormatError: a bad row, when `fail`; change sequences that cannot be followed.
+        ApplyError: changes that cannot be applied.
+    """
+    side = convert.side(form, changes, given)
+    found = convert.read(spark, side)
+    numbers = {n: numbering.look(ct) for n, ct in found.changes.items()}
+    ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
+    found = replace(found, changes=ordered)
+    watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
+    good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
+    good, places = routed(spark, good, tables.table if tables else None, app_id)
+    _refuse_types(good)
+    place, target, root = _place(spark, target, app_id, control, places)
+    try:
+        for name in found.apart:
+            watched[name][2].figures()  # their bad rows stop the call before anything is written
+        good = {name: _followed(place, ct, numbers[name]) for name, ct in good.items()}
+        held = Suspensions(root, app_id)
+        applied = []
+        if resume and not dry_run:
+            for table in good:
+                held.resume(table)
+        with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
+            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
+            for table, ct in sorted(good.items()):
+                if applier is not None:
+                    cut = ruling is not None and ruling.transactional and not dry_run
+                    parts = _cut(place, ct) if cut else [ct]
+                    applied.append(_ruled(applier, place, table, parts, dry_run=dry_run))
+                elif (why := held.reason(table)) is not None:
+                    applied.append({"table": table, "suspended": why})
+                else:
+                    applied.append(_one(place, table, ct, dry_run=dry_run))
+    except Exception as error:
+        if (said := refused(error, changes, []) or convert.reason(error, changes)) is error:
+            raise
+        raise said from error
+    report = convert.Report()
+    passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
+    for name, (_, _, seen) in watched.items():
+        if name not in passed_over:  # nobody has asked for its rows
+            got = seen.figures()
+            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
+            report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
+    bad = sum(t.bad for t in report.tables.values())
+    if bad and not dry_run:
+        convert.keep_aside(spark, side, root, replace(found, pending={}), report)
+    notes = [*found.notes, *_notes(good, ruling), *convert.waiting_rows(found.pending)]
+    notes += convert.nothing(report, changes)
+    notes += [
+        f"{name}: {n:,} x {kind}: cut" for name, t in report.tables.items() for kind, n in t.lost.items()
+    ]
+    notes += [f"{name} holds no changes: it is not applied" for name in found.beside]
+    notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
+    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
+    """Raises UnsupportedError for columns of types that no target has, of all tables at once."""
+    wrong = []
+    for name, table in sorted(changes.items()):
+        columns = set(table.columns)
+        for field in table.df.schema:
+            kind = field.dataType.simpleString()
+            if field.name in columns and not is_lake_type(kind):
+                wrong.append(f"{name}: column {field.name} is {kind}")
+    if wrong:
+        raise UnsupportedError(
+            f"types that no target has: {'; '.join(wrong)}",
+            where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
+            hint="read arrays as columns or text (OpenEdge: -o arrays=columns; see `tailrace formats NAME`), "
+            "or leave these columns out: `--tables FILE` with a mapping",
+        )
+
+
+def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[str]:
+    """What is to be known of tables without key; an archive has none in any case."""
+    if ruling is not None and ruling.rules.mode == "archive":
+        return []
+    what = "no key is told, so rows are known by all of their values; name it, if there is one (`-o key=...`)"
+    return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
+
+
+def _place(
+    spark: SparkSession, target: str, app_id: str, control: str | None, places: Callable[[str], Place] | None
+) -> tuple[Target, str, str]:
+    """The target, what it is called, and the folder of what is kept beside it."""
+    if "://" not in target:
+        return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
+        )
+    if control is None:
+        raise ConfigError(
+            "a database has no place for exceptions, suspended tables and rejects",
+            hint="name a folder for them: `--control FOLDER`",
+        )
+    from ..apply.targets import postgresql, postgresql_place
+
+    made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
+    return made, postgresql_place.Place.of(target).label, control
+
+
+def _followed(target: Target, changes: ChangeTable, numbers: numbering.Numbers) -> ChangeTable:
+    """The changes with numbers by which the target's progress can be told."""
+    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+    return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
+
+
+def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
+    """A change table's transactions, one after the other, as far as the target lacks them; the whole of what
+    it has first: the key log may lack it."""
+    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+    kept = changes.with_df(changes.df.persist())
+    try:
+        if reached >= 0:
+            yield incoming.newer(kept, -1, reached)
+        for one in transactions(incoming.newer(kept, reached)):
+            yield incoming.newer(kept, -1, one.last)
+    finally:
+        kept.df.unpersist()
+
+
+def _applier(
+    spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
+) -> RuledApply:
+    if log is not None:
+        recover(place, log)
+    return RuledApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
+
+
+@contextmanager
+def _running(
+    ruling: Ruling | None,
+    app_id: str,
+    source: str,
+    target: str,
+    root: str,
+    tables: Iterable[str],
+    *,
+    dry_run: bool,
+) -> Iterator[KeyLog | None]:
+    """The key log, with a run of each table until the block ends; None when there is none to be written."""
+    if ruling is None or ruling.keylog is None:
+        yield None
+        return
+    log = KeyLog(ruling.keylog, app_id=app_id, run_id="", mode=ruling.keylog_mode)
+    if dry_run or ruling.keylog_mode == "off":
+        yield log
+        return
+    runs = Runs(ruling.keylog, Group(app_id, app_id, source, target))
+    rules, mode = ruling.rules.mode, ruling.keylog_mode
+    held = Suspensions(root, app_id)
+    log.runs |= runs.run_ids(Subscription(t, rules, mode) for t in sorted(tables))
+    try:
+        yield log
+    except BaseException as error:
+        runs.end({t: held.reason(t) for t in tables}, error=str(error) or type(error).__name__)
+        raise
+    runs.end({t: held.reason(t) for t in tables})
+
+
+def _ruled(
+    applier: RuledApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
+) -> dict[str, Any]:
+    reached = target.progress(name) if target.exists(name) else -1
+    done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
+    told = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
+    told |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
+    if not dry_run:
+        told |= {k: asdict(done.outcome)[k] for k in _DONE}
+    return told | {"suspended": done.suspended}
+
+
+def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
+    if target.exists(name):
+        effects.check_mode(target, name, Rules())
+    look = incoming.look(changes)
+    counted = {k: look.counts[k] for k in "IUDT"}
+    reached = target.progress(name) if target.exists(name) else -1
+    told = {"table": name, **counted, "progress": reached, "up to": look.upto}
+    if dry_run:
+        incoming.refuse_unclear(target, changes, look)
+        return {**told, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
+    done = asdict(incoming.apply_one(target, changes, look))
+    return told | {k: done[k] for k in _DONE}

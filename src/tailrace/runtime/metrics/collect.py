@@ -1,0 +1,190 @@
+"""The values of the metrics, read from what a task keeps of itself: no row of a change table or target is.
+
+They come from `status` (rolled-up control tables, live files) and from what the process that serves them has
+counted. Nothing asks Spark, so an answer does not wait for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from ... import __version__
+from ...config.task import Task
+from ...errors import TailraceError
+from ...operate.status import Status, process, status
+from ...state import live
+from ...state.timings import STEPS
+from .declared import CAPTURE, METRICS, PIPELINE
+
+logger = logging.getLogger("tailrace.metrics")
+FRESH_S = 2.0
+"""Answers within so many seconds come from one reading of the task's state."""
+_LSN_DIGITS = 16
+
+
+class Sample(NamedTuple):
+    """A value of a metric; of a histogram what `Timings` holds."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: Any
+
+
+class TaskCollector(Collector):
+    """Gives Prometheus a task's metrics.
+
+    Args:
+        task: the task.
+        halves: `capture`, `pipeline` or both: whose metrics are given.
+        counted: gives what the pipeline of this process has counted (`Counts.as_dict`), once there is one.
+    """
+
+    def __init__(
+        self, task: Task, halves: frozenset[str], counted: Callable[[], Mapping[str, Any] | None]
+    ) -> None:
+        self._task, self._halves, self._counted = task, halves, counted
+        self._lsn = task.source.url.startswith(("postgresql:", "postgres:"))
+        self._lock, self._read_at, self._state = threading.Lock(), -FRESH_S, list[Sample]()
+
+    def collect(self) -> Iterator[Family]:
+        """All families that have values now."""
+        found = self._of_state()
+        if (counted := self._counted()) is not None:
+            found = [*found, *of_pipeline(counted)]
+        by_name: dict[str, list[Sample]] = {}
+        for one in found:
+            by_name.setdefault(one.name, []).append(one)
+        for name, samples in by_name.items():
+            yield _family(name, self._task.name, samples)
+
+    def _of_state(self) -> list[Sample]:
+        with self._lock:  # several may ask at once
+            if time.monotonic() - self._read_at >= FRESH_S:
+                self._state = self._look()
+                self._read_at = time.monotonic()
+            return self._state
+
+    def _look(self) -> list[Sample]:
+        known = [Sample("tailrace_build_info", (__version__,), 1)]
+        try:
+            read = [*self._read()]
+        except (OSError, ValueError, TailraceError) as error:
+            logger.warning("metrics without the task's state, which cannot be read now: %s", error)
+            return [*known, Sample("tailrace_state_readable", (), 0)]
+        return [*known, Sample("tailrace_state_readable", (), 1), *read]
+
+    def _read(self) -> Iterator[Sample]:
+        if PIPELINE in self._halves:
+            found = status(self._task)
+            yield from of_process(PIPELINE, found.pipeline)
+            yield from of_tables(found, lsn=self._lsn)
+            if (done := live.read(self._task.run_path, "maintenance")) is not None:
+                yield Sample("tailrace_stage_last_success_timestamp_seconds", ("maintenance",), done["done"])
+        if CAPTURE in self._halves:
+            capture = process(self._task, CAPTURE)
+            yield from of_process(CAPTURE, capture)
+            yield from of_capture(capture or {}, lsn=self._lsn)
+
+
+def of_process(name: str, said: Mapping[str, Any] | None) -> Iterator[Sample]:
+    """Whether a half of the task runs, and its state."""
+    running = bool(said and said["running"])
+    yield Sample("tailrace_process_up", (name,), int(running))
+    if said and running:
+        yield Sample("tailrace_process_state", (name, str(said.get("state"))), 1)
+
+
+def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
+    """What the process that captures says of itself (`control.capture_state`). `lsn`: positions have one."""
+    for metric, key in (
+        ("tailrace_source_lag_seconds", "lag_seconds"),
+        ("tailrace_source_lag_bytes", "lag_bytes"),
+        ("tailrace_source_retained_bytes", "retained_bytes"),
+        ("tailrace_source_headroom_bytes", "left_bytes"),
+        ("tailrace_capture_records_total", "records"),
+        ("tailrace_capture_bytes_total", "bytes"),
+        ("tailrace_capture_transactions_total", "transactions"),
+    ):
+        if said.get(key) is not None:
+            yield Sample(metric, (), said[key])
+    if lsn and said.get("position"):
+        yield Sample("tailrace_source_position_bytes", (), int(said["position"][:_LSN_DIGITS], 16))
+    if said.get("commit_seconds"):
+        yield Sample("tailrace_stage_seconds", ("capture",), said["commit_seconds"])
+    if said.get("read_at") is not None:
+        yield Sample("tailrace_stage_last_success_timestamp_seconds", ("capture",), said["read_at"])
+    for table, one in (said.get("baselines") or {}).items():
+        if said.get("running") and one.get("state") == "running":
+            yield Sample("tailrace_baseline_parts", (table,), one.get("parts") or 0)
+            yield Sample("tailrace_baseline_parts_done", (table,), one.get("parts_done") or 0)
+
+
+def of_tables(found: Status, *, lsn: bool) -> Iterator[Sample]:
+    """How far the task and each of its tables are. `lsn`: positions have one."""
+    for stage in ("captured", "stored", "applied"):
+        yield Sample("tailrace_change_number", (stage,), max(getattr(found, stage), 0))
+    for t in found.tables:
+        state = "baseline" if t.state.startswith("baseline ") else t.state
+        yield Sample("tailrace_table_state", (t.table, state), 1)
+        yield Sample("tailrace_table_lag_seconds", (t.table,), t.seconds_behind)
+        yield Sample("tailrace_table_behind_rows", (t.table,), t.behind)
+        yield Sample("tailrace_table_errors", (t.table,), t.errors)
+        yield Sample("tailrace_table_stored_rows_total", (t.table,), t.stored)
+        for operation, rows in (("insert", t.inserted), ("update", t.updated), ("delete", t.deleted)):
+            yield Sample("tailrace_table_applied_rows_total", (t.table, operation), rows)
+        if t.baseline_rows is not None:
+            yield Sample("tailrace_table_baseline_rows", (t.table,), t.baseline_rows)
+        if lsn and t.position:
+            place = int(t.position[:_LSN_DIGITS], 16)
+            yield Sample("tailrace_table_position_bytes", (t.table,), place)
+        if t.last_change is not None:
+            at = dt.datetime.fromisoformat(t.last_change).timestamp()
+            yield Sample("tailrace_table_last_apply_timestamp_seconds", (t.table,), at)
+
+
+def of_pipeline(counted: Mapping[str, Any]) -> Iterator[Sample]:
+    """What store and apply have counted since their process began."""
+    for stage in ("store", "apply"):
+        yield Sample("tailrace_stage_seconds", (stage,), counted[f"{stage}_seconds"])
+        if counted[f"{stage}_at"] is not None:
+            yield Sample("tailrace_stage_last_success_timestamp_seconds", (stage,), counted[f"{stage}_at"])
+    for plan, took in counted["plans"].items():
+        yield Sample("tailrace_apply_seconds", (plan,), took)
+    for table, mine in counted["tables"].items():
+        for kind, many in mine["conflicts"].items():
+            yield Sample("tailrace_conflicts_total", (table, kind), many)
+        yield Sample("tailrace_flagged_changes_total", (table,), mine["flagged"])
+
+
+def _family(name: str, task: str, samples: list[Sample]) -> Family:
+    said = METRICS[name]
+    labels = ["task", *said.labels]
+    if said.kind == "histogram":
+        steps = HistogramMetricFamily(name, said.help, labels=labels)
+        for one in samples:
+            steps.add_metric([task, *one.labels], _buckets(one.value["counts"]), one.value["seconds"])
+        return steps
+    made = (GaugeMetricFamily if said.kind == "gauge" else CounterMetricFamily)(
+        name, said.help, labels=labels
+    )
+    for one in samples:
+        made.add_metric([task, *one.labels], one.value)
+    return made
+
+
+def _buckets(counts: list[int]) -> list[tuple[str, float]]:
+    """Steps as Prometheus has them: each with all before it."""
+    total, made = 0, list[tuple[str, float]]()
+    for bound, many in zip([*map(str, STEPS), "+Inf"], counts, strict=True):
+        total += many
+        made.append((bound, total))
+    return made

@@ -1,0 +1,83 @@
+"""Serves a task's metrics over HTTP, from a thread of the process that runs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...config.task import Task
+from ...errors import ConfigError
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
+_WHERE = "--metrics"
+Counted = Callable[[], Mapping[str, Any]]
+
+
+class Served:
+    """Metrics that are served. `counted`: what gives what the pipeline of this process counts, once it is
+    there."""
+
+    def __init__(self) -> None:
+        self.counted: Counted | None = None
+
+    def now(self) -> Mapping[str, Any] | None:
+        """What the pipeline has counted; None as long as there is none."""
+        return None if self.counted is None else self.counted()
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`.
+
+    >>> address("127.0.0.1:9187"), address("[::1]:9187")
+    (('127.0.0.1', 9187), ('::1', 9187))
+    >>> address("9187")
+    Traceback (most recent call last):
+    tailrace.errors.ConfigError: '9187' is not HOST:PORT
+      where: --metrics
+      hint: write 127.0.0.1:9187, or 0.0.0.0:9187 for all who reach this machine
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 1 << 16:
+        raise ConfigError(
+            f"{text!r} is not HOST:PORT",
+            where=_WHERE,
+            hint="write 127.0.0.1:9187, or 0.0.0.0:9187 for all who reach this machine",
+        )
+    return found["v6"] or found["host"], int(found["port"])
+
+
+@contextmanager
+def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
+    """Serves the metrics of a task's halves at an address until the block ends; None: nothing is served.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+    watched = Served()
+    if at is None:
+        yield watched
+        return
+    host, port = address(at)
+    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+    from .collect import TaskCollector
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(TaskCollector(task, frozenset(halves), watched.now))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics cannot be served at {at}: {error.strerror or error}",
+            where=_WHERE,
+            hint="name a host of this machine and a port that no other process listens on",
+        ) from error
+    try:
+        yield watched
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

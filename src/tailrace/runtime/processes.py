@@ -1,0 +1,154 @@
+"""`tailrace run`: capture as a child process, store and apply in this one.
+
+The child dies with its parent (it watches for that) and the parent ends when the child cannot go on. A child
+that was killed is started again: what it had not committed is captured again, the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import logs
+from ..config.task import Task, load
+from ..errors import TailraceError
+from ..operate.checks import before_run
+from ..state import live
+from .metrics import Served
+from .pipeline import Pipeline
+from .process_log import ProcessLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("tailrace.run")
+RESTARTS = 5
+ORPHAN_S = 10.0
+"""How long a capture process may still live whose parent was killed."""
+CALM_S = 60.0
+"""A child that lived this long before it was killed does not count towards RESTARTS."""
+
+
+class CaptureChild:
+    """The capture process of a task, started again when it is killed, ended when `stop` is set."""
+
+    def __init__(self, task_file: Path, task: Task, *, once: bool) -> None:
+        self._file, self._once = task_file, once
+        self.log = ProcessLog(Path(task.run_path) / "capture.log")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deaths = 0
+        self._began = 0.0
+        self._ending = threading.Lock()
+
+    def start(self) -> None:
+        """Starts the process; its words go to `<home>/run/capture.log` (`operate.process_log`), log lines in
+        JSON to our standard error, too."""
+        command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
+        command += ["--once"] if self._once else []
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if self._process.stdout is not None:
+            self.log.take(self._process.stdout, also=sys.stderr.write if logs.in_json() else None)
+
+    def watch(self, stop: threading.Event) -> None:
+        """Returns when the child is done (`once`) or `stop` is set; TailraceError when it cannot go on."""
+        while True:
+            code = self._process.poll() if self._process else None
+            if code is None:
+                if stop.wait(0.1):
+                    self.end()
+                    return
+            elif code == 0 or stop.is_set():  # Ctrl-C reaches the child, too
+                return
+            elif code < 0 and self._may_restart():
+                logger.warning("capture was killed (signal %d), starting it again", -code)
+                self.start()
+            else:
+                words = "\n".join(map(logs.text, self.log.last_words(12).splitlines()))
+                raise TailraceError(
+                    f"capture ended with code {code}", where=str(self.log.path), hint=words or None
+                )
+
+    def _may_restart(self) -> bool:
+        self._deaths = 1 if time.monotonic() - self._began > CALM_S else self._deaths + 1
+        return self._deaths <= RESTARTS
+
+    def end(self) -> None:
+        """Asks the child, once, to commit what it has and stop; kills it when it has not after 20 seconds."""
+        with self._ending:  # a second request would end it at once
+            if self._process is None or self._process.poll() is not None:
+                return
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def run(
+    task_file: Path,
+    *,
+    once: bool,
+    stop: threading.Event,
+    screen: Callable[[Task, threading.Event], None] | None = None,
+    began: Callable[[], None] = lambda: None,
+    watched: Served | None = None,
+) -> None:
+    """Runs a task until `stop` is set, or with `once` until the source's present is in the targets. `began`
+    is called when everything has started, and looks at `stop` from then on; `watched` gets its metrics."""
+    task = load(task_file)
+    # Before anything is started. A capture whose parent was killed just now is about to end.
+    live.refuse(task.run_path, "pipeline")
+    live.refuse(task.run_path, "capture", within=ORPHAN_S)
+    before_run(task, lambda: _session(task))
+    child = CaptureChild(task_file, task, once=once)
+    child.start()
+    over = threading.Event()
+    with ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
+        watching = pool.submit(_watch, child, stop, once)
+        drawing = pool.submit(screen, task, over) if screen else None
+        try:
+            pipeline = Pipeline(task, _session(task), stop=stop)
+            if watched is not None:
+                watched.counted = pipeline.counted
+            began()
+            if once:
+                watching.result()
+                if not stop.is_set():
+                    pipeline.drain()
+            else:
+                pipeline.run()
+        finally:
+            stop.set()
+            over.set()
+            child.end()
+            if drawing is not None:
+                drawing.result()
+        watching.result()
+
+
+def _session(task: Task) -> SparkSession:
+    from .session import session
+
+    return session(f"tailrace {task.name}", conf=task.spark)
+
+
+def _watch(child: CaptureChild, stop: threading.Event, once: bool) -> None:
+    try:
+        child.watch(stop)
+    except TailraceError:
+        stop.set()
+        raise
+    if not once:
+        stop.set()

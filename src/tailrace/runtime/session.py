@@ -1,0 +1,260 @@
+"""The Spark session: Delta in it, tuned for one machine, harmless on a cluster.
+
+When this process starts Spark (on this machine, or with a master given), Java, jars, memory and settings
+come from here. Under `spark-submit` or in somebody's notebook they belong to whoever started Spark: then only
+what the results depend on is set, in a notebook in a session of our own beside the one that is there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import logs
+from ..config.machine import cores, memory_bytes
+from ..errors import ConfigError
+from .jars import coordinates, resolve_jars
+from .java import ensure_java
+from .jvm import interrupts_kept, no_orphan, told_by_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["BATCHES", "CORRECTNESS", "coordinates", "local_settings", "resolve_jars", "session"]
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+CORRECTNESS = {
+    "spark.sql.extensions": _EXTENSION,
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # The proleptic calendar everywhere, as PostgreSQL and Arrow have it: dates before 1582 must not move.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What the results depend on; set everywhere."""
+
+BATCHES = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # Wide rows: a batch ends at this many bytes even when it has fewer rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+"""Sizes of the Arrow batches that Python tasks see; harmless everywhere."""
+
+_OURS_KEY = "spark.tailrace.session"
+_OURS = {_OURS_KEY: "true"}
+
+
+def session(
+    name: str = "tailrace", *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The Spark session to work in: the running one, else a new one with Delta in it.
+
+    Args:
+        name: the application's name.
+        master: `local[4]`, `local-cluster[2,1,1024]`, `spark://...`; this machine's cores when not given.
+            Under `spark-submit` its `--master` holds instead.
+        conf: settings that win over every default here (and over `spark-submit`'s `--conf`).
+
+    Raises:
+        ConfigError: no usable Java, versions of pyspark and delta-spark not known to work together, or a
+            running session that has no Delta.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    wanted = dict(conf or {})
+    if SparkContext._active_spark_context is not None:
+        # Another thread may have no active session: getOrCreate gives the application's first one.
+        return _adopt(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), wanted)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started the JVM, and this Python inside it
+        return _submitted(name, wanted)
+    master = master or wanted.get("spark.master") or f"local[{cores()}]"
+    ensure_java()
+    _environment(master)
+    settings = {**CORRECTNESS, **BATCHES, **_OURS, **local_settings(master), **wanted, "spark.master": master}
+    if _EXTENSION not in settings["spark.sql.extensions"]:
+        settings["spark.sql.extensions"] += f",{_EXTENSION}"
+    if not any("delta-spark" in wanted.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
+        listed = [jar for jar in wanted.get("spark.jars", "").split(",") if jar]
+        settings["spark.jars"] = ",".join([*map(str, resolve_jars()), *listed])
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with no_orphan(), interrupts_kept():
+        made = builder.getOrCreate()
+    told_by_us(made.sparkContext)
+    _said_once()
+    return made
+
+
+def _said_once() -> None:
+    """pyspark also logs, with Java's stack, the errors of SQL that it raises: that is for `-v`."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = not logging.getLogger().isEnabledFor(logging.INFO)
+
+
+def local_settings(master: str) -> dict[str, str]:
+    """Settings of a session started here; the last group only when all of it runs on this machine."""
+    lanes = str(_lanes(master))
+    options = f"-XX:+UseParallelGC -Duser.timezone=UTC -Dlog4j2.configurationFile={_log_file().as_uri()}"
+    settings = {
+        "spark.driver.memory": f"{heap_megabytes()}m",
+        # One machine, throughput over pauses: the parallel collector is quickest and starts quickest.
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -Duser.timezone=UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A pipeline runs for months: keep little history of jobs in the driver.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "2000",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
+        "spark.python.worker.reuse": "true",
+        # Hadoop sets permissions by itself, whatever the umask of the process is.
+        "spark.hadoop.fs.permissions.umask-mode": _umask(),
+        # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.warehouse.dir": (_scratch() / "warehouse").as_uri(),
+        # Deletion vectors are a one-way upgrade, and only tables of distributed size gain by them.
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    }
+    if not master.startswith("local"):
+        return settings
+    return settings | {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.default.parallelism": lanes,
+        "spark.sql.shuffle.partitions": lanes,
+        # The default of 50 tasks to read one small transaction log made a first MERGE take 29 s.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+
+
+def _umask() -> str:
+    """The umask of this process, as three octal digits."""
+    found = os.umask(0o077)  # it can only be read by setting it
+    os.umask(found)
+    return f"{found:03o}"
+
+
+def heap_megabytes() -> int:
+    """Heap for the driver: a quarter of the memory there is (machine or container), 1 to 8 GiB.
+
+    The rest is for what lives beside the JVM: Python workers, task-local merges, the file cache, a database.
+    """
+    return max(1024, min(8192, memory_bytes() // 4 >> 20))
+
+
+def _lanes(master: str) -> int:
+    """How many tasks can run at once under that master: `local[4]` 4, `local-cluster[2,1,1024]` 2."""
+    cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    if cluster:
+        return int(cluster[1]) * int(cluster[2])
+    threads = re.fullmatch(r"local\[\s*(\d+)\s*(?:,.*)?\]", master)
+    if threads:
+        return int(threads[1])
+    return 1 if master == "local" else cores()
+
+
+def _environment(master: str) -> None:
+    """Environment of the JVM to start: this Python, this pyspark's Spark (not one that SPARK_HOME names)."""
+    import pyspark
+
+    spark = Path(pyspark.__file__).parent
+    os.environ["SPARK_HOME"] = str(_home_of_links(spark) if master.startswith("local-cluster") else spark)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        # Else a warning where the host's name does not resolve.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _home_of_links(spark: Path) -> Path:
+    """A SPARK_HOME that looks like `spark`: local-cluster leaves its executors' folders there (`work`)."""
+    home = _scratch() / "spark"
+    home.mkdir(exist_ok=True)
+    for entry in spark.iterdir():
+        link = home / entry.name
+        if not link.exists():
+            link.symlink_to(entry)
+    return home
+
+
+@cache
+def _scratch() -> Path:
+    """A folder of this process, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _log_file() -> Path:
+    """Log settings from the JVM's first moment on; `setLogLevel` would come after the start-up warnings."""
+    file = _scratch() / "log4j2.properties"
+    file.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
+        # The logger whose level a Python session takes over; it says so in two lines unless it is the root's.
+        "logger.py.name = org.apache.spark.api.python.PythonGatewayServer\nlogger.py.level = error\n"
+        "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
+        + logs.log4j()
+    )
+    return file
+
+
+def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
+    """A session under `spark-submit`: master, memory and jars are its own."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._ensure_initialized()  # connects to the waiting JVM, so that its settings can be read
+    given = {key for key, _ in SparkConf().getAll()}
+    builder = SparkSession.builder
+    if "spark.app.name" not in given:
+        builder = builder.appName(name)
+    batches = {key: value for key, value in BATCHES.items() if key not in given}
+    settings = {**batches, **CORRECTNESS, **_OURS, **wanted}
+    if "spark.sql.extensions" in given:  # others may stand there beside Delta's, or it is missing: seen below
+        settings.pop("spark.sql.extensions")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return _with_delta(builder.getOrCreate())
+
+
+def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
+    """The running session when it is ours; beside somebody else's, one of our own in the same application."""
+    settings = dict(wanted)
+    if running.conf.get(_OURS_KEY, "") != "true":
+        running = _with_delta(running).newSession()
+        settings = {**BATCHES, **CORRECTNESS, **_OURS, **settings}
+    for key, value in settings.items():
+        if running.conf.isModifiable(key):
+            running.conf.set(key, value)
+    return running
+
+
+def _with_delta(spark: SparkSession) -> SparkSession:
+    """That session, refused when it has no Delta."""
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if _EXTENSION in extensions:
+        return spark
+    raise ConfigError(
+        "the running Spark has no Delta in it",
+        where=f"spark.sql.extensions = {extensions!r}",
+        hint=f"start Spark with --packages {coordinates()} --conf spark.sql.extensions={_EXTENSION} "
+        f"--conf spark.sql.catalog.spark_catalog={CORRECTNESS['spark.sql.catalog.spark_catalog']}",
+    )

@@ -1,0 +1,244 @@
+"""What `tailrace init` and `tailrace validate` need around the functions they call: a task file made from a
+database, and a validation with source, session and (when nothing runs) a catch-up of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
+
+from ..config import addresses, secrets, task_schema
+from ..config.task import Task, dump
+from ..errors import ConfigError
+from ..model.steps import Steps
+from ..sources import open_source
+from ..sources.base import Finding
+from ..state import live
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..validate.repair import Repaired
+    from ..validate.sides import Sessions
+    from ..validate.tables import Report
+
+
+_PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&]+")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A task file that was written: where, for which tables, what still stands in its way, and the
+    environment variable that it takes the password from (None: it needs none)."""
+
+    path: Path
+    tables: list[str]
+    findings: list[Finding] = field(default_factory=list)
+    variable: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "path": str(self.path),
+            "tables": self.tables,
+            "findings": [asdict(f) for f in self.findings],
+            "variable": self.variable,
+        }
+
+
+def draft(
+    url: str,
+    *,
+    name: str | None = None,
+    patterns: Sequence[str] | None = None,
+    output: Path | None = None,
+    force: bool = False,
+) -> Draft:
+    """Writes a task file for a database, and its schema beside it; checks whether capture could run.
+
+    Args:
+        url: the database's address.
+        name: the task's name; the database's when not given.
+        patterns: tables to capture (`schema.table`, `*` and `?`); every table, by name, when not given.
+        output: the file; `<name>.yaml` in the working directory when not given.
+        force: overwrite an existing file.
+
+    Raises:
+        ConfigError: the file exists, no table is selected, or name or address cannot work.
+        SourceError: the database does not answer.
+    """
+    whole = _expanded(url, (output.resolve().parent if output else Path.cwd()))
+    addresses.check(whole)
+    name = name or name_for(whole)
+    path = output or Path(f"{name}.yaml")
+    if path.exists() and not force:
+        raise ConfigError("the task file exists already", where=str(path), hint="--output FILE, or --force")
+    task = _task(name, url, patterns or ["*.*"], path)
+    source = open_source(task)
+    try:
+        tables = source.tables(task.source.tables)
+        findings = source.check(tables, None) if tables else []
+    finally:
+        source.close()
+    if not tables:
+        raise ConfigError(
+            f"no table matches {', '.join(task.source.tables)}",
+            where="the database",
+            hint="--table schema.table",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept, variable = without_password(url, name)
+    path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
+    task_schema.write(path.parent)
+    return Draft(path, tables, findings, variable)
+
+
+def _expanded(url: str, folder: Path) -> str:
+    """The address with what it takes from variables and files."""
+    try:
+        return secrets.expand(url, folder, address=True)
+    except ValueError as error:
+        raise ConfigError(str(error), where="the address", hint="set it, or write another one") from None
+
+
+def without_password(url: str, task: str) -> tuple[str, str | None]:
+    """An address with a variable of the environment in place of its passwords, and that variable (None: it
+    has no password, or a variable there already).
+
+    >>> without_password("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
+    ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', 'WEB_SHOP_PASSWORD')
+    >>> without_password("postgresql://me@db/shop?password=b&sslmode=require", "shop")
+    ('postgresql://me@db/shop?password=${SHOP_PASSWORD}&sslmode=require', 'SHOP_PASSWORD')
+    >>> without_password("postgresql://me:${PW}@db:5433/shop", "shop")
+    ('postgresql://me:${PW}@db:5433/shop', None)
+    >>> without_password("postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}", "shop")
+    ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', None)
+    >>> without_password("postgresql://db:5433/shop", "shop")
+    ('postgresql://db:5433/shop', None)
+    """
+    variable = task.upper().replace("-", "_") + "_PASSWORD"
+    if variable[0].isdigit():
+        variable = f"_{variable}"
+    kept = _PASSWORDS.sub(lambda found: f"{found[1] or found[2]}${{{variable}}}", url)
+    return kept, variable if kept != url else None
+
+
+def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
+    given = {"name": name, "source": {"url": url, "tables": list(patterns)}}
+    try:
+        return Task.model_validate(given, context={"folder": path.resolve().parent})
+    except ValidationError as error:
+        # The values themselves are left out of the words: the address may hold a password.
+        words = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        raise ConfigError("\n  ".join(words), where="tailrace init") from None
+
+
+def name_for(url: str) -> str:
+    """A task name made from the database's name.
+
+    >>> name_for("postgresql://me@db:5432/Web%20Shop"), name_for("postgresql://db")
+    ('web-shop', 'task')
+    """
+    database = unquote(urlsplit(url).path.strip("/")).lower()
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in database)
+    return safe.strip("-")[:40] or "task"
+
+
+def validate_task(
+    task_file: Path,
+    task: Task,
+    tables: Sequence[str],
+    *,
+    timeout_s: float,
+    samples: int,
+    steps: Steps | None = None,
+) -> Report:
+    """Compares source and target of a task, running or not; see `validate.validate` for what is raised.
+
+    When neither half of the task runs, this process captures, stores and applies what the source has.
+    """
+    with _validation(task, steps or Steps()) as (validated, catch_up, _):
+        running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
+        return validated(
+            tables=tables,
+            catch_up=None if running else catch_up,
+            timeout_s=timeout_s,
+            samples=samples,
+        )
+
+
+def repair_task(
+    task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, steps: Steps | None = None
+) -> tuple[Report, list[Repaired], Report | None]:
+    """Compares source and target of a task that does not run, and writes what differs to the target.
+
+    Gives what was found before, what was done, and what is found after it (None: nothing was done).
+
+    Raises:
+        ConfigError: the task runs.
+    """
+    from ..validate.repair import Repair
+
+    if any(live.locked(task.run_path, half) for half in ("capture", "pipeline")):
+        raise ConfigError(
+            "the task runs: its changes and a repair would meet in the target",
+            where=task.name,
+            hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
+        )
+    steps = steps or Steps()
+    with _validation(task, steps) as (validated, catch_up, spark):
+        repair = Repair(task, spark, dry_run, steps)
+        common: dict[str, Any] = {"samples": samples, "catch_up": catch_up}
+        repair.finish(tables)
+        before = validated(tables=tables, amend=repair, **common)
+        changed = [r.table for r in repair.done if r.changes and not dry_run]
+        after = validated(tables=changed, **common) if changed else None
+        return before, repair.done, after
+
+
+@contextmanager
+def _validation(
+    task: Task, steps: Steps
+) -> Iterator[tuple[Callable[..., Report], Callable[[], None], Sessions]]:
+    """`validate` with the task's source, what catches up before it, and a session if need be."""
+    steps.now("connecting to the source")
+    from ..validate import tables as validate
+    from .session import session
+
+    @cache
+    def started() -> SparkSession:
+        return session(f"tailrace validate {task.name}", conf=task.spark)
+
+    lock = Lock()
+
+    def spark(why: str) -> SparkSession:
+        with lock:  # tables are compared side by side
+            if not started.cache_info().currsize:
+                steps.now(f"starting Spark: {why}")
+            return started()
+
+    source = open_source(task)
+    try:
+        validated = partial(validate.validate, task, spark, source, steps=steps)
+        yield validated, lambda: _catch_up(task, spark, steps), spark
+    finally:
+        source.close()
+
+
+def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
+    from ..capture.process import Capture
+    from .pipeline import Pipeline
+    from .storing_here import store_here
+
+    steps.now("capturing what the source has")
+    Capture(task, once=True).run()
+    if (why := store_here(task)) is not None:
+        Pipeline(task, spark(why)).drain()

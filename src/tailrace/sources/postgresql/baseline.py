@@ -1,0 +1,171 @@
+"""Reading tables as of an exported snapshot: cut by pages, COPY as CSV, typed Arrow batches.
+
+`read_part` is a plain function of picklable arguments: every piece can be read by another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+import psycopg
+from psycopg.pq import ExecStatus
+
+from ...errors import ConnectionLostError, TableMovedError
+from ...model.change import Relation
+from ...wire import pgcopy
+from ..base import BadValue, BaselineBatch, BaselinePart, Snapshot
+from .address import address
+from .connect import Session, connect, literal, quoted, refused
+
+BATCH_BYTES = 16 << 20
+_LEAVES = """
+select l.relid::regclass::text, pg_relation_size(l.relid) / current_setting('block_size')::int,
+  greatest(c.reltuples, 0)::bigint, c.relpages
+from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
+      union select %(relid)s::oid::regclass from pg_class where oid = %(relid)s and relkind = 'r') l
+join pg_class c on c.oid = l.relid order by 1
+"""
+_ROWS_PER_PAGE = 50
+"""A guess for tables that were never analyzed."""
+
+
+def parts(session: Session, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+    """The pieces of a table, leaf partition by leaf partition; the last piece of a leaf has no end."""
+    pieces: list[BaselinePart] = []
+    for leaf, pages, tuples, counted in session.execute(_LEAVES, {"relid": relation.relid}):
+        per_page = max(tuples / counted if counted and tuples else _ROWS_PER_PAGE, 1 / 1024)
+        step = max(1, round(rows_per_part / per_page))
+        starts = list(range(0, max(pages, 1), step))
+        for first, last in zip(starts, [*starts[1:], None], strict=True):
+            size = (pages if last is None else last) - first
+            pieces.append(BaselinePart(leaf, first, last, round(size * per_page)))
+    return pieces
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """`read_part` of one server, as a function that goes to worker processes; `only`: SQL of a condition on
+    the rows that are wanted."""
+
+    url: str = field(repr=False)
+    only: str = "true"
+
+    def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
+        """The rows of one piece as of the snapshot."""
+        return read_part(self.url, snapshot.name, relation, part, self.only)
+
+
+_MOVED = """
+select not exists (select from pg_class where oid = {leaf}::regclass
+                   and relfilenode = pg_relation_filenode({leaf}::regclass))
+"""
+"""TRUNCATE and rewriting ALTER TABLE do not honour snapshots: a table looks empty in an older one. pg_class
+is read in the snapshot, the function is not; the lock before keeps both as they are."""
+
+
+_GONE = (b"42P01", b"42703")
+"""No such table; no such column."""
+_IMPORT = "SET TRANSACTION SNAPSHOT"
+
+
+def read_part(
+    url: str, snapshot: str, relation: Relation, part: BaselinePart, only: str = "true"
+) -> Iterator[BaselineBatch]:
+    """The rows of one piece, in batches of about 16 MiB of text.
+
+    Args:
+        url: the server.
+        snapshot: name of the exported snapshot; empty: the rows as they are when the statement begins.
+        relation: which columns, and their types in the lake.
+        part: which piece.
+        only: SQL of a condition on its rows.
+
+    Raises:
+        TableMovedError: the table was truncated, rewritten or dropped since the snapshot.
+        ConnectionLostError: the snapshot has ended with the session that held it.
+        SourceError: a privilege is missing.
+    """
+    with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
+        where = f"{address(url)}, {relation.table}"
+        pg = session.pgconn
+        for statement in [*_beginning(snapshot, part), _copy(relation, part, only)]:
+            result = pg.exec_(statement.encode())
+            state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
+            if gone or state in _GONE:
+                raise TableMovedError(
+                    f"{part.leaf} was truncated, rewritten or dropped, or altered, since its baseline began",
+                    where=where,
+                    hint="it is read again; if this goes on, let such statements rest",
+                )
+            if state is not None and statement.startswith(_IMPORT):
+                raise ConnectionLostError(
+                    f"the snapshot {snapshot} of the baseline is gone: the session that held it has ended",
+                    where=where,
+                    hint="it is read again, in a new snapshot",
+                )
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK):
+                raise refused(pg.get_error_message(), state.decode() if state else None, where)
+        try:
+            for data, count in _texts(pg):
+                yield _typed(relation, data, count)
+        except psycopg.Error as error:
+            raise refused(str(error), error.sqlstate, where) from error
+
+
+def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
+    lock = f"LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE"
+    if not snapshot:
+        return ["BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", lock]
+    return [
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        f"{_IMPORT} {literal(snapshot)}",
+        lock,
+        _MOVED.format(leaf=literal(part.leaf)),
+    ]
+
+
+def _typed(relation: Relation, data: bytes, count: int) -> BaselineBatch:
+    batch, bad = pgcopy.batch(relation.columns, data, rows=count)
+    if not bad:
+        return BaselineBatch(batch, [])
+    texts = dict(zip(batch.schema.names, pgcopy.tables(data, batch.num_columns), strict=True))
+    found = [
+        BadValue(int(row), name, texts[name][int(row)].as_py())
+        for name, mask in bad.items()
+        for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
+    ]
+    return BaselineBatch(batch, found)
+
+
+def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
+    names = ", ".join(quoted(c.name) for c in relation.columns)
+    until = "" if part.last is None else f" AND ctid < '({part.last},0)'"
+    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE ctid >= '({part.first},0)'{until} AND {only}"
+    return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
+
+
+def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[tuple[bytes, int]]:
+    """What COPY sends, cut between rows, and how many they are: one CopyData message is one row."""
+    get = pg.get_copy_data
+    rows: list[bytes] = []
+    size = 0
+    append = rows.append
+    while True:
+        length, data = get(0)
+        if length <= 0:
+            break
+        append(bytes(data))
+        size += length
+        if size >= BATCH_BYTES:
+            yield b"".join(rows), len(rows)
+            rows.clear()
+            size = 0
+    result = pg.get_result()
+    if result is not None and result.status == ExecStatus.FATAL_ERROR:
+        raise psycopg.OperationalError(pg.get_error_message())
+    if rows:
+        yield b"".join(rows), len(rows)

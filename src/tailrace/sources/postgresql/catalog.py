@@ -1,0 +1,237 @@
+"""What PostgreSQL's catalog says: tables by pattern, columns, keys, types; a table's layout now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ...errors import ConfigError, SourceError
+from ...model.change import Relation
+from ...model.nearest import meant
+from ...wire.pgmessages import RelationColumn, RelationMessage
+from .connect import Session, quoted_table
+from .evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
+from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
+from .timeline import Timeline
+
+logger = logging.getLogger("tailrace.capture")
+
+_TABLES = """
+select n.nspname || '.' || c.relname,
+  c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f')
+  and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+"""
+_FILE = """
+case when c.relkind = 'p' then (
+  select coalesce(hashtextextended(string_agg(l.oid || ':' || l.relfilenode, ',' order by l.oid), 0), 0)
+  from pg_partition_tree(c.oid) p join pg_class l on l.oid = p.relid where p.isleaf)
+else c.relfilenode::bigint end
+"""
+"""Another one after each rewrite of the table or of one of its partitions; 0: nothing tells."""
+_MISSING = """
+case when a.atthasmissing then array_to_string(a.attmissingval, '')
+when c.relkind = 'p' then (
+  select case when count(*) = count(l.attmissingval) and count(distinct l.attmissingval::text) = 1
+    then min(array_to_string(l.attmissingval, '')) end
+  from pg_partition_tree(c.oid) p join pg_attribute l on l.attrelid = p.relid and l.attname = a.attname
+  where p.isleaf and not a.attisdropped)
+end
+"""
+"""A partitioned table has no rows of its own: what all its leaves say."""
+_LIVE = f"""
+select c.oid::bigint, n.nspname, c.relname, c.relreplident,
+  (select indkey::int2[] from pg_index where indrelid = c.oid and indisprimary and indisvalid),
+  (select indkey::int2[] from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
+  exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+    where r.prrelid = c.oid and p.pubname = %s and to_jsonb(r) ->> 'prattrs' is not null),
+  {_FILE}, pg_current_snapshot()::text, (pg_current_wal_insert_lsn() - '0/0')::bigint,
+  a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, {_MISSING}, a.attgenerated, a.attisdropped,
+  a.xmin::text::bigint, concat(a.attlen, case when a.attbyval then 'v' else '' end, a.attalign)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+"""
+"""One statement, so one moment; the log's end is read within it, after its snapshot was taken."""
+_LOOKS = f"""
+select c.oid::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint, {_FILE},
+  array(select a.xmin::text::bigint from pg_attribute a
+    where a.attrelid = c.oid and a.attnum > 0 order by a.attnum)
+from pg_class c where c.oid = any(%s::oid[])
+"""
+_TYPES = """
+with recursive asked as (select distinct oid, typmod from unnest(%s::oid[], %s::int[]) as u(oid, typmod)),
+chain as (
+  select oid, typmod, oid as base, typmod as basemod from asked
+  union all
+  select c.oid, c.typmod, t.typbasetype, case when t.typtypmod = -1 then c.basemod else t.typtypmod end
+  from chain c join pg_type t on t.oid = c.base where t.typtype = 'd')
+select c.oid::bigint, c.typmod, format_type(c.oid, c.typmod), t.typname, n.nspname, t.typtype,
+  t.typcategory, c.basemod, concat(t.typlen, case when t.typbyval then 'v' else '' end, t.typalign)
+from chain c join pg_type t on t.oid = c.base join pg_namespace n on n.oid = t.typnamespace
+where t.typtype <> 'd'
+"""
+_KINDS = {"e": "enum", "c": "composite", "r": "range", "m": "multirange"}
+
+
+def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+    """`schema.table` names, sorted.
+
+    Args:
+        session: any connection.
+        patterns: `schema.table`, or with `*` and `?` as in file names. Wildcards select ordinary permanent
+            tables and the roots of partitioned ones; an exact name selects whatever has that name.
+        exclude: names or patterns to leave out.
+
+    Raises:
+        ConfigError: an exact name that is not there, with the nearest names.
+    """
+    found: dict[str, bool] = dict(session.execute(_TABLES).fetchall())
+    chosen: set[str] = set()
+    for pattern in patterns:
+        if pattern in found:
+            chosen.add(pattern)
+        elif any(sign in pattern for sign in "*?["):
+            chosen |= {name for name, fit in found.items() if fit and fnmatchcase(name, pattern)}
+        else:
+            raise _unknown(pattern, found)
+    return sorted(name for name in chosen if not any(fnmatchcase(name, out) for out in exclude))
+
+
+def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
+    """`schema.table` by oid, of those that are there."""
+    rows = session.execute(
+        "select c.oid::bigint, n.nspname || '.' || c.relname from pg_class c"
+        " join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::oid[])",
+        (list(relids),),
+    )
+    return dict(rows.fetchall())
+
+
+def oids(session: Session, tables: Sequence[str]) -> list[int]:
+    """The oids of `schema.table` names, of those that are there."""
+    names = [quoted_table(table) for table in tables]
+    rows = session.execute("select to_regclass(t)::oid::bigint from unnest(%s::text[]) t", (names,))
+    return [oid for (oid,) in rows if oid is not None]
+
+
+def _unknown(name: str, found: Iterable[str]) -> ConfigError:
+    hint = meant(name, found) or "write schema.table; check the role's database"
+    return ConfigError(f"there is no table {name}", where="source.tables", hint=hint)
+
+
+def live_table(session: Session, relid: int, publication: str | None = None) -> LiveTable:
+    """What the catalog says of a table by its oid, and of the publication's columns; without columns when it
+    is gone."""
+    return _live(
+        session.execute(f"{_LIVE} where c.oid = %s order by a.attnum", (publication, relid)).fetchall()
+    )
+
+
+def _live(rows: Sequence[tuple[Any, ...]]) -> LiveTable:
+    if not rows:
+        return LiveTable(0, "", "", "", ())
+    columns = tuple(LiveColumn(*row[10:]) for row in rows if row[10] is not None)
+    relid, schema, name, identity, primary, index, listed, file, snapshot, at = rows[0][:10]
+    keys = frozenset(primary or ()), frozenset(index or ())
+    return LiveTable(
+        relid, schema, name, identity, columns, *keys, listed, file, at, Snapshot.parse(snapshot)
+    )
+
+
+def looks(session: Session, relids: Sequence[int]) -> dict[int, Look]:
+    """Tables as they are now, numbers only, by oid; those that are gone are missing. Which attributes are
+    dropped is not asked."""
+    rows = session.execute(_LOOKS, (list(relids),))
+    return {relid: Look(at, file, tuple(stamps), len(stamps)) for relid, at, file, stamps in rows}
+
+
+def timeline(session: Callable[[], Session], publication: str) -> Timeline:
+    """The catalog over time, as a publication's tables have it."""
+    return Timeline(
+        lambda relid: live_table(session(), relid, publication), lambda relids: looks(session(), relids)
+    )
+
+
+def types_of(session: Session, wanted: Iterable[tuple[int, int]]) -> Types:
+    """Types by (oid, typmod): domains as their base type, and what kind of conversion reads them."""
+    pairs = sorted(set(wanted))
+    rows = session.execute(_TYPES, ([oid for oid, _ in pairs], [typmod for _, typmod in pairs]))
+    return {
+        (oid, typmod): TypeInfo(words, _kind(name, schema, sort, category), basemod, physical)
+        for oid, typmod, words, name, schema, sort, category, basemod, physical in rows
+    }
+
+
+def _kind(name: str, schema: str, sort: str, category: str) -> str:
+    if sort in _KINDS:
+        return _KINDS[sort]
+    if category == "A":
+        return "array"
+    # A type of that name in another schema is another type; citext is an extension wherever it was put.
+    return name if schema == "pg_catalog" or name == "citext" else f"{schema}.{name}"
+
+
+def announced(
+    session: Session,
+    message: RelationMessage,
+    moment: Moment,
+    bracket: Bracket,
+    previous: Relation | None,
+    overrides: Mapping[str, str],
+) -> Relation:
+    """The layout that a Relation message of the stream announces; a warning for what cannot be told of it."""
+    types = types_of(session, ((c.type_oid, c.typmod) for c in message.columns))
+    made = layout(message, moment, bracket, types, previous, overrides)
+    for column in unknown(made, previous):
+        logger.warning(
+            "%s, column %s: %s; `tailrace resync` mends it",
+            made.table,
+            column.name,
+            column.note,
+            extra={"table": made.table},
+        )
+    return made
+
+
+def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
+    """The layout a table has now, with the columns that the publication sends (all but generated ones when
+    the publication does not have the table yet). SourceError when there is no such table."""
+    rows = session.execute(
+        f"{_LIVE} where c.oid = to_regclass(%s) order by a.attnum", (publication, quoted_table(table))
+    ).fetchall()
+    if not rows:
+        raise SourceError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
+    live = _live(rows)
+    sent = published_columns(session, table, publication)
+    columns = [
+        c for c in live.columns if not c.dropped and (c.name in sent if sent is not None else not c.generated)
+    ]
+    key = live.identity_key
+    message = RelationMessage(
+        live.relid,
+        live.schema,
+        live.name,
+        live.identity,
+        tuple(RelationColumn(int(c.attnum in key), c.name, c.type_oid, c.typmod) for c in columns),
+    )
+    types = types_of(session, ((c.type_oid, c.typmod) for c in columns))
+    return catalogued(message, live, types, overrides)
+
+
+def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:
+    """Names of the columns a publication sends of a table; None when it says nothing (PostgreSQL 14 has no
+    column lists, or the publication has no such table). Before PostgreSQL 18 generated columns are named but
+    never sent."""
+    if publication is None or session.info.server_version < 150000:
+        return None
+    schema, name = table.split(".", 1)
+    row = session.execute(
+        "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
+        " and attrelid = to_regclass(%s) and current_setting('server_version_num')::int < 180000)"
+        " from pg_publication_tables where pubname = %s and schemaname = %s and tablename = %s",
+        (quoted_table(table), publication, schema, name),
+    ).fetchone()
+    return None if row is None else set(row[0]) - set(row[1])

@@ -1,0 +1,95 @@
+"""Findings about tables: can each of them be published, read, and its rows be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import Finding
+from .connect import Session, quoted_table
+
+_TABLES = """
+select t.name, c.relkind, c.relpersistence, c.relreplident,
+  exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
+  case when c.relispartition then pg_partition_root(c.oid)::regclass::text end
+from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
+left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
+  on n.nspname = t.schema and c.relname = t.relation
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is looked at: a connection, the server's address for messages, names of slot and publication,
+    tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether the task has
+    had a slot made, and whether the slot is at rest: neither read by this task nor about to be made anew."""
+
+    session: Session
+    server: str
+    slot: str
+    publication: str
+    tables: Sequence[str]
+    after: int | None
+    begun: bool
+    settled: bool = True
+
+    def value(self, sql: str, *args: Any) -> Any:
+        """The one value a query gives."""
+        row = self.session.execute(sql, args).fetchone()
+        return row[0] if row else None
+
+
+def error(what: str, where: str, cure: str) -> Finding:
+    """A finding that keeps the task from starting."""
+    return Finding("error", what, where, cure)
+
+
+def warning(what: str, where: str, cure: str) -> Finding:
+    """A finding that does not."""
+    return Finding("warning", what, where, cure)
+
+
+def tables(q: Question) -> Iterator[Finding]:
+    """What keeps each table from being captured right."""
+    parts = [table.partition(".") for table in q.tables]
+    rows = q.session.execute(_TABLES, (list(q.tables), [p[0] for p in parts], [p[2] for p in parts]))
+    for name, kind, persistence, ident, keyed, root in rows.fetchall():
+        where, sql = f"{q.server}, {name}", quoted_table(name)
+        if kind is None:
+            yield error("there is no such table", where, "take it out of the task, or write its name right")
+            continue
+        if what := _not_a_table(kind, persistence):
+            yield error(
+                f"{what} cannot be captured: its changes are not in the log", where, _REMEDY[what](sql)
+            )
+            continue
+        if root is not None:
+            yield error(
+                f"it is a partition of {root}: its changes come under the root's name",
+                where,
+                f"list {root} in the task instead of {name}",
+            )
+            continue
+        if ident == "n" or (ident == "d" and not keyed):
+            yield warning(
+                f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
+                where,
+                f"ALTER TABLE {sql} REPLICA IDENTITY {'DEFAULT' if keyed else 'FULL'}",
+            )
+
+
+_REMEDY: dict[str, Callable[[str], str]] = {
+    "an unlogged table": lambda sql: f"ALTER TABLE {sql} SET LOGGED",
+    "a temporary table": lambda sql: "take it out of the task",
+    "a foreign table": lambda sql: "capture it at the server where it lives",
+    "a view": lambda sql: "list the tables under it",
+}
+
+
+def _not_a_table(kind: str, persistence: str) -> str | None:
+    if kind in ("v", "m"):
+        return "a view"
+    if kind == "f":
+        return "a foreign table"
+    return {"u": "an unlogged table", "t": "a temporary table"}.get(persistence)

@@ -1,0 +1,252 @@
+"""Will capture work? Looks before every start; each finding says what it means and the SQL that cures it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..base import Finding
+from . import slot as pg_slot
+from .check_tables import Question, error, tables, warning
+from .connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
+from .rights import rights
+from .slot import published
+
+OLDEST = 140000
+_GOING_S = 2.0
+_NEAR = 0.25
+"""A slot is near its limit when so much of `max_slot_wal_keep_size` is left."""
+_READER = "select active_pid from pg_replication_slots where slot_name = %s"
+_SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
+
+
+def identity(session: Session, slot: str) -> dict[str, str]:
+    """Which server, database and slot: a position means something only there."""
+    row = session.execute(
+        "select system_identifier::text, current_database()::text from pg_control_system()"
+    ).fetchone()
+    system, database = row or ("", "")
+    return {"system_identifier": system, "database": database, "slot": slot}
+
+
+def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
+    """All findings, errors first; an empty list means go.
+
+    Args:
+        question: what to look at.
+        stored: `identity` as it was when the task was made.
+    """
+    if question.session.info.server_version < OLDEST:
+        version = question.session.info.parameter_status("server_version")
+        return [
+            error(f"PostgreSQL {version} is too old", question.server, "upgrade to PostgreSQL 14 or newer")
+        ]
+    found = [*_identity(question, stored or {})]
+    for look in LOOKS:
+        found += look(question)
+    return sorted(found, key=lambda finding: finding.level)
+
+
+def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
+    words = {
+        "system_identifier": "another server (a restored copy, or a new cluster)",
+        "database": "another database",
+        "slot": "another slot",
+    }
+    now = identity(q.session, q.slot)
+    for name, word in words.items():
+        if name in stored and str(stored[name]) != now[name]:
+            yield error(
+                f"this is {word} than the task was made with: its positions mean nothing here "
+                f"({name} was {stored[name]}, is {now[name]})",
+                q.server,
+                "point the task at the right server, or start a new task with a new baseline",
+            )
+
+
+def _server(q: Question) -> Iterator[Finding]:
+    if q.value("select pg_is_in_recovery()"):
+        yield error("the server is a standby: no slot of ours can be made there", q.server, "use the primary")
+    if (level := q.value("show wal_level")) != "logical":
+        yield error(
+            f"wal_level is {level}: the log does not carry row changes",
+            q.server,
+            "ALTER SYSTEM SET wal_level = logical; then restart the server",
+        )
+    used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
+    if used >= most and q.settled:
+        yield error(
+            f"all {most} max_wal_senders are in use: no connection is left for the stream",
+            q.server,
+            f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
+        )
+    free = most - used
+    if free == 1:
+        yield warning(
+            "one max_wal_senders is left: a baseline while the stream runs needs two",
+            q.server,
+            f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
+        )
+
+
+def _publication(q: Question) -> Iterator[Finding]:
+    row = q.session.execute(
+        "select pubviaroot, pubinsert and pubupdate and pubdelete and pubtruncate, puballtables"
+        " from pg_publication where pubname = %s",
+        (q.publication,),
+    ).fetchone()
+    if row is None:
+        if q.begun and q.value("select 1 from pg_replication_slots where slot_name = %s", q.slot):
+            yield error(
+                "the publication is gone: changes made without it cannot be read",
+                f"{q.server}, publication {q.publication}",
+                ANEW,
+            )
+        return
+    via_root, everything, _ = row
+    where = f"{q.server}, publication {q.publication}"
+    if not via_root:
+        yield error(
+            "the publication names leaf partitions, not their root",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} SET (publish_via_partition_root = true)",
+        )
+    if not everything:
+        yield error(
+            "the publication leaves out kinds of changes: targets would differ from the source",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} SET (publish = 'insert, update, delete, truncate')",
+        )
+    if extra := sorted((published(q.session, q.publication) or set()) - set(q.tables)):
+        names = ", ".join(quoted_table(table) for table in extra)
+        yield warning(
+            f"the publication has more tables than the task: {', '.join(extra)}; they are captured too",
+            where,
+            f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task",
+        )
+    if q.session.info.server_version >= 150000:
+        rows = q.session.execute(
+            "select schemaname || '.' || tablename from pg_publication_tables"
+            " where pubname = %s and rowfilter is not null",
+            (q.publication,),
+        )
+        for (table,) in rows:
+            yield warning(
+                "the publication filters rows: the baseline reads all of them",
+                f"{q.server}, {table}",
+                f"ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE",
+            )
+
+
+def _slot(q: Question) -> Iterator[Finding]:
+    slot = q.value(_SLOT, q.slot)
+    where = f"{q.server}, slot {q.slot}"
+    yield from _set_back(q)
+    if slot is None:
+        if q.begun:
+            yield error("the slot is gone: changes since are lost", where, ANEW)
+        yield from _room(q)
+        return
+    if not q.settled:
+        yield from _retained(q, slot, where)
+        return  # it goes on while we look, or is dropped
+    ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
+    if not (ours and q.begun):
+        yield error(
+            f"there is a slot of this name that this task has not made: plugin {slot['plugin']}, database "
+            f"{slot['database']}; reading it would take its changes from whoever has made it",
+            where,
+            f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, when it is needed",
+        )
+        return
+    reason = slot.get("invalidation_reason")
+    if slot["wal_status"] == "lost" or reason:
+        yield error(
+            f"the server gave the slot up ({reason or 'its log was removed'}): changes since are lost",
+            where,
+            f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
+        )
+        return
+    yield from _retained(q, slot, where)
+    if slot["active"] and (reader := _reader(q)):
+        yield error(
+            f"process {reader} reads the slot already",
+            where,
+            f"stop the other capture, or SELECT pg_terminate_backend({reader})",
+        )
+    confirmed = lsn(slot["confirmed_flush_lsn"] or "0/0")
+    if q.after is not None and confirmed > q.after:
+        yield error(
+            f"the slot is at {slot['confirmed_flush_lsn']}, this task has read up to {lsn_text(q.after)}:"
+            " changes between are lost (somebody else has read or made the slot)",
+            where,
+            ANEW,
+        )
+
+
+def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """Log that the server keeps for the slot, where its disk may fill, or where it is about to give it up."""
+    if slot["wal_status"] not in ("extended", "unreserved") and slot["safe_wal_size"] is None:
+        return
+    _, kept, left = pg_slot.retained(q.session, q.slot)
+    size, limit = (kept or 0) >> 20, q.value("show max_slot_wal_keep_size")
+    idle = "" if slot["active"] else ", and nobody reads it"
+    page = "docs/operating.md says what to set"
+    if not slot["active"]:
+        page = f"start capture, or end the task with `tailrace drop`; {page}"
+    if left is not None and (slot["wal_status"] == "unreserved" or left < _NEAR * (left + (kept or 0))):
+        then = f"the server gives it up after {max(left, 0) >> 20:,} MiB more, and changes are lost"
+        what = f"the slot keeps {size:,} MiB of log{idle}; {then} (max_slot_wal_keep_size is {limit})"
+        yield warning(what, where, page)
+    elif slot["wal_status"] == "extended":
+        what = f"the slot keeps {size:,} MiB of log{idle}: more than max_wal_size"
+        yield warning(f"{what}, and the server's disk may fill", where, page)
+
+
+def _reader(q: Question) -> int | None:
+    """The process that reads the slot, and goes on to: a server needs a moment to see that one has gone."""
+    end = time.monotonic() + _GOING_S
+    while (reader := q.value(_READER, q.slot)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return int(reader) if reader else None
+
+
+def _set_back(q: Question) -> Iterator[Finding]:
+    """A server that was restored reuses positions: the stream would pass over what is new there."""
+    end = q.value(
+        "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
+        " else pg_current_wal_flush_lsn() end::text"
+    )
+    if q.after is not None and end is not None and lsn(end) < q.after:
+        yield error(
+            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: the server "
+            "was set back (restored from a backup, or a standby that had not got everything)",
+            q.server,
+            "start a new task, with a home and targets of its own: positions of this one mean nothing here",
+        )
+
+
+def _room(q: Question) -> Iterator[Finding]:
+    most = int(q.value("show max_replication_slots"))
+    if q.value("select count(*) from pg_replication_slots") >= most:
+        yield error(
+            f"all {most} max_replication_slots are in use",
+            q.server,
+            f"SELECT pg_drop_replication_slot(...) an unused one, or ALTER SYSTEM SET "
+            f"max_replication_slots = {most + 5}; then restart the server",
+        )
+    row = q.session.execute(
+        "select pid, extract(epoch from now() - xact_start)::int from pg_stat_activity"
+        " where backend_xid is not null and now() - xact_start > interval '1 minute' order by 2 desc limit 1"
+    ).fetchone()
+    if row:
+        yield warning(
+            f"process {row[0]} has had a transaction open for {row[1]} s: making the slot waits for its end",
+            q.server,
+            f"end it, or SELECT pg_terminate_backend({row[0]})",
+        )
+
+
+LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, rights, _publication, _slot, tables)
+"""The checks, in order; each yields findings."""

@@ -1,0 +1,173 @@
+"""Connections to PostgreSQL with the settings that fix its text of values; LSNs and positions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+
+from ...errors import ConnectionLostError, PositionError, SourceError, UnreachableError
+from .address import address, parsed, secrets
+
+Session: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+PINNED = {
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "search_path": "pg_catalog",  # names of types and of regclass values then do not depend on the role
+    "standard_conforming_strings": "on",  # else a backslash in a literal of ours is an escape
+    "row_security": "off",  # an error instead of a baseline that silently lacks rows
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""Session settings: the same text of the same value in the stream, in baselines and from the catalog."""
+
+ANEW = "`tailrace resync TASK --new-stream` makes a new slot and takes new baselines of all tables"
+"""The way back when changes are lost."""
+
+_HINTS = {
+    "42704": ANEW,
+    "42710": "another task of this name has just made it: give one of them another name",
+    "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) "
+    "FROM pg_replication_slots",
+    "55000": f"the server gave up the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
+    "42501": "grant the role what it lacks; the checks at the start name the statements",
+    "53300": "raise max_connections, max_wal_senders or the role's connection limit",
+    "53400": "raise max_replication_slots",
+}
+_GONE = {"42704", "55000"}
+_PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting")
+_LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, not yet up
+_REFUSALS = {
+    "does not support SSL": "turn `ssl` on at the server, or ask for less than `sslmode=require`",
+    r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
+    "that signed the server's certificate), the host's name in it, `sslcert` and `sslkey`",
+    "no pg_hba.conf entry": "add the role, the database and this machine to pg_hba.conf (`host`, `hostssl`); "
+    "for the stream the role needs a line for its database, not for `replication`",
+    "password|fe_sendauth|SCRAM|authentication": "give the right password: `${NAME}` or `?passfile=` in the "
+    "address, PGPASSWORD or ~/.pgpass",
+    'role ".*" does not exist': "make the role, or write its name right in the address",
+    'database ".*" does not exist': "write the database's name right in the address",
+}
+"""Refusals that no other try cures -> what does; the first that fits."""
+
+
+def connect(url: str, **more: str) -> Session:
+    """A connection in autocommit mode with the pinned settings.
+
+    Raises:
+        ConfigError: the address cannot be read.
+        UnreachableError: nobody answers there.
+        ConnectionLostError: the server is just starting or stopping, or has no room.
+        SourceError: it refuses, or we refuse it: trying again would not help.
+    """
+    given = parsed(url)
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    options = f"{given.get('options') or ''} {pinned}".strip()
+    merged = {"application_name": "tailrace", "connect_timeout": "30", **given, **more, "options": options}
+    try:
+        return psycopg.connect(**merged, autocommit=True)  # type: ignore[arg-type]
+    except psycopg.Error as error:
+        said = str(error).strip()
+        for secret in secrets(url):
+            said = said.replace(secret, "***")
+    # Not `from error`: its own text may have what was taken out here.
+    kind, hint = _why(said)
+    raise kind(f"cannot connect: {said}", where=address(url), hint=hint)
+
+
+def _why(said: str) -> tuple[type[SourceError], str]:
+    """What a connection's failure means: whether trying again may help, and what does if not."""
+    if "FATAL" in said and any(word in said for word in _PASSING):
+        return ConnectionLostError, "it is tried again; see the server's log"
+    for words, hint in _REFUSALS.items():
+        if re.search(words, said):
+            return SourceError, hint
+    if "FATAL" in said:
+        return SourceError, "see the server's log, and pg_hba.conf"
+    return UnreachableError, "check host and port of the address, and that the server runs"
+
+
+def refused(what: str, sqlstate: str | None, where: str) -> SourceError:
+    """The error for what the server said: PositionError when the slot or its log is gone."""
+    if not sqlstate or sqlstate.startswith(_LOST):
+        return ConnectionLostError(what.strip(), where=where, hint="it is tried again; see the server's log")
+    kind = PositionError if sqlstate in _GONE else SourceError
+    return kind(what.strip(), where=where, hint=_HINTS.get(sqlstate, "see the server's log"))
+
+
+@contextmanager
+def asking(where: str) -> Iterator[None]:
+    """Turns psycopg's errors into SourceError."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise refused(str(error), error.sqlstate, where) from error
+
+
+def lsn(text: str) -> int:
+    """An LSN as PostgreSQL prints it, as a number.
+
+    >>> lsn("1/A0") == (1 << 32) + 160
+    True
+    """
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def lsn_text(value: int) -> str:
+    """An LSN as PostgreSQL prints it.
+
+    >>> lsn_text((1 << 32) + 160)
+    '1/A0'
+    """
+    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
+
+
+def position_at(value: int) -> bytes:
+    """The position at an LSN: 20 bytes, LSN first.
+
+    >>> position_at(lsn("1/A0")).hex()
+    '00000001000000a0000000000000000000000000'
+    """
+    return value.to_bytes(8, "big") + bytes(12)
+
+
+def lsn_of(position: bytes) -> int:
+    """The LSN of a position or LOGADDR."""
+    return int.from_bytes(position[:8], "big")
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier, quoted always.
+
+    >>> quoted('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(table: str) -> str:
+    """`schema.table` as quoted SQL.
+
+    >>> quoted_table("shop.orders")
+    '"shop"."orders"'
+    """
+    return ".".join(quoted(part) for part in table.split(".", 1))
+
+
+def literal(text: str) -> str:
+    """An SQL string, for statements that take no parameters.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

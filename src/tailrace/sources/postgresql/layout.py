@@ -1,0 +1,230 @@
+"""A Relation message and what the catalog proves of its moment -> the layout, with each column's identity.
+
+The stream lags behind the catalog: a message describes its table as it was when the change was made, the
+catalog may already know later names, types and drops. `pg_identity` proves which attribute a column is; one
+that cannot be proved is a column of its own, with a negative number, and the value that older rows have is
+then unknown. Pure: no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...model.change import Column, Relation
+from ...wire.pgmessages import RelationColumn, RelationMessage
+from ...wire.pgvalues import lake_type
+from .evidence import Evidence, LiveColumn, LiveTable, Look, Moment
+from .identity import Identified, identify
+
+MOST = 1600
+"""No table has more columns; dropped ones count."""
+UNKNOWN_COLUMN = "which column of the source this is cannot be told: taken for a new one, NULL in older rows"
+UNKNOWN_VALUE = "NULL in older rows, which may have had a default's value in the source"
+
+
+@dataclass(frozen=True)
+class TypeInfo:
+    """A type with its modifier: in PostgreSQL's words, and as base type (domains resolved): name of its wire
+    conversion and modifier. `physical`: length, by value and alignment."""
+
+    source_type: str
+    kind: str
+    typmod: int
+    physical: str = ""
+
+
+Types = Mapping[tuple[int, int], TypeInfo]
+"""(type oid, typmod) -> what it is; a type that is gone is not in it."""
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The catalog around a change: a look from before it, if there is one, and the table as it was after."""
+
+    before: Look | None
+    after: LiveTable
+
+
+def catalogued(
+    message: RelationMessage, live: LiveTable, types: Types, overrides: Mapping[str, str] | None = None
+) -> Relation:
+    """The layout that a table has in the catalog; `message` names the columns that are sent."""
+    now = {c.name: c for c in live.columns if not c.dropped}
+    numbers = [now[c.name].attnum for c in message.columns]
+    columns = _columns(message, numbers, live, types, None, overrides or {})
+    columns = [replace(c, missing=now[c.name].missing) for c in columns]
+    look = live.look
+    known = Evidence(live.at, b"", look.count, look.count, 0, look.gone, frozenset(numbers), (look,))
+    return _relation(message, columns, known)
+
+
+def layout(
+    message: RelationMessage,
+    moment: Moment,
+    bracket: Bracket,
+    types: Types,
+    previous: Relation | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Relation:
+    """The layout a Relation message announces.
+
+    Args:
+        message: what the stream says: names, types, identity; it decides on those.
+        moment: when the change was made that it precedes.
+        bracket: the catalog before and after.
+        types: the types of the message's columns.
+        previous: the layout of that table before.
+        overrides: `schema.table.column` -> Spark SQL type to use in the lake.
+    """
+    earlier = _earlier(previous)
+    if previous and moment.address and earlier.address == moment.address:
+        return previous  # read again after a crash
+    valid = earlier if earlier.lsn <= moment.lsn else Evidence()
+    live = bracket.after
+    if live.columns:
+        forms = {oid: kind.physical for (oid, _), kind in types.items()}
+        found = identify(message.columns, forms, bracket.before, live, valid)
+    else:
+        found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
+    lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
+    columns = _columns(message, numbers, live, types, previous, overrides or {})
+    if live.columns:
+        older = _Older(bracket, valid, previous)
+        columns = [older.rows(c, said) for c, said in zip(columns, message.columns, strict=True)]
+    look = live.look.after(bracket.before)
+    known = Evidence(
+        moment.lsn,
+        moment.address,
+        found.exists,
+        max(look.count, found.exists),
+        lowest,
+        found.gone,
+        frozenset(n for n in numbers if n > 0),
+        (look,) if bracket.before is None else (bracket.before, look),
+    )
+    return _relation(message, columns, known)
+
+
+def _earlier(previous: Relation | None) -> Evidence:
+    """What was known of the layout before; only its numbers, when it was kept without evidence."""
+    if previous is None or previous.evidence:
+        return Evidence.parse(previous.evidence if previous else "")
+    numbers = frozenset(c.attnum for c in previous.columns)
+    return Evidence(exists=max(numbers, default=0), newest=MOST, columns=numbers)
+
+
+def unknown(made: Relation, previous: Relation | None) -> list[Column]:
+    """The columns that a new layout cannot tell everything of, and the one before had not."""
+    had = {c.attnum for c in previous.columns} if previous else set()
+    return [c for c in made.columns if c.attnum not in had and c.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE)]
+
+
+def _relation(message: RelationMessage, columns: Sequence[Column], known: Evidence) -> Relation:
+    of = message.relid, message.schema, message.name, message.identity
+    return Relation(*of, tuple(columns), known.to_text())
+
+
+def _numbered(found: Sequence[int | None], lowest: int) -> tuple[int, list[int]]:
+    """A number for each column: negative ones where none was found, below all that were given."""
+    numbers = []
+    for number in found:
+        lowest -= number is None
+        numbers.append(lowest if number is None else number)
+    return lowest, numbers
+
+
+def _columns(
+    message: RelationMessage,
+    numbers: Sequence[int],
+    live: LiveTable,
+    types: Types,
+    previous: Relation | None,
+    overrides: Mapping[str, str],
+) -> list[Column]:
+    known = {c.attnum: c for c in previous.columns} if previous else {}
+    key = _key(message, numbers, live, previous)
+    columns = []
+    for attnum, column in zip(numbers, message.columns, strict=True):
+        before = known.get(attnum)
+        kind = types.get((column.type_oid, column.typmod))
+        if kind is None:  # the type was dropped since: the earlier layout may remember it
+            kind = (
+                TypeInfo(before.source_type, before.kind, -1) if before else TypeInfo("unknown", "text", -1)
+            )
+        lake, note = lake_type(kind.kind, kind.typmod)
+        if override := overrides.get(f"{message.schema}.{message.name}.{column.name}"):
+            lake, note = override, None
+        elif (column.type_oid, column.typmod) not in types and before:
+            lake, note = before.type, before.note
+        same = before is not None and before.source_type == kind.source_type
+        missing = before.missing if before and same else None
+        columns.append(
+            Column(column.name, attnum, kind.source_type, kind.kind, lake, attnum in key, missing, note)
+        )
+    return columns
+
+
+def _key(
+    message: RelationMessage, numbers: Sequence[int], live: LiveTable, previous: Relation | None
+) -> set[int]:
+    """The row key's numbers: what the message flags, except where it flags everything or nothing."""
+    if message.identity in ("d", "i"):
+        return {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
+    key = set(live.primary_key)
+    if not live.columns or not key <= set(numbers):
+        key = {c.attnum for c in previous.columns if c.key} if previous else set()
+    return key if key <= set(numbers) else set()
+
+
+def _by_name(
+    columns: Sequence[RelationColumn], types: Types, previous: Relation | None
+) -> tuple[int | None, ...]:
+    """The columns of a table that is gone, of which nothing can be proved any more: those with the name and
+    type of the layout before are taken for the same, as long as their numbers rise."""
+    known = {(c.name, c.source_type): c.attnum for c in previous.columns} if previous else {}
+    kinds = [types.get((c.type_oid, c.typmod)) for c in columns]
+    found = [known.get((c.name, k.source_type)) if k else None for c, k in zip(columns, kinds, strict=True)]
+    there = [n for n in found if n is not None and n > 0]
+    return tuple(found) if there == sorted(there) else (None,) * len(columns)
+
+
+@dataclass(frozen=True)
+class _Older:
+    """What rows older than a column have in it."""
+
+    bracket: Bracket
+    earlier: Evidence
+    previous: Relation | None
+
+    def rows(self, column: Column, said: RelationColumn) -> Column:
+        """The column with `missing`, and a note where it is unknown."""
+        now = {c.attnum: c for c in self.bracket.after.columns}.get(column.attnum)
+        value = now.missing if now and now.type_oid == said.type_oid else None
+        if self.previous is None:
+            return replace(column, missing=value)
+        before = {c.attnum: c for c in self.previous.columns}.get(column.attnum)
+        if before is not None:
+            same = before.source_type == column.source_type
+            note = before.note if before.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE) else column.note
+            return replace(column, missing=before.missing if same else value, note=note)
+        if now is None:
+            return replace(column, note=UNKNOWN_COLUMN)
+        if self._came_since(now) and (value is not None or self._without_value(now)):
+            return replace(column, missing=value)
+        return replace(column, note=UNKNOWN_VALUE)
+
+    def _came_since(self, now: LiveColumn) -> bool:
+        """Whether no row of an earlier layout can have had the attribute."""
+        assert self.previous is not None  # noqa: S101 - asked only then
+        unsure = any(c.attnum < 0 for c in self.previous.columns)
+        if unsure or self.bracket.after.listed or now.generated:
+            return now.attnum > self.earlier.newest
+        return True
+
+    def _without_value(self, now: LiveColumn) -> bool:
+        """Whether the attribute came without a value for older rows: a rewrite forgets it, and writes what
+        only the table's rows say."""
+        before, after = self.bracket.before, self.bracket.after
+        kept = before is not None and before.file == after.file != 0 and now.attnum > before.began
+        return kept and not now.dropped and now.missing is None

@@ -1,0 +1,49 @@
+"""What a task leaves behind at a PostgreSQL server, and how it goes: the slot, and the publication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..base import SourceObject
+from . import slot as pg_slot
+from .connect import Session, quoted
+
+_SLOT = "select plugin, database, active_pid from pg_replication_slots where slot_name = %s"
+_IDENTITY = "select system_identifier::text, current_database()::text from pg_control_system()"
+
+
+def kept(
+    session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None
+) -> list[SourceObject]:
+    """The slot and the publication, as far as they are there. `stored`: the server that the task has read
+    (None: none yet); only there a slot of its name is its own."""
+    found = []
+    if row := session.execute(_SLOT, (slot,)).fetchone():
+        plugin, database, reader = row
+        system, here = session.execute(_IDENTITY).fetchone() or ("", "")
+        known = stored or {}
+        same = (known.get("system_identifier"), known.get("database")) == (system, here)
+        _, size, _ = pg_slot.retained(session, slot)
+        ours = same and plugin == "pgoutput" and database == here
+        said = [f"process {reader} reads it"] if reader else []
+        said += [] if ours else ["this task has not made it"]
+        sql = f"SELECT pg_drop_replication_slot('{slot}')"
+        found.append(SourceObject(f"slot {slot}", "; ".join(said), ours, sql, size))
+    if (tables := pg_slot.published(session, publication)) is not None:
+        ours = pg_slot.owned(session, publication)
+        detail = f"of {len(tables)} tables" + ("" if ours else "; the role does not own it")
+        name = quoted(publication)
+        found.append(SourceObject(f"publication {publication}", detail, ours, f"DROP PUBLICATION {name}"))
+    return found
+
+
+def leave(session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None) -> None:
+    """Takes away what is the task's own."""
+    for one in kept(session, slot, publication, stored):
+        if not one.ours:
+            continue
+        if one.what.startswith("slot "):
+            pg_slot.drop(session, slot)
+        else:
+            session.execute(one.sql.encode())

@@ -1,0 +1,239 @@
+"""Replication messages -> log records: NumPy for the many kinds, one by one for the rare.
+
+Pure: bytes in, a record batch out. What a transaction that spans chunks needs is carried from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import FormatError
+from ...wire import pgmessages, pgoutput
+from .. import base
+
+HEADER = 25
+"""Bytes of XLogData before the plugin's message: letter w, start, server WAL end, send time."""
+
+_RECIDS = np.full(256, -1, np.int32)
+for _letter, _recid in {
+    "B": base.TRX_START,
+    "C": base.COMMIT,
+    "I": base.INSERT,
+    "U": base.UPDATE,
+    "D": base.DELETE,
+    "T": base.DDL,
+    "M": base.MESSAGE,
+    "R": 0,
+    "Y": 0,
+    "O": 0,  # 0: no record
+}.items():
+    _RECIDS[ord(_letter)] = _recid
+_ONE_BY_ONE = np.isin(np.arange(256), list(b"RTMYO"))
+_ADDRESS = np.dtype([("lsn", ">u8"), ("ordinal", ">u8"), ("rest", ">u4")])
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """The transaction going on at the end of a chunk; `ordinal` is its next record's."""
+
+    xid: int
+    commit_lsn: int
+    commit_us: int
+    ordinal: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """Records of a chunk, the Relation messages with the record index each precedes, leading records in whole
+    transactions, and the LSN the stream goes on at after them (None when the chunk ends none)."""
+
+    records: pa.RecordBatch
+    relations: list[tuple[int, pgmessages.RelationMessage]]
+    complete: int
+    end: int | None
+
+
+class Builder:
+    """Turns XLogData payloads into log records; keeps the open transaction between calls.
+
+    Transactions and messages before `after` (an LSN) are left out: they are in the log already.
+    """
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+        self.open: Transaction | None = None
+        self.last_commit_us: int | None = None
+
+    def build(self, parts: Sequence[bytes | memoryview]) -> Built:
+        """The records of these payloads (whole CopyData contents with the letter w), in order."""
+        return _Batch(self, parts).built()
+
+
+EMPTY = pa.RecordBatch.from_pylist([], schema=base.RECORDS)
+
+
+class _Batch:
+    """One call's arrays. Per message: kind, copies (records it gives), transaction; then per record."""
+
+    def __init__(self, state: Builder, parts: Sequence[bytes | memoryview]) -> None:
+        self.state = state
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        self.ends: Ints = np.cumsum(sizes)
+        self.starts: Ints = self.ends - sizes + HEADER
+        self.raw = b"".join(parts)
+        self.buf = np.frombuffer(self.raw, np.uint8)
+        self.kind, self.relid = pgoutput.heads(self.buf, self.starts, self.ends)
+        self.recid = _RECIDS[self.kind]
+        if (self.recid < 0).any():
+            bad = int(np.argmax(self.recid < 0))
+            raise FormatError(
+                f"unexpected replication message {chr(self.kind[bad])!r}",
+                where=f"message {bad} of {len(parts)}",
+                hint="the slot must use pgoutput, protocol 1, without streaming and two-phase commit",
+            )
+        self.copies: Ints = (self.recid > 0).astype(np.int64)
+        self.truncates: dict[int, tuple[int, ...]] = {}
+        self.relations: list[tuple[int, pgmessages.RelationMessage]] = []
+        self.outside: dict[int, int] = {}  # non-transactional messages: index -> LSN
+        for index in np.flatnonzero(_ONE_BY_ONE[self.kind]).tolist():
+            self._rare(index)
+        self.first: Ints = np.cumsum(self.copies) - self.copies  # record index of a message's first record
+
+    def _rare(self, index: int) -> None:
+        letter = chr(self.kind[index])
+        data = self.raw[self.starts[index] : self.ends[index]]
+        if letter == "R":
+            self.relations.append((index, pgmessages.relation(data)))
+        elif letter == "T":
+            self.truncates[index] = pgmessages.truncate(data).relids
+            self.copies[index] = len(self.truncates[index])
+        elif letter == "M":
+            message = pgmessages.message(data)
+            if not message.transactional:
+                self.outside[index] = message.lsn
+
+    def built(self) -> Built:
+        state = self.state
+        begins, commits = np.flatnonzero(self.kind == ord("B")), np.flatnonzero(self.kind == ord("C"))
+        _, stops, _ = pgoutput.commits(self.buf, self.starts[commits], self.ends[commits])
+        self._check(begins, commits)
+        lsns, times, xids = pgoutput.begins(self.buf, self.starts[begins], self.ends[begins])
+        held = state.open or Transaction(0, 0, state.last_commit_us or 0, 0)
+        transaction = np.cumsum(self.kind == ord("B"))  # 0: the one carried over
+        xids = np.concatenate(([held.xid], xids))
+        lsns = np.concatenate(([held.commit_lsn], lsns))
+        times = np.concatenate(([held.commit_us], times))
+        first = np.concatenate(([-held.ordinal], self.first[begins]))
+
+        source = np.repeat(np.arange(len(self.kind)), self.copies)  # record -> message
+        of = transaction[source]
+        columns: dict[str, Any] = {
+            "RECID": self.recid[source],
+            "TRXID": xids[of],
+            "RELID": self.relid[source],
+            "lsn": lsns[of],
+            "ordinal": np.arange(len(source)) - first[of],
+            "COMMIT_TIME": times[of],
+        }
+        self._place_rare(columns)
+        end, complete = self._end(commits, stops)
+        self._carry(
+            begins, commits, Transaction(int(xids[-1]), int(lsns[-1]), int(times[-1]), 0), first, source
+        )
+        keep = columns["lsn"] >= state.after
+        relations = [(int(self.first[index]), message) for index, message in self.relations]
+        if not keep.all():
+            kept = np.concatenate(([0], np.cumsum(keep)))
+            relations = [(int(kept[index]), message) for index, message in relations]
+            complete = int(kept[complete])
+            columns = {name: values[keep] for name, values in columns.items()}
+            source = source[keep]
+        return Built(self._records(columns, source), relations, complete, end)
+
+    def _check(self, begins: Ints, commits: Ints) -> None:
+        """Begins and commits take turns, and all records but messages of no transaction lie between them."""
+        turns = np.zeros(len(self.kind), np.int64)
+        turns[begins], turns[commits] = 1, -1
+        inside = np.cumsum(turns) + (self.state.open is not None)
+        wrong = (inside < 0) | (inside > 1) | ((inside == 0) & (turns == 0) & (self.recid > 0))
+        wrong[list(self.outside)] &= inside[list(self.outside)] < 0
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            raise FormatError(
+                f"replication message {chr(self.kind[bad])!r} "
+                + ("inside" if inside[bad] > 0 else "outside")
+                + " of a transaction",
+                where=f"message {bad} of {len(self.kind)}",
+                hint="the slot must use pgoutput, protocol 1, without streaming and two-phase commit",
+            )
+
+    def _place_rare(self, columns: dict[str, Any]) -> None:
+        for index, relids in self.truncates.items():
+            at = self.first[index]
+            columns["RELID"][at : at + len(relids)] = relids
+        for index, lsn in self.outside.items():
+            at = self.first[index]
+            columns["lsn"][at], columns["ordinal"][at], columns["TRXID"][at] = lsn, 0, 0
+            if not columns["COMMIT_TIME"][at]:  # nothing committed yet in this stream: when it was sent
+                sent = self.starts[index] - 8
+                columns["COMMIT_TIME"][at] = (
+                    int.from_bytes(self.raw[sent : sent + 8], "big") + pgoutput.EPOCH_US
+                )
+
+    def _end(self, commits: Ints, ends: Ints) -> tuple[int | None, int]:
+        """The LSN after the last whole transaction, and how many records lead up to it."""
+        last, end = -1, None
+        if len(commits):
+            last = int(commits[-1])
+            end = int(ends[-1])
+        if self.outside:
+            message, lsn = max(self.outside.items())
+            last, end = max(last, message), max(end or 0, lsn + 1)
+        return end, int(self.first[last] + self.copies[last]) if last >= 0 else 0
+
+    def _carry(self, begins: Ints, commits: Ints, newest: Transaction, first: Ints, source: Ints) -> None:
+        state = self.state
+        began = int(begins[-1]) if len(begins) else -1
+        ended = int(commits[-1]) if len(commits) else -1
+        if began > ended or (state.open and ended < 0):
+            ordinal = len(source) - int(first[-1])
+            state.open = Transaction(newest.xid, newest.commit_lsn, newest.commit_us, ordinal)
+        elif ended >= 0:
+            state.open = None
+        if len(begins):
+            state.last_commit_us = newest.commit_us
+
+    def _records(self, columns: dict[str, Any], source: Ints) -> pa.RecordBatch:
+        count = len(source)
+        address = np.zeros(count, _ADDRESS)
+        address["lsn"], address["ordinal"] = columns["lsn"], columns["ordinal"]
+        offsets = np.arange(0, _ADDRESS.itemsize * (count + 1), _ADDRESS.itemsize, dtype=np.int32)
+        xid = pa.array(columns["TRXID"])
+        arrays = [
+            pa.array(columns["RECID"]),
+            xid,
+            xid,
+            pa.array(columns["RELID"]),
+            pa.array(np.full(count, base.FLAG_DATA, np.int32)),
+            pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(address)]),
+            self._data(source),
+            pa.array(columns["COMMIT_TIME"]).cast(pa.timestamp("us", "UTC")),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=base.RECORDS)
+
+    def _data(self, source: Ints) -> pa.Array:
+        """The messages without their headers: headers and messages together are one binary array over the
+        bytes as they came, of which native code copies every second entry."""
+        borders = np.empty(2 * len(self.starts) + 1, np.int32)
+        borders[:-1:2], borders[1::2] = self.starts, self.ends
+        borders[-1] = borders[-2]
+        parts = [None, pa.py_buffer(borders), pa.py_buffer(self.raw)]
+        return pa.Array.from_buffers(pa.binary(), 2 * len(self.starts), parts).take(pa.array(2 * source))

@@ -1,0 +1,151 @@
+"""What capture keeps at the source: a publication and a replication slot."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+
+import psycopg
+
+from .connect import Session, lsn, quoted, quoted_table
+
+MOST = 63
+"""Bytes of a PostgreSQL name."""
+IN_USE, IN_USE_S = "55006", 10.0
+"""A server needs a moment to see that a reader has gone, more when it is busy: so many seconds a slot that is
+in use is asked for again."""
+
+
+def name_of(task: str) -> str:
+    """The name of a task's publication and slot; no other task's, whatever has to be changed or cut.
+
+    >>> name_of("shop_eu"), name_of("shop-eu")
+    ('tailrace_shop_eu', 'tailrace_shop_eu_8c4e0485')
+    """
+    name = "tailrace_" + re.sub("[^a-z0-9_]", "_", task.lower())
+    if name == f"tailrace_{task}" and len(name) <= MOST:
+        return name
+    told = "_" + hashlib.sha256(task.encode()).hexdigest()[:8]
+    return name[: MOST - len(told)] + told
+
+
+def begins(session: Session, slot: str) -> int | None:
+    """The LSN from which a slot has changes; None when there is no such slot."""
+    row = session.execute(
+        "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", (slot,)
+    ).fetchone()
+    return None if row is None else lsn(row[0] or "0/0")
+
+
+def retained(session: Session, slot: str) -> tuple[int, int | None, int | None]:
+    """Where the log ends (LSN); how many bytes of it a slot keeps (None: there is no such slot); how many
+    more may come before the server gives them up (None: it never does, `max_slot_wal_keep_size` is -1)."""
+    row = session.execute(
+        "select pg_current_wal_flush_lsn() - '0/0', pg_current_wal_flush_lsn() - restart_lsn, safe_wal_size "
+        "from (values (1)) one left join pg_replication_slots on slot_name = %s",
+        (slot,),
+    ).fetchone()
+    end, kept, left = row or (0, None, None)
+    return int(end), None if kept is None else max(0, int(kept)), None if left is None else int(left)
+
+
+def published(session: Session, publication: str) -> set[str] | None:
+    """Tables (`schema.table`) in a publication; None when there is no such publication."""
+    if not session.execute("select 1 from pg_publication where pubname = %s", (publication,)).fetchone():
+        return None
+    rows = session.execute(
+        "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s", (publication,)
+    )
+    return {name for (name,) in rows}
+
+
+def options(session: Session) -> str:
+    """What a publication of ours is made with."""
+    said = "publish_via_partition_root = true"
+    if session.info.server_version >= 180000:
+        # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
+        said += ", publish_generated_columns = stored"
+    return f"WITH ({said})"
+
+
+def owned(session: Session, publication: str) -> bool:
+    """Whether the role may alter a publication; False when there is none."""
+    row = session.execute(
+        "select pg_has_role(pubowner, 'USAGE') from pg_publication where pubname = %s", (publication,)
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
+    """Makes the publication, or adds the tables it lacks; takes none out."""
+    there = published(session, publication)
+    lacking = [table for table in tables if table not in (there or ())]
+    if there is not None and not lacking:
+        return
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in lacking)  # without ONLY: its children too
+    if there is None:
+        of = f"FOR TABLE {names} " if names else ""
+        session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}{options(session)}")
+    else:
+        session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
+
+
+def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
+    """Takes tables out of the publication, as far as they are in it; one that others made stays as it is."""
+    there = published(session, publication) or set()
+    if not owned(session, publication):
+        return
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
+    if names:
+        session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")
+
+
+def next_transaction(session: Session) -> int:
+    """The number that the next transaction which writes will have."""
+    row = session.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    return int(row[0]) if row else 0
+
+
+def oldest_transaction(session: Session) -> int:
+    """The number of the oldest transaction that has written and goes on; the next one's when none does."""
+    row = session.execute("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
+    return int(row[0]) if row else 0
+
+
+def log_end(session: Session) -> int:
+    """An LSN behind everything committed by now that the stream will reach without further writes.
+
+    The stream goes as far as the log is flushed. Commits that did not wait for that (synchronous_commit off)
+    are flushed within three wal_writer_delays; what is not after a second belongs to nobody's commit.
+    """
+    row = session.execute(
+        "select pg_current_wal_insert_lsn() - '0/0', current_setting('wal_block_size')"
+    ).fetchone()
+    inserted, page = (int(row[0]), int(row[1])) if row else (0, 8192)
+    if inserted % page <= 40:  # right behind a page's header: the last record ended at the page's border
+        inserted -= inserted % page
+    deadline = time.monotonic() + 1.0
+    while True:
+        row = session.execute("select pg_current_wal_flush_lsn() - '0/0'").fetchone()
+        flushed = int(row[0]) if row else 0
+        if flushed >= inserted or time.monotonic() > deadline:
+            return flushed
+        time.sleep(0.02)
+
+
+def drop(session: Session, slot: str) -> None:
+    """Takes a slot away, where it is there; waits a moment for one whose reader has just gone."""
+    end = time.monotonic() + IN_USE_S
+    while True:
+        try:
+            session.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s",
+                (slot,),
+            )
+            return
+        except psycopg.Error as error:
+            if error.sqlstate != IN_USE or time.monotonic() > end:
+                raise
+        time.sleep(0.05)

@@ -1,0 +1,51 @@
+"""Snapshots that fit a slot: all tables as of one position of the log, for readers in any process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from ...errors import SourceError
+from ..base import Snapshot
+from .connect import asking, connect, lsn, position_at, quoted
+from .slot import MOST
+
+
+class SlotSnapshot:
+    """A slot just made, with the snapshot its making exported: good until this connection is closed.
+
+    Args:
+        url: the server.
+        slot: its name.
+        temporary: the slot goes with the connection.
+    """
+
+    def __init__(self, url: str, slot: str, *, temporary: bool = False, where: str = "") -> None:
+        self._session = connect(url, replication="database")
+        kind = "TEMPORARY " if temporary else ""
+        export = "(SNAPSHOT 'export')" if self._session.info.server_version >= 150000 else "EXPORT_SNAPSHOT"
+        try:
+            with asking(where):
+                row = self._session.execute(
+                    f"CREATE_REPLICATION_SLOT {quoted(slot)} {kind}LOGICAL pgoutput {export}"
+                ).fetchone()
+        except BaseException:
+            self._session.close()
+            raise
+        if row is None:
+            raise SourceError("the server made no slot", where=where, hint="see the server's log")
+        self.snapshot = Snapshot(row[2], position_at(lsn(row[1])))
+
+    def close(self) -> None:
+        """Gives up the snapshot, and the slot when it is temporary."""
+        self._session.close()
+
+
+@contextmanager
+def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
+    """A snapshot at a position of the log, by a slot that lives no longer than the context."""
+    suffix = f"_tmp_{secrets.token_hex(4)}"
+    made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, temporary=True, where=where)
+    with closing(made):
+        yield made.snapshot

@@ -1,0 +1,346 @@
+"""PostgreSQL 14 to 18 as a live source, by logical replication (pgoutput): the `LogSource` of that name.
+
+The parts: `pg_checks` (can it work), `pg_slot` (publication, slot), `pg_snapshot`, `pg_stream` (messages ->
+records), `pg_catalog` and `pg_layout` (layouts), `pg_baseline` (tables as of a snapshot).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from ...errors import PositionError, TableMovedError
+from ...lake.failpoints import reach
+from ...model.change import Relation
+from ...wire.pgmessages import RelationMessage
+from ..base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
+from . import baseline as pg_baseline
+from . import catalog as pg_catalog
+from . import checks as pg_checks
+from . import leaving as pg_leaving
+from . import slot as pg_slot
+from . import snapshot as pg_snapshot
+from .address import address
+from .check_tables import Question
+from .connect import ANEW, Session, asking, connect, lsn_of, position_at
+from .evidence import Moment
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from ...config.task import Task
+
+
+def from_task(task: Task) -> PostgresSource:
+    """The source of a task file."""
+    return PostgresSource(
+        task.source.url,
+        task.name,
+        types=task.types,
+        idle_advance_s=task.capture.idle_advance,
+        slot=task.stream_name,
+    )
+
+
+class PostgresSource:
+    """A PostgreSQL database whose changes a task captures.
+
+    Args:
+        url: `postgresql://user@host:port/database`.
+        task: the task's name; publication and slot are called `tailrace_<task>` when they are made.
+        types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
+        idle_advance_s: how often an idle stream moves the slot forward, at most.
+        slot: what publication and slot are called; None: after the task.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        task: str,
+        *,
+        types: Mapping[str, str] | None = None,
+        idle_advance_s: float = 10.0,
+        slot: str | None = None,
+    ) -> None:
+        self.url, self.task, self.types = url, task, dict(types or {})
+        self.slot = self.publication = slot or pg_slot.name_of(task)
+        self.where = f"{address(url)}, task {task}"
+        self._renamed: tuple[Renamed, ...] = ()
+        self._asked: dict[int, str] = {}  # the names that relations were asked for
+        self._side: Session | None = None
+        self._lock = threading.Lock()
+        self._fresh: pg_snapshot.SlotSnapshot | None = None
+        self._stream = Stream(
+            url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
+        )
+        self._timeline = pg_catalog.timeline(self._session, self.publication)
+        self._probe: tuple[int, float] | None = None
+        self._caught_up = 0.0
+
+    def check(
+        self,
+        tables: Sequence[str],
+        after: bytes | None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        settled: bool = True,
+    ) -> list[Finding]:
+        """Everything that would keep capture of these tables from working, each with its cure."""
+        with asking(self.where):
+            server = address(self.url)
+            names = [self._now(t) for t in tables]
+            begin = (stored or {}).get("begin")
+            begun = begin != "" and (bool(stored) or after is not None)
+            read_to = max(after or b"", bytes.fromhex(begin or "")) or None
+            log_at = None if read_to is None else lsn_of(read_to)
+            question = Question(
+                self._session(), server, self.slot, self.publication, names, log_at, begun, settled
+            )
+            return pg_checks.check(question, stored)
+
+    def identity(self) -> dict[str, str]:
+        """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
+        position of the slot, when there is one."""
+        with asking(self.where):
+            found = pg_checks.identity(self._session(), self.slot)
+            begin = pg_slot.begins(self._session(), self.slot)
+        return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+        with asking(self.where):
+            return pg_catalog.tables(self._session(), patterns, exclude)
+
+    def names(self, relids: Sequence[int]) -> dict[int, str]:
+        """`schema.table` as they are called now, by oid; those that are gone are missing."""
+        with asking(self.where):
+            return pg_catalog.names(self._session(), relids)
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        """Tables that are known by another name than they have now."""
+        self._renamed = tuple(renamed)
+
+    def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
+        """Publication and slot, made when they are not there; whether the slot is new.
+
+        A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
+        got another name, or went, since they were listed; nothing is published then. PositionError: the slot
+        is gone, and none may `begin`.
+        """
+        with asking(self.where):
+            there = pg_slot.begins(self._session(), self.slot) is not None
+            if not there and not begin:
+                raise PositionError(
+                    "the slot is gone: changes since are lost",
+                    where=f"{self.where}, slot {self.slot}",
+                    hint=ANEW,
+                )
+            try:
+                pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
+            except psycopg.errors.UndefinedTable as error:
+                what = (
+                    f"a table is called otherwise since its name was looked up: {error.diag.message_primary}"
+                )
+                raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
+            self._timeline.follow(pg_catalog.oids(self._session(), [self._now(t) for t in tables]))
+        if there:
+            return False
+        self._drop_fresh()
+        self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, where=self.where)
+        reach("capture.slot")
+        return True
+
+    def renew(self) -> None:
+        """Drops the slot; the publication stays."""
+        self.close()
+        with asking(self.where):
+            pg_slot.drop(self._session(), self.slot)
+
+    def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
+        """The slot and the publication, as far as they are there."""
+        with asking(self.where):
+            return pg_leaving.kept(self._session(), self.slot, self.publication, stored)
+
+    def leave(self, stored: Mapping[str, Any] | None) -> None:
+        """Drops the slot, and the publication if the role owns it."""
+        self.close()
+        with asking(self.where):
+            pg_leaving.leave(self._session(), self.slot, self.publication, stored)
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        """Takes tables out of the publication."""
+        with asking(self.where):
+            pg_slot.withdraw(self._session(), self.publication, [self._now(t) for t in tables])
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        """Tables that are not in the publication: a table that is dropped leaves it."""
+        with asking(self.where):
+            there = pg_slot.published(self._session(), self.publication)
+        return [] if there is None else [t for t in tables if self._now(t) not in there]
+
+    @property
+    def exact(self) -> bool:
+        """Always: snapshots are exported."""
+        return True
+
+    def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
+        """Where the log ends once all transactions that may have written unpublished changes are over."""
+        self._drop_fresh()
+        with asking(self.where):
+            session = self._session()
+            before = pg_slot.next_transaction(session)
+            while not stopped() and pg_slot.oldest_transaction(session) < before:
+                time.sleep(0.05)
+        return Snapshot("", self.end_position())
+
+    @property
+    def slot_is_new(self) -> bool:
+        """Whether `prepare` made the slot, and nobody has taken its snapshot yet."""
+        return self._fresh is not None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """A snapshot all readers can share, and where the stream goes on after it."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is not None:
+            with closing(fresh):
+                yield fresh.snapshot
+        else:
+            with pg_snapshot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
+                yield snapshot
+
+    def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
+        """Begins reading after a position; PositionError when slot or log are gone."""
+        self._probe, self._caught_up = None, time.time()
+        self._timeline.begin(known)
+        self._stream.start(None if after is None else lsn_of(after), known)
+
+    def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
+        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        with asking(self.where):
+            self._timeline.look()
+        chunk = self._stream.read(limit_bytes, wait_s)
+        if chunk is not None and not chunk.records.num_rows:
+            self._still_published()  # PostgreSQL 18 sends nothing, silently, when the publication was dropped
+        return chunk
+
+    def heartbeat(self) -> None:
+        """Keeps the connection alive when `read` is not called for more than some seconds."""
+        self._stream.heartbeat()
+
+    def acknowledge(self, position: bytes) -> None:
+        """Lets the server forget the log before a position: it is durable here."""
+        self._stream.acknowledge(lsn_of(position))
+
+    def lag(self) -> Lag:
+        """Bytes of log between the server's end and the acknowledged position; seconds since the newest
+        transaction read, or since we last had read everything, whichever is less. Needs a started stream."""
+        with asking(self.where):
+            end, retained, left = pg_slot.retained(self._session(), self.slot)
+        now, seen = time.time(), self._stream.seen
+        if seen >= end:
+            self._caught_up = now
+        elif self._probe and seen >= self._probe[0]:
+            self._caught_up = max(self._caught_up, self._probe[1])
+        self._probe = end, now
+        self._stream.ping()
+        since = max(self._caught_up, (self._stream.last_commit_us or 0) / 1e6)
+        seconds = 0.0 if seen >= end else max(0.0, now - since)
+        return Lag(max(0, end - self._stream.flushed), seconds, retained, left)
+
+    def relation(self, table: str) -> Relation:
+        """The layout a table has now, with the columns its publication sends."""
+        now = self._now(table)
+        with asking(self.where):
+            types = self._types(table, now)
+            found = pg_catalog.relation(self._session(), now, self.publication, types)
+        self._asked[found.relid] = table
+        return _under(table, found)
+
+    def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+        """The table cut into pieces of about that many rows; none for a root without partitions."""
+        with asking(self.where):
+            return pg_baseline.parts(self._session(), relation, rows_per_part)
+
+    def read_part(
+        self, snapshot: Snapshot, relation: Relation, part: BaselinePart
+    ) -> Iterator[BaselineBatch]:
+        """The rows of one piece as of the snapshot (in another process: `pg_baseline.read_part`)."""
+        return pg_baseline.read_part(self.url, snapshot.name, relation, part)
+
+    def part_reader(self) -> pg_baseline.PartReader:
+        """`read_part` as a picklable function, for worker processes."""
+        return pg_baseline.PartReader(self.url)
+
+    def mark(self, text: str) -> bytes:
+        """Writes a logical message (prefix `tailrace`) in a transaction of its own; the position after it."""
+        with asking(self.where):
+            self._session().execute("select pg_logical_emit_message(true, 'tailrace', %s)", (text,))
+        return self.end_position()
+
+    def end_position(self) -> bytes:
+        """Where the server's log ends: all that was committed by now lies before it."""
+        with asking(self.where):
+            return position_at(pg_slot.log_end(self._session()))
+
+    def reached(self) -> bytes | None:
+        """The position before which everything has been read; None before anything is known."""
+        self._stream.ping()
+        return position_at(self._stream.seen) if self._stream.seen else None
+
+    def close(self) -> None:
+        """Gives up all connections; publication and slot stay."""
+        self._stream.close()
+        self._drop_fresh()
+        if self._side is not None:
+            self._side.close()
+            self._side = None
+
+    def _still_published(self) -> None:
+        with asking(self.where):
+            if pg_slot.published(self._session(), self.publication) is None:
+                raise PositionError(
+                    "the publication is gone: changes made without it cannot be read",
+                    where=f"{self.where}, publication {self.publication}",
+                    hint=ANEW,
+                )
+
+    def _session(self) -> Session:
+        with self._lock:  # baselines ask from a thread of their own
+            if self._side is None or self._side.closed:
+                self._side = connect(self.url)
+            return self._side
+
+    def _drop_fresh(self) -> None:
+        if self._fresh is not None:
+            self._fresh.close()
+            self._fresh = None
+
+    def _announced(self, message: RelationMessage, moment: Moment, previous: Relation | None) -> Relation:
+        """Its first layout has the name that the relation is known by, whatever it was called just then."""
+        said = f"{message.schema}.{message.name}"
+        known = self._asked | {one.relid: one.known for one in self._renamed}
+        name = known.get(message.relid, previous.table if previous else said)
+        types = self._types(name, said)
+        with asking(self.where):
+            bracket = self._timeline.around(message.relid, moment)
+            made = pg_catalog.announced(self._session(), message, moment, bracket, previous, types)
+        return _under(name, made) if previous is None else made
+
+    def _now(self, table: str) -> str:
+        return next((one.now for one in self._renamed if one.known == table), table)
+
+    def _types(self, known: str, now: str) -> dict[str, str]:
+        """The types of a table's columns, under the name it has now."""
+        start = f"{known}."
+        return {f"{now}.{n.removeprefix(start)}": t for n, t in self.types.items() if n.startswith(start)}
+
+
+def _under(table: str, relation: Relation) -> Relation:
+    schema, _, name = table.partition(".")
+    return replace(relation, schema=schema, name=name)

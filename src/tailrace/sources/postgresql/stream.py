@@ -1,0 +1,272 @@
+"""The replication stream: psycopg's raw connection in, chunks of log records out.
+
+The loop that takes messages off the connection is capture's throughput limit, so it does nothing but append;
+everything else happens on whole chunks (`pg_records`).
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import psycopg
+from psycopg.pq import ExecStatus
+
+from ...errors import SourceError
+from ...model.change import Relation
+from ...wire.pgmessages import RelationMessage
+from ...wire.pgoutput import EPOCH_US
+from ..base import Chunk
+from .address import address
+from .connect import Session, asking, connect, literal, lsn_of, lsn_text, position_at, quoted, refused
+from .evidence import Moment
+from .records import EMPTY, HEADER, Builder, Built
+from .slot import IN_USE, IN_USE_S
+
+STATUS_S = 10.0
+"""A status goes out at least this often (sooner when wal_sender_timeout is short)."""
+MOST_BYTES = 512 << 20
+"""No chunk gathers more: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
+TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
+"""How long a busy stream is left alone once it is read empty. The server sends every message by itself: to a
+reader that waits for it, each is a trip through the network stack and a wake-up, several times what decoding
+costs; behind messages that wait already it is a copy. A Unix socket holds a few hundred messages, TCP
+megabytes."""
+_KEEPALIVE = struct.Struct(">cQqB")
+_STATUS = struct.Struct(">cQQQqB")
+
+Layouts = Callable[[RelationMessage, Moment, Relation | None], Relation]
+
+
+class Stream:
+    """Reads one slot from a position on.
+
+    Args:
+        url: the server.
+        slot: replication slot (pgoutput).
+        publication: what to read.
+        layouts: gives the layout a Relation message announces, given when, and the layout before.
+        idle_advance_s: how often an idle stream reports how far it is, at most.
+    """
+
+    def __init__(
+        self, url: str, slot: str, publication: str, layouts: Layouts, *, idle_advance_s: float = 10.0
+    ) -> None:
+        self.url, self.slot, self.publication = url, slot, publication
+        self.layouts, self.idle_advance_s = layouts, idle_advance_s
+        self.where = f"{address(url)}, slot {slot}"
+        self._session: Session | None = None
+        self.seen = self._flushed = 0
+
+    def start(self, after: int | None, known: Sequence[Relation]) -> None:
+        """Opens the stream after an LSN (None: the slot's own position).
+
+        Raises:
+            PositionError: the slot, or its log, is gone.
+            SourceError: the slot is in use, or the server refuses.
+        """
+        self.close()
+        session = connect(self.url, replication="database")
+        self._session, self._pg = session, session.pgconn
+        with asking(self.where):
+            self._status_s = _status_interval(session)
+        options = f"proto_version '1', publication_names {literal(quoted(self.publication))}, messages 'true'"
+        begin = f"START_REPLICATION SLOT {quoted(self.slot)} LOGICAL {lsn_text(after or 0)} ({options})"
+        self._begin(begin.encode())
+        self._pg.nonblocking = 1
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+        self._pause_s = TCP_PAUSE_S if self._pg.hostaddr else UNIX_PAUSE_S
+        self._builder = Builder(after or 0)
+        self._known = {relation.relid: relation for relation in known}
+        self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
+        self._flushed = self._read_to = self.seen = after or 0
+        self._idle_at = time.monotonic()
+        self._send_status()
+
+    def _begin(self, command: bytes) -> None:
+        """Sends the command that begins the stream."""
+        end = time.monotonic() + IN_USE_S
+        while True:
+            with asking(self.where):
+                result = self._pg.exec_(command)
+            if result.status == ExecStatus.COPY_BOTH:
+                return
+            found = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            state = found.decode() if found else None
+            if state != IN_USE or time.monotonic() > end:
+                raise refused(self._pg.get_error_message(), state, self.where)
+            time.sleep(0.05)
+
+    def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
+        """The next chunk: about `limit_bytes`, or what comes within `wait_s` seconds; None for nothing.
+
+        SourceError when the stream breaks: what was not returned comes again after a new `start`.
+        """
+        if self._session is None:
+            raise SourceError("the stream is not started", where=self.where, hint="call start() first")
+        try:
+            parts = self._gather(min(limit_bytes, MOST_BYTES), time.monotonic() + wait_s)
+        except psycopg.Error as error:
+            self.close()
+            raise refused(str(error), error.sqlstate, self.where) from error
+        if time.monotonic() - self._status_at >= self._status_s:
+            self._send_status()
+        if not parts:
+            return self._idle()
+        built = self._builder.build(parts)
+        self._waiting += built.relations
+        relations = self._announce(built)
+        if built.end is not None:
+            self._read_to = max(self._read_to, built.end)
+            self.seen = max(self.seen, built.end)
+        if not built.records.num_rows and built.end is None:
+            return None
+        position = None if built.end is None else position_at(self._read_to)
+        return Chunk(built.records, relations, built.complete, position)
+
+    def _gather(self, limit: int, deadline: float) -> list[bytes]:
+        parts: list[bytes] = []
+        get, append, consume, left = self._pg.get_copy_data, parts.append, self._pg.consume_input, limit
+        while True:
+            before = left
+            size, data = get(1)
+            while size > HEADER:  # a keepalive has 18 bytes: longer ones are XLogData
+                append(bytes(data))  # a copy: keeping libpq's own buffers alive costs more
+                left -= size
+                size, data = get(1)
+            if size > 0:
+                self._keepalive(data)
+                continue
+            if size < 0:
+                self._ended()
+            if left <= 0 or not self._wait(deadline, left < before):
+                return parts
+            consume()
+
+    def _wait(self, deadline: float, busy: bool) -> bool:
+        """Waits for the socket, or a moment when messages come in; False when the deadline has passed."""
+        while True:
+            now = time.monotonic()
+            due = self._status_at + self._status_s
+            if now >= due:
+                self._send_status()
+                due = now + self._status_s
+            if busy and now < deadline:
+                if not self._poll.poll(0):
+                    time.sleep(min(self._pause_s, deadline - now))
+                return True
+            if self._poll.poll(max(0.0, 1000 * (min(deadline, due) - now))):
+                return now < deadline or not busy
+            if now >= deadline:
+                return False
+
+    def _keepalive(self, data: bytes | memoryview) -> None:
+        _, end, _, reply = _KEEPALIVE.unpack(data)
+        self.seen = max(self.seen, end)
+        if reply:
+            self._send_status()
+
+    def _ended(self) -> None:
+        result = self._pg.get_result()
+        state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) if result else None
+        said = self._pg.get_error_message() if result and state else "the server ended the stream"
+        self.close()
+        raise refused(said, state.decode() if state else None, self.where)
+
+    def _idle(self) -> Chunk | None:
+        """Nothing came. When the server is past what was read, everything before it concerns others: the
+        position may move there, so that the slot does not keep log that nobody needs."""
+        now = time.monotonic()
+        if self._builder.open or self.seen <= self._read_to or now - self._idle_at < self.idle_advance_s:
+            return None
+        self._idle_at, self._read_to = now, self.seen
+        return Chunk(EMPTY, [], 0, position_at(self.seen))
+
+    def _announce(self, built: Built) -> list[tuple[int, Relation]]:
+        """Layouts that are new, of tables that have records. Leaf partitions are announced too, but their
+        records bear the root's relid."""
+        relids = built.records.column("RELID").to_numpy()
+        new: list[tuple[int, Relation]] = []
+        waiting: list[tuple[int, RelationMessage]] = []
+        for index, message in self._waiting:
+            mine = np.flatnonzero(relids[index:] == message.relid)
+            if not len(mine):
+                waiting.append((0, message))
+                continue
+            before = self._known.get(message.relid)
+            relation = self.layouts(message, self._moment(built, index + int(mine[0])), before)
+            if relation != before:
+                self._known[message.relid] = relation
+                new.append((index, relation))
+        self._waiting = waiting
+        return new
+
+    def _moment(self, built: Built, record: int) -> Moment:
+        """When a record's change was made."""
+        addresses = built.records.column("LOGADDR")
+        address = addresses[record].as_py()
+        last = addresses[built.complete - 1].as_py() if built.complete > record else b""
+        end = built.end if lsn_of(last) == lsn_of(address) else None
+        return Moment(lsn_of(address), built.records.column("TRXID")[record].as_py(), address, end)
+
+    def heartbeat(self) -> None:
+        """Tells the server that we live; for when `read` is not called for more than some seconds."""
+        if self._session is not None and time.monotonic() - self._status_at >= self._status_s / 2:
+            self._send_status()
+
+    def acknowledge(self, lsn: int) -> None:
+        """Lets the server forget the log before an LSN. Never goes back."""
+        self._flushed = max(self._flushed, lsn)
+        if self._session is not None:
+            self._send_status()
+
+    def _send_status(self, ask: bool = False) -> None:
+        now = int(time.time() * 1_000_000) - EPOCH_US
+        written = max(self._read_to, self._flushed)
+        status = _STATUS.pack(b"r", written, self._flushed, self._flushed, now, ask)
+        try:
+            self._pg.put_copy_data(status)
+            while self._pg.flush() == 1:
+                select.select([], [self._pg.socket], [], 1.0)
+                self._pg.consume_input()  # a server that waits for us to read does not read either
+        except psycopg.Error as error:
+            self.close()
+            raise refused(str(error), error.sqlstate, self.where) from error
+        self._status_at = time.monotonic()
+
+    @property
+    def flushed(self) -> int:
+        """The acknowledged LSN."""
+        return self._flushed
+
+    @property
+    def last_commit_us(self) -> int | None:
+        """Commit time of the newest transaction read (Unix microseconds)."""
+        return self._builder.last_commit_us
+
+    def ping(self) -> None:
+        """Asks the server how far it is, at most ten times a second; the answer comes with a later `read`."""
+        if self._session is not None and time.monotonic() - self._status_at >= 0.1:
+            self._send_status(ask=True)
+
+    def close(self) -> None:
+        """Leaves the stream; the slot stays."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _status_interval(session: Session) -> float:
+    row = session.execute("show wal_sender_timeout").fetchone()
+    amount = row[0] if row else "0"
+    for unit, seconds in (("ms", 0.001), ("min", 60.0), ("s", 1.0), ("h", 3600.0), ("d", 86400.0)):
+        if amount.endswith(unit):
+            return min(STATUS_S, int(amount[: -len(unit)]) * seconds / 3)
+    return STATUS_S  # 0: never times out
+
+
+__all__ = ["Layouts", "Stream"]

@@ -1,0 +1,121 @@
+"""A source's catalog over time: looks at its tables, so that a change lies between two of them.
+
+The closer they are, the more is proved of the layout a change was made with. Published tables are looked at
+once a second (numbers only, in one query), and read whole when something changed, or when a Relation message
+needs to know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...errors import ConnectionLostError
+from ...model.change import Relation
+from .evidence import Evidence, LiveTable, Look, Moment, newest_before
+from .layout import Bracket
+
+EVERY_S = 1.0
+SMALLEST_DDL = 128
+"""Bytes: no DDL that concerns columns writes less log; a row of pg_attribute alone is longer."""
+SEEN_S = 20.0
+"""A transaction is in the log, and may be read from there, a moment before others see what it did: longer
+where a synchronous standby is waited for."""
+OPEN = -1
+"""The stamp of an attribute that may have been another one."""
+_KEPT = 64
+
+
+class Timeline:
+    """Looks at the tables of one stream.
+
+    Args:
+        read: a table's catalog entry now.
+        looks: tables -> their looks now; those that are gone are missing.
+    """
+
+    def __init__(
+        self, read: Callable[[int], LiveTable], looks: Callable[[Sequence[int]], Mapping[int, Look]]
+    ) -> None:
+        self._read, self._look = read, looks
+        self._looks: dict[int, deque[Look]] = {}
+        self._tables: dict[int, deque[LiveTable]] = {}
+        self._due = 0.0
+
+    def begin(self, known: Sequence[Relation]) -> None:
+        """Takes in what was kept with the newest layouts."""
+        for one in known:
+            kept = Evidence.parse(one.evidence).looks
+            self._looks[one.relid] = deque([*kept, *self._looks.get(one.relid, ())], _KEPT)
+
+    def follow(self, relids: Iterable[int]) -> None:
+        """Looks at these tables from now on."""
+        for relid in relids:
+            if relid not in self._looks:
+                self._looks[relid], self._due = deque(maxlen=_KEPT), 0.0
+        self.look()
+
+    def look(self) -> None:
+        """Looks at all tables, once a second."""
+        if not self._looks or time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + EVERY_S
+        for relid, now in self._look(list(self._looks)).items():
+            looks = self._looks[relid]
+            if not looks or not now.like(looks[-1]):
+                self._table(relid)
+
+    def around(self, relid: int, moment: Moment) -> Bracket:
+        """The catalog of a table before and after a change.
+
+        Raises:
+            ConnectionLostError: the server does not show the change's transaction yet.
+        """
+        tables = self._tables.setdefault(relid, deque(maxlen=_KEPT))
+        after = next((one for one in tables if one.sees(moment.xid)), None) or self._since(relid, moment)
+        before = newest_before(self._looks[relid], moment.lsn)
+        if moment.end is not None and after.columns and after.at - moment.end < SMALLEST_DDL:
+            before = at_rest(before, after, moment.xid)
+        return Bracket(before, after)
+
+    def _since(self, relid: int, moment: Moment) -> LiveTable:
+        end = time.monotonic() + SEEN_S
+        while not (found := self._table(relid)).sees(moment.xid):
+            if time.monotonic() > end:
+                raise ConnectionLostError(
+                    f"transaction {moment.xid} is in the log, but the server does not show it yet",
+                    where=f"table {relid}",
+                    hint="a synchronous standby that does not answer holds it up; it is tried again",
+                )
+            time.sleep(0.01)
+        return found
+
+    def _table(self, relid: int) -> LiveTable:
+        """Reads a table; kept when it is another one than at the last look."""
+        found = self._read(relid)
+        looks = self._looks.setdefault(relid, deque(maxlen=_KEPT))
+        tables = self._tables.setdefault(relid, deque(maxlen=_KEPT))
+        if not looks or not found.look.like(looks[-1]):
+            looks.append(found.look.after(looks[-1] if looks else None))
+            tables.append(found)
+        elif not tables:
+            tables.append(found)
+        return found
+
+
+def at_rest(before: Look | None, after: LiveTable, xid: int) -> Look:
+    """What a transaction found, when no DDL came after it: what was changed by transactions that began before
+    it is as it was then. What it changed itself, or subtransactions of it may have changed, is left open.
+
+    >>> from tailrace.sources.postgresql.evidence import LiveColumn
+    >>> columns = (LiveColumn(1, "id", 23, -1, stamp=700), LiveColumn(2, "a", 25, -1, stamp=702))
+    >>> at_rest(None, LiveTable(1, "s", "t", "d", columns), 701).stamps
+    (700,)
+    """
+    old = {c.attnum: c for c in after.columns if 0 < (xid - c.stamp) & 0xFFFFFFFF < 1 << 31}
+    count = max([before.count if before else 0, *old])
+    stamps = tuple(old[n].stamp if n in old else OPEN for n in range(1, count + 1))
+    gone = frozenset(n for n, c in old.items() if c.dropped) | (before.gone if before else frozenset())
+    file, began = (before.file, before.began) if before else (0, count)
+    return Look(after.at, file, stamps, began, gone)

@@ -1,0 +1,1 @@
+"""solidDB as a source."""

@@ -1,0 +1,126 @@
+"""Connections to solidDB through whatever DB-API driver the task names, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from ...errors import (
+    ConfigError,
+    ConnectionLostError,
+    PositionError,
+    SourceError,
+    TailraceError,
+    UnreachableError,
+)
+
+_LOST = {"OperationalError", "InterfaceError", "OSError", "EOFError"}
+"""Names of DB-API's (and Python's) errors after which a new connection may help."""
+OVERFLOW = "Log overflow"
+"""What the server says when a position is no longer in its log (spec/soliddb.md §7)."""
+
+
+class Cursor(Protocol):
+    """What is used of a DB-API cursor."""
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any: ...
+    def fetchone(self) -> Sequence[Any] | None: ...
+    def fetchmany(self, size: int = ..., /) -> Sequence[Sequence[Any]]: ...
+    def fetchall(self) -> Sequence[Sequence[Any]]: ...
+    def close(self) -> Any: ...
+
+
+class Connection(Protocol):
+    """What is used of a DB-API connection; parameters are written `?`."""
+
+    def cursor(self) -> Cursor: ...
+    def rollback(self) -> Any: ...
+    def close(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Server:
+    """How to reach a server or a pair of servers. Picklable, for worker processes.
+
+    Attributes:
+        connect: import path of a function that opens a DB-API connection, `package.module:function`.
+        arguments: what it is called with, by keyword.
+        nodes: arguments that differ between the nodes of a pair, tried in order; empty: one server.
+        statements: SQL that every new connection runs first (e.g. what chooses a replication partition).
+        where: its name in messages.
+    """
+
+    connect: str
+    where: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    nodes: Sequence[Mapping[str, Any]] = ()
+    statements: Sequence[str] = ()
+
+    def open(self) -> Connection:
+        """A new connection to the first node that answers.
+
+        Raises:
+            ConfigError: the connect function cannot be imported.
+            ConnectionLostError: no node answers; it names what each said.
+        """
+        module, _, name = self.connect.partition(":")
+        try:
+            function = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"no connect function {self.connect!r}: {error}", where="source.connect",
+                hint="name a function that opens a DB-API connection: package.module:function",
+            ) from error  # fmt: skip
+        said = []
+        for node in self.nodes or [{}]:
+            try:
+                made: Connection = function(**{**self.arguments, **node})
+                for sql in self.statements:
+                    with closing(made.cursor()) as cursor:
+                        cursor.execute(sql)
+                return made
+            except Exception as error:  # noqa: BLE001 - drivers have errors of their own
+                said.append(str(error))
+        raise UnreachableError(f"no node answers: {'; '.join(said)}", where=self.where)
+
+
+@contextmanager
+def asking(where: str) -> Iterator[None]:
+    """Turns a driver's errors into ours."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:
+        raise meaning(error, where) from error
+
+
+def meaning(error: BaseException, where: str) -> SourceError:
+    """What a driver's error means."""
+    text = str(error).strip() or type(error).__name__
+    if OVERFLOW.lower() in text.lower():
+        return PositionError(
+            f"the server no longer has the log at this position: {text}", where=where,
+            hint="`tailrace resync TASK --new-stream` goes on at the log's end, with new baselines of all "
+            "tables; a larger LogReader.MaxLogSize keeps more log",
+        )  # fmt: skip
+    if {kind.__name__ for kind in type(error).__mro__} & _LOST:
+        return ConnectionLostError(f"the connection was lost: {text}", where=where)
+    return SourceError(text, where=where)
+
+
+def rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """All rows of a (small) query."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(sql, values) if values else cursor.execute(sql)
+        return [tuple(r) for r in cursor.fetchall()]
+
+
+def let_go(connection: Connection | None) -> None:
+    """Closes a connection, whatever state it is in."""
+    if connection is not None:
+        with suppress(Exception):
+            connection.close()

@@ -1,0 +1,303 @@
+"""solidDB as a live source, by its log reader: `SELECT ... FROM SYS_LOG WHERE LOGADDR > ?`, an endless query.
+
+Any DB-API driver will do; the task names a function that opens a connection. Source: spec/soliddb.md §7, §9.
+The parts: `soliddb_connect` (driver, nodes, errors), `soliddb_catalog` (tables), `soliddb_stream` and
+`soliddb_records` (the log), `soliddb_baseline` (tables as they are).
+
+What solidDB has not: a place for marks in its log, a position that it keeps for us, primary keys beside the
+columns (the option `keys` says them), and snapshots that several connections share (tables are locked for
+writers while they are read, unless `lock: no`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError, PositionError, UnsupportedError
+from ...formats.soliddb.options import SolidOptions
+from ...model.change import Relation
+from ...wire.soliddb_address import behind, short
+from ..base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
+from .baseline import PartReader, lock, quoted
+from .catalog import chosen, names, relation
+from .connect import Connection, Server, asking, let_go
+from .stream import Stream, log_end
+
+if TYPE_CHECKING:
+    from ...config.task import Task
+
+
+def from_task(task: Task) -> SolidSource:
+    """The source of a task file.
+
+    Raises:
+        ConfigError: baselines are to be exact, and tables are not to be locked.
+    """
+    from ... import formats
+
+    given = task.source
+    if task.baseline.window == "exact" and not given.lock:
+        raise ConfigError(
+            "without locks tables are read while they are written to: no baseline can be exact",
+            where="baseline.window",
+            hint="set `source.lock: true`, or `baseline.window: open`",
+        )
+    server = Server(
+        given.connect, given.url.split("?")[0], given.arguments, tuple(given.nodes), tuple(given.statements)
+    )
+    options = formats.options(formats.get("soliddb"), dict(given.options))
+    assert isinstance(options, SolidOptions)  # noqa: S101 - what that format's options are
+    return SolidSource(server, options, types=task.types, fetch_rows=given.fetch_rows, locks=given.lock)
+
+
+class SolidSource:
+    """A solidDB server (or a pair of them) whose changes a task captures.
+
+    Args:
+        server: how to reach it.
+        options: row layout, encodings, keys and the policy for CAPTURE_OFF.
+        types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
+        fetch_rows: rows asked for at once; more than 1 only with drivers that give what there is.
+        locks: whether tables are locked for writers while a baseline reads them.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        options: SolidOptions | None = None,
+        *,
+        types: Mapping[str, str] | None = None,
+        fetch_rows: int = 1,
+        locks: bool = True,
+    ) -> None:
+        self.server, self.options = server, options or SolidOptions()
+        self._types, self._locks = dict(types or {}), locks
+        self._keys = self.options.key_columns()
+        self._side: Connection | None = None
+        self._lock = threading.RLock()
+        self._ids: dict[str, int] = {}
+        self._renamed: tuple[Renamed, ...] = ()
+        self._begin: bytes | None = None
+        self._least = b""  # where the stream begins: later than LOG's end when that is not its first one
+        self._length: int = self.options.logaddr_bytes
+        self._asked: tuple[float, bytes] | None = None
+        self._stream = Stream(
+            server, self._announced, self.options.style(), self.options.capture_off, fetch_rows
+        )
+
+    def check(
+        self,
+        tables: Sequence[str],
+        after: bytes | None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        settled: bool = True,
+    ) -> list[Finding]:
+        """Everything that would keep capture from working: the log cannot be read, a key is not said."""
+        if stored and stored.get("begin") and settled:
+            self._begin = self._least = bytes.fromhex(str(stored["begin"]))
+        found = []
+        if stored and str(stored.get("logaddr_bytes", "")) not in ("", str(self._log_end_length())):
+            found.append(Finding(
+                "error", "LOGADDR has another length than when the task began: another server or release",
+                self.server.where, "a new task with a baseline of its own",
+            ))  # fmt: skip
+        for table in tables:
+            if table not in self._keys:
+                cure = f'source.options: {{keys: "{table}=COLUMN"}}'
+                found.append(
+                    Finding("warning", "no key is said: rows are told apart by all columns", table, cure)
+                )
+        return found
+
+    def identity(self) -> dict[str, str]:
+        """The length of LOGADDR, and where the task began: both must be known when it comes back."""
+        self._begin = self._begin or self.end_position()
+        return {"logaddr_bytes": str(self._log_end_length()), "begin": self._begin.hex().upper()}
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+        with self._lock, asking(self.server.where):
+            self._ids = self._known(found := names(self._session()))
+        return chosen(list(found), patterns, exclude)
+
+    def names(self, relids: Sequence[int]) -> dict[int, str]:
+        """`schema.table` as they are called now, by relation id; those that are gone are missing."""
+        with self._lock, asking(self.server.where):
+            found = names(self._session())
+        return {relid: table for table, relid in found.items() if relid in relids}
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        """Tables that are known by another name than they have now."""
+        self._renamed, self._ids = tuple(renamed), {}
+
+    def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
+        """Nothing is made at the source; the stream takes these tables from now on."""
+        for table in tables:
+            self._id(table)
+        self._stream.want({self._ids[t]: t for t in tables})
+        self._begin = self._begin or self.end_position()
+        return False
+
+    def renew(self) -> None:
+        """From the end of the log on."""
+        self._begin = self._least = self.end_position()
+
+    def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
+        """Nothing: the log is the server's own."""
+        return []
+
+    def leave(self, stored: Mapping[str, Any] | None) -> None:
+        """Nothing to take away."""
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        """The stream passes these tables over from now on."""
+        self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        """Tables that have another id than the one their changes are read by."""
+        read = self._stream.tables
+        return [t for t in tables if t in read.values() and self._id(t) not in read]
+
+    @property
+    def exact(self) -> bool:
+        """Whether tables are locked while they are read."""
+        return self._locks
+
+    def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
+        """The end of the log."""
+        return Snapshot("", self.end_position())
+
+    @property
+    def slot_is_new(self) -> bool:
+        """Never: solidDB keeps no position for readers."""
+        return False
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The end of the log while nobody writes into the wanted tables, until the context ends."""
+        with asking(self.server.where):
+            holder = self.server.open()
+        try:
+            with asking(self.server.where):
+                if self._locks:
+                    lock(holder, sorted(map(self._now, self._stream.wanted)))
+                position = behind(short(log_end(holder)))
+            yield Snapshot("", position)
+        finally:
+            with suppress(Exception):  # a lost connection holds no locks either
+                holder.rollback()
+            let_go(holder)
+
+    def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
+        """Begins reading after a position, or where the stream begins when that is later; PositionError: the
+        log is gone."""
+        begin = max(after or b"", self._least) or self._begin
+        if begin is None:
+            raise PositionError(
+                "nobody knows where this task began",
+                where=self.server.where,
+                hint="call prepare before start",
+            )
+        self._stream.start(begin, self._log_end_length(), known)
+
+    def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
+        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        return self._stream.read(limit_bytes, wait_s)
+
+    def heartbeat(self) -> None:
+        """Nothing: a cursor that is not read from keeps its place, up to MaxQueueLen."""
+
+    def acknowledge(self, position: bytes) -> None:
+        """Nothing: the server keeps LogReader.MaxLogSize of log, whoever has read it."""
+
+    def lag(self) -> Lag:
+        """Positions do not count bytes: 0 of them; seconds since everything was read, 0.0 when it is."""
+        if not self._stream.idle_at:
+            return Lag(0, 0.0)
+        behind_s = time.monotonic() - self._stream.idle_at
+        return Lag(0, behind_s if behind_s > 2.0 else 0.0)
+
+    def relation(self, table: str) -> Relation:
+        """The layout a table has now; its key is what the option `keys` says."""
+        with self._lock, asking(self.server.where):
+            return relation(self._session(), table, self._id(table), self._keys, self._types)
+
+    def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+        """The whole table: solidDB has nothing to cut it by."""
+        return [BaselinePart(quoted(self._now(relation.table)), 0, None, 0)]
+
+    def read_part(
+        self, snapshot: Snapshot, relation: Relation, part: BaselinePart
+    ) -> Iterator[BaselineBatch]:
+        """The rows of a table as of the snapshot."""
+        return self.part_reader()(snapshot, relation, part)
+
+    def part_reader(self) -> PartReader:
+        """`read_part` as a picklable function, for worker processes."""
+        return PartReader(self.server)
+
+    def mark(self, text: str) -> bytes:
+        """UnsupportedError: the log takes no messages."""
+        raise UnsupportedError("solidDB's log takes no messages", where=self.server.where)
+
+    def end_position(self) -> bytes:
+        """Where the server's log ends: all that was committed by now lies before it."""
+        with self._lock, asking(self.server.where):
+            end = log_end(self._session())
+        self._length = self._length or len(end)
+        self._asked = (time.monotonic(), behind(short(end)))
+        return self._asked[1]
+
+    def reached(self) -> bytes | None:
+        """The position before which everything has been read: at least the end that was asked for, once a
+        fetch begun after that found nothing."""
+        seen = self._stream.seen
+        if self._asked and seen and self._stream.idle_at > self._asked[0]:
+            return max(seen, self._asked[1])
+        return seen
+
+    def close(self) -> None:
+        """Gives up all connections."""
+        self._stream.close()
+        let_go(self._side)
+        self._side = None
+
+    def _log_end_length(self) -> int:
+        if not self._length:
+            self.end_position()
+        return self._length
+
+    def _id(self, table: str) -> int:
+        if table not in self._ids:
+            with self._lock, asking(self.server.where):
+                self._ids = self._known(names(self._session()))
+        if table not in self._ids:
+            raise ConfigError(f"there is no table {table}", where=self.server.where)
+        return self._ids[table]
+
+    def _announced(self, relid: int) -> Relation:
+        table = next((t for t, i in self._ids.items() if i == relid), None)
+        if table is None:
+            with self._lock, asking(self.server.where):
+                self._ids = self._known(names(self._session()))
+            table = next(t for t, i in self._ids.items() if i == relid)
+        return self.relation(table)
+
+    def _known(self, ids: Mapping[str, int]) -> dict[str, int]:
+        """Ids by the names that tables are known by."""
+        known = {one.relid: one.known for one in self._renamed}
+        return {known.get(relid, name): relid for name, relid in ids.items()}
+
+    def _now(self, table: str) -> str:
+        return next((one.now for one in self._renamed if one.known == table), table)
+
+    def _session(self) -> Connection:
+        with self._lock:  # baselines ask from a thread of their own
+            if self._side is None:
+                self._side = self.server.open()
+            return self._side

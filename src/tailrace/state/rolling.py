@@ -1,0 +1,292 @@
+"""Ledger tables that stay small however long a task runs: their rows are added up, and old ones go.
+
+A ledger is a Delta table that is appended to with every batch. Its column `kind` tells three kinds of rows:
+
+- NULL: appended since the last fold, in no total yet;
+- `past`: in the totals, kept for whoever looks back;
+- `total`: one row for each value of `table` (NULL: of the batches themselves) with what all rows come to, but
+  for the new ones: sums, of all other columns the last value, and in `gone` up to where rows were removed.
+
+`fold` turns new rows into past ones and adds them to the totals, `trim` removes past ones. Each is one commit
+on the version that was read, or none: nothing is counted twice or lost, whoever appends meanwhile and
+wherever a process ends. A file holds one kind of rows, and its name begins with the kind; that saves reading,
+no more: what a row is, its column says.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from ..lake import delta as lake
+from ..lake import guards
+from ..lake.failpoints import reach
+
+NEW, PAST, TOTAL = None, "past", "total"
+COLUMNS = [("kind", pa.string()), ("gone", pa.int64())]
+"""What a ledger has besides its own columns."""
+FOLD_EVERY = 32
+"""A ledger is folded about every so many commits: so many small files a reader opens at most."""
+_TRIES = 8
+LAST = (1 << 63) - 1
+_BATCH_ROWS = 32 * 1024
+_SMALL_FILE = 8 << 20
+_HELD = ["upto", "table", "kind"]
+_NULLS_KEPT = pc.ScalarAggregateOptions(skip_nulls=False)
+_NOTHING_IS_0 = pc.ScalarAggregateOptions(min_count=0)
+
+
+@dataclass(frozen=True)
+class Book:
+    """What a ledger's totals are made of: columns that are added up, columns that say which row is later (a
+    NULL comes first), the column whose greatest removed value is kept in `gone`, and that with the time at
+    which a row was written (rows of an earlier release that have none get the time of their fold)."""
+
+    schema: pa.Schema
+    sums: tuple[str, ...]
+    order: tuple[str, ...]
+    gone: str
+    time: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a ledger: path, as its name says of which kind, bytes, the change numbers in it and when the
+    last of its rows was written (None: not known)."""
+
+    path: str
+    kind: str | None
+    size: int
+    low: int | None
+    high: int | None
+    written: dt.datetime | None
+
+    def meets(self, after: int, upto: int) -> bool:
+        """Whether it may have change numbers in (after, upto]."""
+        return (self.high is None or self.high > after) and (self.low is None or self.low <= upto)
+
+
+class Ledger:
+    """One version of a ledger table; a table that is not there has no rows."""
+
+    def __init__(self, path: str, book: Book) -> None:
+        self.path, self._book = path, book
+        self._delta = DeltaTable(path) if lake.exists(path) else None
+        self.version = -1 if self._delta is None else self._delta.version()
+        self.files = [] if self._delta is None else sorted(_files(self._delta, book), key=_order)
+
+    def progress(self, app: str) -> int:
+        """How far an application has come; -1 when it never began."""
+        reached = None if self._delta is None else self._delta.transaction_version(app)
+        return -1 if reached is None else int(reached)
+
+    def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """One row a table, over all rows that there ever were; of the batches themselves, too."""
+        names = set(columns or self._book.schema.names) | {*self._book.order, "table", "gone", "kind"}
+        found = self.rows(
+            [f for f in self.files if f.kind != PAST], [n for n in self._book.schema.names if n in names]
+        )
+        return add_up(found.filter(_is_not(found, PAST)), self._book)
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        after: int = -1,
+        upto: int = LAST,
+        tables: Collection[str] | None = None,
+        files: Sequence[File] | None = None,
+    ) -> pa.Table:
+        """Rows with change numbers in (after, upto] that are there one by one, new and past ones; `tables`,
+        `files`: of these alone."""
+        among = self.files if files is None else files
+        files = [f for f in among if f.kind != TOTAL and f.meets(after, upto)]
+        names = [n for n in self._book.schema.names if columns is None or n in {*columns, "kind"}]
+        where = (pc.field("upto") > after) & (pc.field("upto") <= upto)
+        if tables is not None:
+            where &= pc.field("table").isin(sorted(tables))
+        found = self.rows(files, names, where)
+        return found.filter(_is_not(found, TOTAL))
+
+    def rows(
+        self, files: Sequence[File], columns: Sequence[str], where: pc.Expression | None = None
+    ) -> pa.Table:
+        """Rows of some files."""
+        return self._dataset(files).to_table(columns=list(columns), filter=where)
+
+    def streamed(self, files: Sequence[File]) -> Iterator[pa.Table]:
+        """All rows of some files, file after file, some at a time."""
+        for one in files:
+            few = {"batch_size": _BATCH_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
+            for batch in self._dataset([one]).to_batches(use_threads=False, **few):
+                yield pa.Table.from_batches([batch])
+
+    def replace(self, old: Sequence[File], new: Sequence[lake.AddedFile]) -> bool:
+        """Takes files away and adds others, in one commit on this version; False when that is not the newest
+        one any more."""
+        delta, now = self._delta, int(time.time() * 1000)
+        if delta is None:
+            return False
+        actions: list[AddAction | RemoveAction] = [RemoveAction(f.path, True, now, f.size, {}) for f in old]
+        actions += [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in new]
+        reach("ledger.replace")
+        guards.check()
+        try:
+            delta.create_write_transaction(
+                actions, mode="append", schema=delta.schema(),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )  # fmt: skip
+        except CommitFailedError:
+            return False
+        return True
+
+    def _dataset(self, files: Sequence[File]) -> ds.Dataset:
+        fs, folder = lake.filesystem(self.path)
+        names = [f"{folder}/{f.path}" for f in files]
+        return ds.dataset(names, schema=self._book.schema, format="parquet", filesystem=fs)
+
+
+def fold(path: str, book: Book) -> bool:
+    """Adds new rows to the totals; False when others wrote all the time, and it is for the next time."""
+    if lake.exists(path):
+        lake.add_columns(path, [pa.field(*c) for c in COLUMNS])  # made by an earlier release, perhaps
+    return _again(lambda: _fold(Ledger(path, book), book))
+
+
+def trim(
+    path: str, book: Book, keep: Callable[[pa.Table], pa.ChunkedArray], old: Callable[[File], bool], many: int
+) -> bool:
+    """Removes past rows; False when others wrote all the time.
+
+    Args:
+        keep: which rows stay, given their columns `upto`, `table` and the ledger's time; it is asked about
+            whole batches.
+        old: whether a large file is old enough to be asked about.
+        many: small files are looked at, and joined, once there are that many.
+    """
+    done = True
+    for group in _groups(Ledger(path, book), old, many):
+        done = _again(lambda group=group: _trim(Ledger(path, book), book, group, keep)) and done  # type: ignore[misc]
+    return done
+
+
+def add_up(rows: pa.Table, book: Book) -> pa.Table:
+    """Rows and totals of them, added up: one row of kind `total` for each value of `table`.
+
+    >>> book = Book(pa.schema([("table", pa.string()), ("upto", pa.int64()), ("rows", pa.int64()), *COLUMNS]),
+    ...             ("rows",), ("upto",), "upto", "at")
+    >>> rows = pa.table({"table": ["a", "b", "a"], "upto": [1, 1, 2], "rows": [10, 20, 30],
+    ...                  "kind": ["total", None, None], "gone": [1, None, None]}, book.schema)
+    >>> [tuple(r.values()) for r in add_up(rows, book).to_pylist()]
+    [('a', 2, 40, 'total', 1), ('b', 1, 20, 'total', None)]
+    """
+    names = rows.schema.names
+    order = pa.table({n: pc.fill_null(rows[n], -1) for n in book.order})
+    rows = rows.take(pc.sort_indices(order, sort_keys=[(n, "ascending") for n in book.order]))
+    sums = [n for n in book.sums if n in names]
+    lasts = [n for n in names if n not in {*sums, "table", "kind", "gone"}]
+    made = rows.group_by("table", use_threads=False).aggregate(
+        [(n, "sum", _NOTHING_IS_0) for n in sums]
+        + [(n, "last", _NULLS_KEPT) for n in lasts]
+        + [("gone", "max")]
+    )
+    kind = pa.array([TOTAL] * made.num_rows, pa.string())
+    columns = {"table": made["table"], "kind": kind, "gone": made["gone_max"]}
+    columns |= {n: made[f"{n}_sum"] for n in sums} | {n: made[f"{n}_last"] for n in lasts}
+    return pa.table({n: columns[n] for n in names}, schema=rows.schema)
+
+
+def _fold(one: Ledger, book: Book) -> bool:
+    files = [f for f in one.files if f.kind != PAST]
+    if not any(f.kind is NEW for f in files):
+        return True
+    totals, now = book.schema.empty_table(), dt.datetime.now(dt.timezone.utc)
+    past = lake.Part(one.path, book.schema, name=PAST)
+    for rows in one.streamed(files):
+        totals = add_up(pa.concat_tables([totals, rows.filter(_is_not(rows, PAST))]), book)
+        past.write(_marked(rows.filter(_is_not(rows, TOTAL)), book, now))
+    made = [past.close(), _part(one.path, TOTAL, totals)]
+    return one.replace(files, [f for f in made if f])
+
+
+def _trim(
+    one: Ledger, book: Book, group: Sequence[File], keep: Callable[[pa.Table], pa.ChunkedArray]
+) -> bool:
+    if not {f.path for f in group} <= {f.path for f in one.files}:
+        return True  # somebody else has done it
+    light = one.rows(group, list(dict.fromkeys([*_HELD, book.gone, book.time])))
+    stays = keep(light)
+    if len(group) == 1 and pc.all(stays, min_count=0).as_py():
+        return True
+    past, at = lake.Part(one.path, book.schema, name=PAST), 0
+    for rows in one.streamed(group):
+        past.write(rows.filter(stays.slice(at, rows.num_rows)))
+        at += rows.num_rows
+    left = light.filter(pc.invert(stays))
+    gone = pa.table({"table": left["table"], "gone": left[book.gone].cast(pa.int64())})
+    totals = [f for f in one.files if f.kind == TOTAL]
+    marked = _with_gone(one.rows(totals, book.schema.names), gone)
+    made = [past.close(), _part(one.path, TOTAL, marked)]
+    return one.replace([*group, *totals], [f for f in made if f])
+
+
+def _marked(rows: pa.Table, book: Book, now: dt.datetime) -> pa.Table:
+    columns = {n: rows[n] for n in rows.schema.names}
+    columns["kind"] = pa.array([PAST] * rows.num_rows, pa.string())
+    columns[book.time] = pc.fill_null(rows[book.time], pa.scalar(now, rows[book.time].type))
+    return pa.table(columns, schema=rows.schema)
+
+
+def _with_gone(totals: pa.Table, gone: pa.Table) -> pa.Table:
+    """Totals with what is removed from now on."""
+    most = {
+        r["table"]: r["gone_max"] for r in gone.group_by("table").aggregate([("gone", "max")]).to_pylist()
+    }
+    values = [
+        max((v for v in (r["gone"], most.get(r["table"])) if v is not None), default=None)
+        for r in totals.select(["table", "gone"]).to_pylist()
+    ]
+    return totals.set_column(totals.schema.get_field_index("gone"), "gone", pa.array(values, pa.int64()))
+
+
+def _groups(one: Ledger, old: Callable[[File], bool], many: int) -> list[list[File]]:
+    past = [f for f in one.files if f.kind == PAST]
+    small = [f for f in past if f.size < _SMALL_FILE]
+    large = [[f] for f in past if f.size >= _SMALL_FILE and old(f)]
+    return ([small] if len(small) >= many else []) + large
+
+
+def _again(once: Callable[[], bool]) -> bool:
+    return any(once() for _ in range(_TRIES))
+
+
+def _part(path: str, kind: str, rows: pa.Table) -> lake.AddedFile | None:
+    part = lake.Part(path, rows.schema, name=kind)
+    part.write(rows)
+    return part.close()
+
+
+def _is_not(rows: pa.Table, kind: str) -> pa.ChunkedArray:
+    return pc.fill_null(pc.not_equal(rows["kind"], kind), True)
+
+
+def _files(delta: DeltaTable, book: Book) -> Iterator[File]:
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    wanted = ("path", "size_bytes", "min.upto", "max.upto", f"max.{book.time}")
+    for r in actions.select([n for n in wanted if n in actions.column_names]).to_pylist():
+        kind = r["path"].partition("-")[0]
+        kind = kind if kind in (PAST, TOTAL) else NEW
+        low, high, written = (r.get(n) for n in wanted[2:])
+        yield File(r["path"], kind, r["size_bytes"], low, high, written)
+
+
+def _order(one: File) -> tuple[int, str]:
+    return -1 if one.low is None else one.low, one.path

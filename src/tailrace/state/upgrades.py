@@ -1,0 +1,50 @@
+"""Brings a task's state up to the version of this release; done again, each step changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..config import state_version
+from ..config.task import Task
+from ..errors import TailraceError
+from ..lake import delta as lake
+from ..lake import log_retention as delta_log
+from . import rolling
+from .ledger import APPLIED, STORED
+
+logger = logging.getLogger("tailrace.upgrade")
+
+
+def upgrade(task: Task) -> None:
+    """Every step from the state's version on. Only the process that has the task's pipeline may do it.
+
+    Raises:
+        TailraceError: a step could not be finished; the next start goes on with it.
+    """
+    version = state_version.begin(task.home)
+    if version == state_version.VERSION:
+        return
+    for start in range(version, state_version.VERSION):
+        logger.warning("bringing the state of %s from version %d to %d", task.name, start, start + 1)
+        STEPS[start](task)
+    state_version.write(task.home)
+
+
+def _totals(task: Task) -> None:
+    """1 to 2: what the ledgers have is added up."""
+    for name, book in (("stored", STORED), ("applied", APPLIED)):
+        path = task.control_path(name)
+        if not lake.exists(path):
+            continue
+        delta_log.settle(path)
+        if not rolling.fold(path, book):
+            raise TailraceError(
+                "the records of batches are written to while they are added up",
+                where=path,
+                hint="end the other process that runs this task, and start again",
+            )
+
+
+STEPS: dict[int, Callable[[Task], None]] = {1: _totals}
+"""Version -> what makes the next one of it."""

@@ -1,0 +1,304 @@
+"""The landed log (LOG): what a source's log said, in commit order, append only; and the relation history.
+
+LOG is a Delta table in the shape of solidDB's SYS_LOG (spec/soliddb.md §1) with two columns more,
+`COMMIT_TIME` and `CHANGE_SEQ`. One commit is one parquet file and ends with a transaction's end, so no
+reader ever sees half a transaction. The change sequence is given here, once: it is a function of what was
+committed before, so records captured again after a crash get the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import FormatError
+from ..lake import delta as lake
+from ..lake import log_retention as delta_log
+from ..lake.failpoints import reach
+from ..model import sequence
+from ..model.change import Relation
+from ..sources.base import Chunk
+
+BEGIN, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
+RECNAMES = {
+    0: "DBE_LOGREADER_LOG_REC_EMPTY",
+    INSERT: "DBE_LOGREADER_LOG_REC_INSERT",
+    UPDATE: "DBE_LOGREADER_LOG_REC_UPDATE",
+    DELETE: "DBE_LOGREADER_LOG_REC_DELETE_FULL",
+    BEGIN: "DBE_LOGREADER_LOG_REC_TRX_START",
+    COMMIT: "DBE_LOGREADER_LOG_REC_COMMIT",
+    DDL: "DBE_LOGREADER_LOG_REC_DDL",
+    MESSAGE: "TAILRACE_LOG_REC_MESSAGE",
+}
+"""RECID -> RECNAME. Numbers from 100 on are tailrace's own."""
+_KINDS = np.array(sorted(RECNAMES))
+_NAMES = pa.array([RECNAMES[k] for k in sorted(RECNAMES)])
+
+POSITION_BYTES = 20
+SCHEMA = pa.schema(
+    [
+        ("RECID", pa.int32()), ("RECNAME", pa.string()), ("TRXID", pa.int64()), ("STMTTRXID", pa.int64()),
+        ("RELID", pa.int64()), ("FLAGS", pa.int32()), ("LOGADDR", pa.binary()), ("DATA", pa.binary()),
+        ("COMMIT_TIME", pa.timestamp("us", "UTC")), ("CHANGE_SEQ", pa.string()),
+    ]
+)  # fmt: skip
+RELATIONS_SCHEMA = pa.schema(
+    [
+        ("RELID", pa.int64()), ("SCHEMA_NAME", pa.string()), ("TABLE_NAME", pa.string()),
+        ("FROM_LOGADDR", pa.binary()), ("FROM_CHANGE_SEQ", pa.string()), ("IDENTITY", pa.string()),
+        ("LAYOUT", pa.string()),
+    ]
+)  # fmt: skip
+# One file is one commit here, and readers go by CHANGE_SEQ: old commits may go as a whole.
+PROPERTIES = {"delta.appendOnly": "false", "delta.enableDeletionVectors": "false"}
+
+_WORDS = [f"tailrace/position/{k}" for k in range(3)]
+_NUMBER, _TIME = "tailrace/number", "tailrace/time"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A relation and where it came into force: position (20 bytes) and change sequence."""
+
+    relation: Relation
+    from_position: bytes
+    from_seq: str
+
+
+def number(layout: Layout) -> int:
+    """The change number from which a layout holds."""
+    return sequence.number_of(layout.from_seq)
+
+
+@dataclass(frozen=True)
+class LogState:
+    """Where LOG ends: the source position to resume after (None: never written), the last change number and
+    the last time part of the change sequence."""
+
+    position: bytes | None
+    number: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record of kind MESSAGE in LOG: its change number and sequence, its position, its DATA."""
+
+    number: int
+    change_seq: str
+    position: bytes
+    data: bytes
+
+
+@dataclass(frozen=True)
+class LogCommit:
+    """What one commit put into LOG: records, transactions, the position after it, its Delta version, and the
+    messages among the records."""
+
+    records: int
+    transactions: int
+    position: bytes
+    version: int
+    messages: tuple[Message, ...] = ()
+
+
+def state(log: str) -> LogState:
+    """Where a LOG ends, read from its last commit (no rows are read)."""
+    reached = lake.progresses(log, [*_WORDS, _NUMBER, _TIME])
+    words = reached[: len(_WORDS)]
+    if min(words) < 0:
+        return LogState(None, 0, 0)
+    raw = b"".join(w.to_bytes(7, "big") for w in words)
+    return LogState(raw[:POSITION_BYTES], *reached[len(_WORDS) :])
+
+
+def version_after(log: str, number: int) -> int:
+    """The first version of LOG that has records after a change number; the newest when none has.
+
+    Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
+    read, however many there are.
+    """
+    there = delta_log.versions(log)
+    low, high = 0, len(there) - 1
+    while low < high:
+        middle = (low + high) // 2
+        # A commit of maintenance has no records: it stands where the one before it stands.
+        commits = (delta_log.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
+        reached = next((found[_NUMBER] for found in commits if _NUMBER in found), 0)
+        low, high = (low, middle) if reached > number else (middle + 1, high)
+    return there[low]
+
+
+def layouts(relations: str) -> list[Layout]:
+    """The relation history, ordered by where each layout came into force; empty when there is none."""
+    if not lake.exists(relations):
+        return []
+    rows = lake.read(relations).to_pylist()
+    found = [Layout(Relation.from_json(r["LAYOUT"]), r["FROM_LOGADDR"], r["FROM_CHANGE_SEQ"]) for r in rows]
+    return sorted(found, key=lambda one: (one.from_seq, one.from_position))
+
+
+def history(relations: str) -> dict[str, list[Layout]]:
+    """The relation history by table, each in order. A relation keeps the name it was first seen under."""
+    names: dict[int, str] = {}
+    found: dict[str, list[Layout]] = {}
+    for one in layouts(relations):
+        name = names.setdefault(one.relation.relid, one.relation.table)
+        found.setdefault(name, []).append(one)
+    return found
+
+
+def latest(history: Sequence[Layout]) -> dict[int, Relation]:
+    """The newest layout of each relation id."""
+    return {one.relation.relid: one.relation for one in history}
+
+
+def record_layouts(relations: str, new: Sequence[Layout]) -> None:
+    """Adds to the relation history; done before the commit that first needs it."""
+    if not new:
+        return
+    rows = [
+        {
+            "RELID": one.relation.relid,
+            "SCHEMA_NAME": one.relation.schema,
+            "TABLE_NAME": one.relation.name,
+            "FROM_LOGADDR": one.from_position,
+            "FROM_CHANGE_SEQ": one.from_seq,
+            "IDENTITY": one.relation.identity,
+            "LAYOUT": one.relation.to_json(),
+        }
+        for one in new
+    ]
+    lake.append(relations, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA))
+
+
+class LogWriter:
+    """Appends chunks to LOG, whole transactions per commit.
+
+    `add` streams records to the open part (a transaction larger than memory simply keeps the part growing);
+    `commit` ends the part at the last whole transaction. Between two commits memory holds one chunk.
+    """
+
+    def __init__(self, log: str, relations: str) -> None:
+        lake.create(log, SCHEMA, PROPERTIES)
+        self._log, self._relations = log, relations
+        self.state = state(log)
+        self._number, self._time = self.state.number, self.state.time
+        self._reached = self.state.number if self.state.position is not None else -1
+        self._part: lake.Part | None = None
+        self._new: list[Layout] = []
+        self._messages: list[Message] = []
+        self._waiting: list[Relation] = []  # layouts whose first record is not here yet
+        self._tail: pa.RecordBatch | None = None  # records after the last whole transaction
+        self._transactions = 0
+        self._position: bytes | None = None
+        self._bytes = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a commit would put something into LOG (whole transactions are there)."""
+        return self._position is not None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of records written to the open part since the last commit."""
+        return self._bytes
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes the records of a chunk; nothing is visible before `commit`."""
+        if self._tail is not None:
+            # What followed the last whole transaction starts the next commit's part.
+            self._write(self._tail)
+            self._tail = None
+        numbered = self._numbered(chunk)
+        if chunk.position is not None:
+            self._write(numbered.slice(0, chunk.complete))
+            self._tail = numbered.slice(chunk.complete) if chunk.complete < numbered.num_rows else None
+            self._position = chunk.position
+        else:
+            self._write(numbered)
+
+    def commit(self) -> LogCommit | None:
+        """Makes everything up to the last whole transaction visible; None when there is none.
+
+        Raises:
+            OvertakenError: another process has captured meanwhile.
+        """
+        if self._position is None:
+            return None
+        reach("log.relations")
+        record_layouts(self._relations, self._new)
+        added = self._part.close() if self._part else None
+        number = self._number - (self._tail.num_rows if self._tail is not None else 0)
+        padded = self._position.ljust(21, b"\0")
+        words = {w: int.from_bytes(padded[k * 7 : k * 7 + 7], "big") for k, w in enumerate(_WORDS)}
+        reach("log.commit")
+        progress, after = {**words, _NUMBER: number, _TIME: self._time}, {_NUMBER: self._reached}
+        version = lake.commit(self._log, [added] if added else [], progress=progress, after=after)
+        self._reached = number
+        said = tuple(m for m in self._messages if m.number <= number)
+        done = LogCommit(added.rows if added else 0, self._transactions, self._position, version or -1, said)
+        self._messages = self._messages[len(said) :]
+        self.state = LogState(self._position, number, self._time)
+        self._part, self._new, self._position = None, [], None
+        self._transactions = self._bytes = 0
+        return done
+
+    def _write(self, records: pa.RecordBatch) -> None:
+        if not records.num_rows:
+            return
+        if self._part is None:
+            self._part = lake.Part(self._log, SCHEMA, name="log")
+        self._part.write(records)
+        self._bytes += records.nbytes
+
+    def _numbered(self, chunk: Chunk) -> pa.RecordBatch:
+        records, n = chunk.records, chunk.records.num_rows
+        kinds = records["RECID"].to_numpy()
+        times = self._times(records["COMMIT_TIME"])
+        numbers = np.arange(self._number + 1, self._number + n + 1, dtype=np.int64)
+        digits = sequence.make_many(times, numbers)
+        offsets = np.arange(0, (n + 1) * sequence.WIDTH, sequence.WIDTH, dtype=np.int32)
+        seq = pa.Array.from_buffers(
+            pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(digits.reshape(-1))]
+        )
+        self._layouts(chunk, records, seq)
+        for k in np.flatnonzero(kinds == MESSAGE).tolist():
+            address, data = records["LOGADDR"][k].as_py(), records["DATA"][k].as_py()
+            self._messages.append(Message(int(numbers[k]), seq[k].as_py(), address, data))
+        self._number += n
+        self._transactions += int((kinds == COMMIT).sum())
+        columns = {name: records[name] for name in records.schema.names}
+        columns |= {"RECNAME": _recnames(kinds), "CHANGE_SEQ": seq}
+        return pa.record_batch([columns[f.name] for f in SCHEMA], schema=SCHEMA)
+
+    def _times(self, commit_time: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The time parts: of each transaction's commit time, never running backwards."""
+        if not len(commit_time):
+            return np.empty(0, np.int64)
+        micros = commit_time.cast(pa.int64()).to_numpy()
+        starts = sequence.run_starts(micros)
+        parts = sequence.time_parts(micros[starts])
+        parts = np.maximum.accumulate(np.maximum(parts, self._time))
+        self._time = int(parts[-1])
+        return np.repeat(parts, sequence.run_lengths(starts, len(micros)))
+
+    def _layouts(self, chunk: Chunk, records: pa.RecordBatch, seq: pa.Array) -> None:
+        waiting = [(0, r) for r in self._waiting] + list(chunk.relations)
+        self._waiting = []
+        for index, relation in waiting:
+            if index < records.num_rows:
+                self._new.append(Layout(relation, records["LOGADDR"][index].as_py(), seq[index].as_py()))
+            else:
+                self._waiting.append(relation)
+
+
+def _recnames(kinds: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
+    places = np.searchsorted(_KINDS, kinds)
+    if len(kinds) and (np.take(_KINDS, places, mode="clip") != kinds).any():
+        odd = sorted(set(kinds.tolist()) - set(RECNAMES))
+        raise FormatError(f"log records of unknown kind {odd}", hint="the source must declare its RECIDs")
+    return _NAMES.take(pa.array(places))

@@ -1,0 +1,1 @@
+"""Source against target at one position, and repair."""

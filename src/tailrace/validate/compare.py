@@ -1,0 +1,251 @@
+"""Two sides of a table, compared by counts and checksums per bucket of keys, row by row where they differ.
+
+What is computed is computed here, over Arrow batches: in this process (`Files`), or by Spark's tasks over the
+same functions (`compare_spark`). Rows are known by their hashes (`wire.row_hashes`), so both agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..model.change import Relation
+from ..wire.row_hashes import hashes, kind_of, slices
+
+Sums = dict[int, tuple[int, int]]
+"""Bucket -> its rows, and the sum of their hashes (64 bits)."""
+Counts = dict[int, int]
+"""Hash of a row (64 bits, signed) -> its copies in the source less those in the target."""
+SUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("sum", pa.int64())])
+BUCKET, HASH = "bucket", "hash"
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """What validation found for one table.
+
+    Attributes:
+        equal: same columns, same rows.
+        source_rows, target_rows: counts at the common position.
+        buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
+        differing_rows: rows on one side only (a changed row counts once on each side).
+        samples: some of them: {"side": "source" | "target", column: text, ...}.
+        columns: a sentence when the columns differ.
+        overlaid: whether stored changes had to be laid over the target's version to reach the position.
+    """
+
+    table: str
+    equal: bool
+    source_rows: int
+    target_rows: int
+    buckets: int
+    differing_buckets: int
+    differing_rows: int = 0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    columns: str | None = None
+    overlaid: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How rows are compared: the columns and the types in which they are, the places of the key's columns
+    among them, the number of buckets. Spark's tasks get it, with batches of the columns in its order."""
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    buckets: int
+
+    def tagged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[npt.NDArray[Any], pa.RecordBatch]]:
+        """The rows in the types of the schema, and the bucket and the hash of each (a structured array)."""
+        for batch in batches:
+            arrays = [a.cast(f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
+            for rows in slices(pa.record_batch(arrays, schema=self.schema)):
+                tags = np.empty(rows.num_rows, [(BUCKET, np.int32), (HASH, np.int64)])
+                mine = hashes(rows.columns)
+                keys = hashes([rows.columns[k] for k in self.key])
+                tags[BUCKET], tags[HASH] = keys % np.uint64(self.buckets), mine.view(np.int64)
+                yield tags, rows
+
+    def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One batch (schema `SUMS`): the rows of each bucket, and the sum of their hashes."""
+        rows, sums = np.zeros(self.buckets, np.int64), np.zeros(self.buckets, np.uint64)
+        for tags, _ in self.tagged(batches):
+            rows += np.bincount(tags[BUCKET], minlength=self.buckets)
+            np.add.at(sums, tags[BUCKET], tags[HASH].view(np.uint64))
+        some = np.flatnonzero(rows)
+        found = [some.astype(np.int32), rows[some], sums[some].view(np.int64)]
+        yield pa.record_batch([pa.array(one) for one in found], schema=SUMS)
+
+    def named(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of some buckets: `HASH`, then the columns as c0, c1, ..."""
+        names = [HASH, *(f"c{i}" for i in range(len(self.schema)))]
+        for tags, rows in self.tagged(batches):
+            near = pa.array(np.isin(tags[BUCKET], buckets))
+            tagged = pa.record_batch([pa.array(np.ascontiguousarray(tags[HASH])), *rows.columns], names)
+            yield tagged.filter(near)
+
+
+class Sides(Protocol):
+    """The rows of source and target, wherever they are read."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """The columns of both."""
+
+    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
+        """The buckets of both."""
+
+    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
+        """Among the rows of some buckets: how many are on one side only (of a row that both have, copies that
+        one has more), and some of them, the first by key: `COPIES`, then the columns of the shape."""
+
+
+COPIES = "header__copies"
+"""So many copies of a row are in the source and not in the target; below zero: the other way around."""
+
+
+def compare(
+    table: str, relation: Relation, sides: Sides, overlaid: bool, buckets: int, samples: int
+) -> TableResult:
+    """Compares a table's source rows with its target's; `relation`: the target's layout."""
+    began = time.monotonic()
+    shape, words = shape_of(*sides.schemas, relation.key, buckets)
+    sources, targets = sides.sums(shape) if shape.schema else ({}, {})
+    differing = apart(sources, targets)
+    count, some = 0, pa.table({})
+    if differing:
+        count, some = sides.apart(shape, differing, samples)
+    return TableResult(
+        table,
+        not differing and not words,
+        sum(rows for rows, _ in sources.values()),
+        sum(rows for rows, _ in targets.values()),
+        len(sources.keys() | targets.keys()),
+        len(differing),
+        count,
+        [_shown(row) for row in some.to_pylist()],
+        "; ".join(words) or None,
+        overlaid,
+        round(time.monotonic() - began, 3),
+    )
+
+
+def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int) -> tuple[Shape, list[str]]:
+    """How two sides can be compared, and in words what of their columns cannot."""
+    words = []
+    for one, other, side in ((left, right, "source"), (right, left, "target")):
+        if only := [n for n in one.names if n not in other.names]:
+            words.append(f"only in the {side}: {', '.join(only)}")
+    fields = []
+    for name in (n for n in left.names if n in right.names):
+        types = left.field(name).type, right.field(name).type
+        if (kind := kind_of(*types)) is None:
+            words.append(f"{name} is {types[0]} in the source and {types[1]} in the target")
+        else:
+            fields.append(pa.field(name, kind))
+    schema = pa.schema(fields)
+    places = [schema.names.index(k) for k in key if k in schema.names] or range(len(schema))
+    return Shape(schema, tuple(places), buckets), words
+
+
+def apart(left: Sums, right: Sums) -> list[int]:
+    """The buckets that differ."""
+    return sorted(b for b in left.keys() | right.keys() if left.get(b) != right.get(b))
+
+
+def added(found: Iterable[tuple[int, int, int]]) -> Sums:
+    """The parts of several tasks (bucket, rows, sum) as one.
+
+    >>> added([(1, 2, -1), (1, 1, 3), (4, 1, 0)])
+    {1: (3, 2), 4: (1, 0)}
+    """
+    sums: Sums = {}
+    for place, rows, total in found:
+        before = sums.get(place, (0, 0))
+        sums[place] = before[0] + rows, (before[1] + total) % (1 << 64)
+    return sums
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Rows that this process reads: from where, their names (there -> here), which of them."""
+
+    data: ds.Dataset
+    names: dict[str, str]
+    only: ds.Expression | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their columns."""
+        return pa.schema([self.data.schema.field(n).with_name(to) for n, to in self.names.items()])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Their rows: those columns, in that order."""
+        there = {to: n for n, to in self.names.items()}
+        wanted = [there[c] for c in columns]
+        for batch in self.data.to_batches(columns=wanted, filter=self.only, batch_size=1 << 16):
+            yield batch.select(wanted)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Both sides, read by this process. It holds eight bytes a row of what differs, whatever the rows are."""
+
+    left: FileRows
+    right: FileRows
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """See `Sides`."""
+        return self.left.schema, self.right.schema
+
+    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
+        """See `Sides`."""
+        made = (shape.sums(one.batches(shape.schema.names)) for one in (self.left, self.right))
+        left, right = (added(zip(*(c.to_pylist() for c in next(m).columns), strict=True)) for m in made)
+        return left, right
+
+    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
+        """See `Sides`."""
+        found = [
+            np.concatenate([b[HASH].to_numpy() for b in near] or [np.zeros(0, np.int64)])
+            for near in (self._near(one, shape, buckets) for one in (self.left, self.right))
+        ]
+        known, which = np.unique(np.concatenate(found), return_inverse=True)
+        split = len(found[0])
+        copies = np.bincount(which[:split], minlength=len(known)) - np.bincount(
+            which[split:], minlength=len(known)
+        )
+        known, copies = known[copies != 0], copies[copies != 0]
+        wanted, first = pa.array(known), pa.table({})
+        for one in (self.left, self.right):
+            for batch in self._near(one, shape, buckets):
+                rows = pa.table(batch.filter(pc.is_in(batch[HASH], value_set=wanted)))
+                first = self._first([first, rows] if first.num_columns else [rows], shape, samples)
+        many = copies[np.searchsorted(known, first[HASH].to_numpy())] if first.num_rows else []
+        columns = [pa.array(many, pa.int64()), *first.columns[1:]]
+        return int(np.abs(copies).sum()), pa.table(columns, [COPIES, *shape.schema.names])
+
+    def _near(self, one: FileRows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        return shape.named(one.batches(shape.schema.names), buckets)
+
+    def _first(self, tables: Sequence[pa.Table], shape: Shape, most: int) -> pa.Table:
+        """The first rows by key, each hash once."""
+        rows = pa.concat_tables(tables)
+        _, places = np.unique(rows[HASH].to_numpy(), return_index=True)
+        key = [(f"c{k}", "ascending") for k in (*shape.key, *range(len(shape.schema)))]
+        return rows.take(pa.array(np.sort(places))).sort_by(key).slice(0, most)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    side = "source" if row.pop(COPIES) > 0 else "target"
+    return {"side": side, **{n: None if v is None else str(v) for n, v in row.items()}}

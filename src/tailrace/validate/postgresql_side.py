@@ -1,0 +1,84 @@
+"""The side of a validation that a PostgreSQL target is: its rows as of one moment, and what was applied then.
+
+A database keeps no past versions. So the target is held in an exported snapshot *before* the source is: what
+it lacks of the source's state are changes that are stored, and those are laid over it, as over a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..apply.table_map import place_of, task_map
+from ..apply.targets.postgresql_place import Place, session
+from ..apply.targets.postgresql_progress import Progress
+from ..capture import baseline
+from ..config.task import Task
+from ..errors import ConfigError
+from ..model.change import Relation
+from ..sources.base import BaselinePart, Snapshot
+from ..sources.postgresql.baseline import PartReader, parts
+from ..state.orders import of_task, target_names
+
+
+@dataclass(frozen=True)
+class HeldTable:
+    """One table of a held target: its layout there, the change number it has reached, the parts to read;
+    `only`: SQL of the condition that its rows fulfil."""
+
+    layout: Relation
+    upto: int
+    parts: list[BaselinePart]
+    only: str
+
+
+@dataclass(frozen=True)
+class HeldTarget:
+    """A target as of one moment."""
+
+    place: Place
+    snapshot: Snapshot
+    tables: dict[str, HeldTable]
+
+    def files(self, table: str, folder: str, pool: Executor) -> list[str]:
+        """Reads a table's rows into parquet files; gives their paths.
+
+        Raises:
+            TableMovedError: the target was truncated or rewritten since it is held; hold it again.
+        """
+        held = self.tables[table]
+        reader = PartReader(self.place.url, held.only)
+        loads = [
+            pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
+            for part in held.parts
+        ]
+        return [f"{folder}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
+
+
+@contextmanager
+def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
+    """The task's target as it is now, until the block ends; None for a target of Delta tables."""
+    if not task.target.database:
+        yield None
+        return
+    place, names = Place.of(task.target.database), target_names(of_task(task.orders_path, {}))
+    progress = Progress(place, task.name, lambda table: place_of(task_map(task, table), names))
+    with session(place, place.label) as on:
+        on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        name = on.execute("SELECT pg_export_snapshot()").fetchone()
+        held: dict[str, HeldTable] = {}
+        for table in tables:
+            found = progress.read(on, table)
+            oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
+            if found is None or oid is None:
+                raise ConfigError(
+                    f"{table} is not in the target",
+                    where=place.label,
+                    hint="somebody dropped it: new baseline",
+                )
+            there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
+            rows = parts(on, there, task.baseline.rows_per_part)
+            held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))
+        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held)

@@ -1,0 +1,51 @@
+"""Targets under rules that are to be compared with their source: which can be, and which of their rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..apply.fold import col
+from ..apply.rules import SOFT_COLUMN
+from ..config.task import Task
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger("tailrace.validate")
+
+
+def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
+    """The tables whose targets are copies of their source: all but archives, which are left out with a word.
+
+    Raises:
+        ConfigError: an archive, when tables were `named`.
+    """
+    archives = [t for t in tables if task.table(t).rule_mode == "archive"]
+    if archives and named:
+        raise ConfigError(
+            f"{', '.join(archives)} is archived: its target is no copy of the source",
+            where=task.name,
+            hint="validate other tables",
+        )
+    for table in archives:
+        logger.warning(
+            "%s is archived, its target is no copy of the source: not compared", table, extra={"table": table}
+        )
+    return [t for t in tables if t not in archives]
+
+
+def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
+    """A target's rows without those that are marked as deleted, and without the mark."""
+    mark = mark_of(task, table)
+    if mark is None or mark not in rows.columns:
+        return rows
+    return rows.where(col(mark).isNull()).drop(mark)
+
+
+def mark_of(task: Task, table: str) -> str | None:
+    """The column that marks a target's deleted rows; None: deleted rows go."""
+    one = task.table(table)
+    return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None

@@ -1,0 +1,208 @@
+"""The two sides of a table that is validated: the source's rows in a snapshot, the target's at its position.
+
+Where the target has a version with nothing to be laid over it, and the files are small, this process reads
+both; else Spark does. What is compared, and how, is the same (`compare`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from ..apply.plan import SPECIAL
+from ..apply.reading import read_changes
+from ..apply.route import Route, Routes
+from ..apply.segment import Segment, segments
+from ..apply.table_map import task_map
+from ..apply.targets.delta_layout import reshaped
+from ..config.task import Task
+from ..errors import PositionError
+from ..lake import delta as lake
+from ..model.change import PREFIX, Relation
+from ..model.types import schema_of
+from ..query.state import state_at
+from ..state.ledger import Baseline
+from ..state.totals import batches_after, last_stored
+from ..store import log
+from .compare import FileRows, Files, Sides
+from .compare_spark import Frames
+from .mapped import Made, Version, version_before
+from .rules import living, mark_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Sessions = Callable[[str], "SparkSession"]
+"""Gives the Spark session, which starts when it is asked for first; the text says what for."""
+_READ_HERE = {"timestampNtz", "typeWidening"}
+"""Features of Delta tables that delta-rs reads."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Rows in parquet files, and their layout."""
+
+    layout: Relation
+    files: Sequence[str]
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(map(os.path.getsize, self.files))
+
+    def data(self) -> ds.Dataset:
+        """The rows, for this process."""
+        schema = schema_of(self.layout.columns)
+        return ds.dataset(list(self.files), schema) if self.files else ds.dataset(schema.empty_table())
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The rows, for Spark."""
+        return rows_of_files(spark, self.layout, list(self.files))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows of a target without versions, and the change number they have reached."""
+
+    landed: Landed
+    number: int
+
+
+def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
+    """The rows that `readers` left in parquet files."""
+    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
+    if not files:
+        return spark.createDataFrame([], ddl)
+    return spark.read.schema(ddl).parquet(*files)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target's rows at a position (hex): those of `base`, and what is laid over them.
+
+    Attributes:
+        limit: the position.
+        steps: the stretches of changes since, with their routes.
+        stored: about how many rows they are.
+        counts: upper bounds of what occurs in them.
+        made: what it makes of its source.
+    """
+
+    task: Task
+    table: str
+    base: Version | Held
+    limit: str
+    steps: Sequence[tuple[Segment, Route]]
+    stored: int
+    counts: Mapping[str, int]
+    made: Made
+
+    @staticmethod
+    def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> Target:
+        """What there is of a table's target at a position; `taken`: the table's baseline."""
+        table = taken.table
+        if taken.position > limit:
+            raise PositionError(
+                f"the baseline of {table} is younger than the snapshot", hint="validate again"
+            )
+        base = held or version_before(task, taken, limit)
+        number = base.number
+        last = last_stored(task.control_path("stored"))
+        stored = batches_after(task.control_path("stored"), table, number)
+        upto = max(number, last.upto if last else number)
+        counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
+        history = [
+            one
+            for one in log.history(task.relations_path).get(table, [])
+            if one.from_position.hex().upper() < limit
+        ]
+        mapped = not task_map(task, table).plain
+        routes = Routes.of(task, sessions(f"{table} is mapped") if mapped else None, record=False)
+        spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
+        steps = routes.follow(table, spans, history, taken, number)[0]
+        follows = routes.layouts(table, history, taken, number, upto).at(upto) if history else taken.relation
+        seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
+        newest = seen_last[-1] if seen_last else taken.relation
+        made = Made(newest, follows, routes.prepared(table, follows))
+        rows = sum(b.tables.get(table, {}).get("rows", 0) for b in stored)
+        return Target(task, table, base, limit, steps, rows, counts, made)
+
+    def needs_spark(self, size: int) -> str | None:
+        """Why this process cannot read it; `size`: bytes of the source's side."""
+        if self.made.mapping is not None:
+            return f"{self.table} is mapped"
+        if self.stored or any(r.before != r.relation for _, r in self.steps):
+            return f"changes of {self.table} are laid over its target"
+        if isinstance(self.base, Version):
+            if more := self._features - _READ_HERE:
+                return f"the target of {self.table} has {', '.join(sorted(more))}"
+            size += sum(pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"].to_pylist())
+        else:
+            size += self.base.landed.size
+        if size > self.task.validation.local_limit:
+            return f"{self.table} is larger than `validation.local_limit`"
+        return None
+
+    @cached_property
+    def _delta(self) -> DeltaTable:
+        assert isinstance(self.base, Version)  # noqa: S101 - asked only then
+        return DeltaTable(self.base.path, version=self.base.version)
+
+    @property
+    def _features(self) -> set[str]:
+        return set(self._delta.protocol().reader_features or [])
+
+    def here(self) -> FileRows:
+        """The rows, for this process."""
+        base = self.base
+        data = self._delta.to_pyarrow_dataset() if isinstance(base, Version) else base.landed.data()
+        mark = mark_of(self.task, self.table)
+        gone = {*self.made.kept, mark}
+        names = {n: n for n in data.schema.names if n not in gone}
+        return FileRows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
+
+    def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
+        """The rows, for Spark; whether changes were laid over those of the base."""
+        from pyspark.sql import functions as F
+
+        base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.rows(spark)
+        base, overlaid = living(self.task, self.table, base), False
+        for span, route in self.steps:
+            if route.before != route.relation:
+                base, overlaid = reshaped(base, route.before, route.relation), True
+            changes = read_changes(spark, self.task.changes_path(self.table), span)
+            between = changes.df.where(F.col(PREFIX + "stream_position") < self.limit) if changes else None
+            if changes is not None and between is not None and not between.isEmpty():
+                seen, mine = route.through(changes.with_df(between), self.counts)
+                base, overlaid = state_at(base, seen, route.relation, mine), True
+        return base.drop(*self.made.kept), overlaid
+
+
+@dataclass(frozen=True)
+class Both:
+    """The sides of a table: the source's rows in its layout as of now, and its target."""
+
+    source: Landed
+    target: Target
+
+    def sides(self, sessions: Sessions) -> tuple[Sides, bool]:
+        """Both as they are compared; whether changes were laid over the target's."""
+        why = self.target.needs_spark(self.source.size)
+        if why is None:
+            left = FileRows(self.source.data(), self.target.made.names(self.source.layout))
+            return Files(left, self.target.here()), False
+        right, overlaid = self.target.frame(sessions(why))
+        return Frames(self.left(sessions), right), overlaid
+
+    def left(self, sessions: Sessions) -> DataFrame:
+        """The source's rows as the target should have them."""
+        rows = self.source.rows(sessions("rows are repaired"))
+        return self.target.made.left(self.source.layout, rows)

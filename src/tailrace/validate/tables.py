@@ -1,0 +1,273 @@
+"""Source against target at one common position, while the source goes on changing.
+
+The source is read in an exported snapshot, whose position is known. The target's state at that position is
+its newest version not after it, overlaid with the stored changes in between (`query.state`). Both sides are
+compared by counts and checksums per bucket of keys; only buckets that differ are compared row by row.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..capture import baseline
+from ..capture.ddl_watch import moved_of
+from ..config.task import Task
+from ..errors import ConfigError, PositionError, TableMovedError
+from ..lake import delta as lake
+from ..model.change import Relation
+from ..model.nearest import meant
+from ..model.steps import Steps
+from ..operate.consumers import consumers_of
+from ..sources.base import BaselinePart, LogSource, Snapshot
+from ..state import ledger
+from ..state.orders import of_task
+from ..state.totals import last_stored
+from .compare import TableResult, compare
+from .mapped import Made
+from .postgresql_side import HeldTarget, hold
+from .rules import comparable
+from .sides import Both, Held, Landed, Sessions, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TRIES = 10
+"""How often a validation begins anew because a table was truncated or rewritten while it was read."""
+FEW_ROWS = 200_000
+"""So many rows of all tables are read by threads of this process: others would take longer to start."""
+RENAMED_S = 30.0
+"""How long a target that is to get another name is waited for."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A table that differs: what the target makes of its source, and the source's rows at a position (hex),
+    as the target should have them (columns: those that were compared)."""
+
+    result: TableResult
+    made: Made
+    source: DataFrame
+    position: str
+
+
+Amend = Callable[[Sequence[Difference]], None]
+"""What may be done about differences while the source's rows are at hand."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of one validation, all at one source position (hex)."""
+
+    position: str
+    tables: list[TableResult]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every table is equal."""
+        return all(t.equal for t in self.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"position": self.position, "equal": self.equal, "tables": [asdict(t) for t in self.tables]}
+
+
+def validate(
+    task: Task,
+    spark: Sessions,
+    source: LogSource,
+    *,
+    tables: Sequence[str] = (),
+    catch_up: Callable[[], None] | None = None,
+    timeout_s: float = 120.0,
+    buckets: int = 256,
+    samples: int = 10,
+    steps: Steps | None = None,
+    amend: Amend | None = None,
+) -> Report:
+    """Compares source and target of a task, table by table.
+
+    `catch_up` is called before and after the snapshot when no process of the task is running (it must store
+    and apply what the source has). Otherwise validation waits until the running task has stored up to the
+    snapshot's position, at most `timeout_s` seconds (PositionError). `steps` is told what is done.
+    `spark` is asked for a session only where this process cannot compare by itself (`validate_sides`).
+    `amend` gets the tables that differ, when any does; the report says what was found before it.
+
+    Raises:
+        ConfigError: a table has no baseline yet, or there is no table to compare.
+    """
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    states = of_task(task.orders_path, baselines)
+    removed = {t for t, one in states.items() if one.member == "removed"}
+    chosen = list(tables) or sorted(baselines.keys() - removed)
+    wanted = comparable(task, chosen, named=bool(tables))
+    if missing := [t for t in wanted if t not in baselines]:
+        raise ConfigError(
+            f"no baseline of {', '.join(missing)} yet",
+            where=task.name,
+            hint=meant(missing[0], baselines) or f"start `tailrace run` for {task.name}",
+        )
+    if not wanted:
+        raise ConfigError(
+            "nothing was compared: no table that is a copy of its source has a baseline",
+            where=task.name,
+            hint="`tailrace status` says how the tables stand; `tailrace run` takes their baselines",
+        )
+    if catch_up is not None:
+        catch_up()
+    wait_named(task, wanted, min(timeout_s, RENAMED_S) if catch_up is None else 0)
+    moved_of(task, source)  # those that were renamed are found under the names they are known by
+    for attempt in range(TRIES):
+        scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
+        try:
+            # Changes that are laid over an older version must not go meanwhile.
+            kept = consumers_of(task).held("validate")
+            with kept, hold(task, wanted) as held, source.snapshot() as snapshot:
+                return _at(
+                    task, spark, source, snapshot, held, wanted, scratch, catch_up,
+                    timeout_s, buckets, samples, steps or Steps(), amend,
+                )  # fmt: skip
+        except TableMovedError:
+            if attempt + 1 == TRIES:
+                raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    raise AssertionError("unreachable")
+
+
+def _at(
+    task: Task,
+    spark: Sessions,
+    source: LogSource,
+    snapshot: Snapshot,
+    held: HeldTarget | None,
+    wanted: Sequence[str],
+    scratch: Path,
+    catch_up: Callable[[], None] | None,
+    timeout_s: float,
+    buckets: int,
+    samples: int,
+    steps: Steps,
+    amend: Amend | None,
+) -> Report:
+    """Validation at one snapshot. The source is read first: the less can be truncated under us."""
+    source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
+    relations = {table: source.relation(table) for table in wanted}
+    parts = {t: source.parts(r, task.baseline.rows_per_part) for t, r in relations.items()}
+    there = [] if held is None else [p for t in wanted for p in held.tables[t].parts]
+    steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
+    with readers(task.baseline.workers, [*there, *chain(*parts.values())]) as pool:
+        lefts = {
+            t: _source_rows(task, source, snapshot, r, parts[t], scratch / lake.file_name(t), pool, steps)
+            for t, r in relations.items()
+        }
+        rights: dict[str, Held] = {}
+        for t in wanted if held is not None else ():
+            assert held is not None  # noqa: S101 - see the line above
+            steps.now(f"reading the target of {t}")
+            files = held.files(t, str(scratch / "target" / lake.file_name(t)), pool)
+            rights[t] = Held(Landed(held.tables[t].layout, files), held.tables[t].upto)
+            steps.done(len(held.tables[t].parts))
+    if catch_up is not None:
+        catch_up()
+    steps.now("waiting for the changes before the snapshot to be stored")
+    _wait_stored(task, snapshot, timeout_s)
+    limit = snapshot.position.hex().upper()
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    both: dict[str, Both] = {}
+
+    def one(table: str) -> TableResult:
+        steps.now(f"comparing {table}")
+        target = Target.at(task, baselines[table], limit, rights.get(table), spark)
+        both[table] = Both(lefts[table], target)
+        sides, overlaid = both[table].sides(spark)
+        found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
+        steps.done()
+        return found
+
+    with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
+        report = Report(limit, list(side_by_side.map(one, wanted)))
+    if amend is not None and not report.equal:
+        found = [(t, both[t.table]) for t in report.tables if not t.equal]
+        amend([Difference(t, b.target.made, b.left(spark), limit) for t, b in found])
+    return report
+
+
+def readers(workers: int, parts: Sequence[BaselinePart]) -> Executor:
+    """What reads parts of tables side by side: processes, which end with this one; for few rows threads,
+    which need not be started first."""
+    if sum(part.rows for part in parts) <= FEW_ROWS:
+        return ThreadPoolExecutor(workers, thread_name_prefix="validate")
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
+    )
+
+
+def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
+    """Until the targets have the names they are about to get: whoever captures gives them those."""
+    end = time.monotonic() + timeout_s
+    while True:
+        states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        moving = {t: states[t].moving for t in tables if t in states and states[t].moving}
+        if not moving:
+            return
+        if time.monotonic() > end:
+            raise ConfigError(
+                "; ".join(f"the target of {t} is about to be called {to}" for t, to in moving.items()),
+                where=task.name,
+                hint=f"start `tailrace run` for {task.name}, and validate again: the process that captures "
+                "gives the name; `tailrace status` says what keeps it",
+            )
+        time.sleep(0.2)
+
+
+def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
+    """Until everything before the snapshot's position is in the change tables."""
+    wanted = snapshot.position.hex().upper()
+    end = time.monotonic() + timeout_s
+    while True:
+        last = last_stored(task.control_path("stored"))
+        if last is not None and last.position >= wanted:
+            return
+        if time.monotonic() > end:
+            raise PositionError(
+                f"the task has stored up to {last.position if last else 'nothing'}, "
+                f"validation needs {wanted}",
+                where=task.name,
+                hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
+            )
+        time.sleep(0.2)
+
+
+def _source_rows(
+    task: Task,
+    source: LogSource,
+    snapshot: Snapshot,
+    relation: Relation,
+    parts: Sequence[BaselinePart],
+    scratch: Path,
+    pool: Executor,
+    steps: Steps,
+) -> Landed:
+    path, reader = str(scratch), source.part_reader()
+    hidden = task.policy(relation.table).hidden(relation)  # their values are nowhere but in the source
+    loads = [
+        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
+        for part in parts
+    ]
+    steps.now(f"reading {relation.table}")
+    files = []
+    for one in loads:
+        done = one.result()
+        files += [f"{path}/{done.added.path}"] if done.added else []
+        steps.done()
+    return Landed(relation, files)
