@@ -29,10 +29,11 @@ SEED ?= 1
 chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code 1 when something is found
 	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
 
-check: $(INSTALLED) ## lint, format, types, doctests, generated pages, links, packages, known vulnerabilities
+check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, links, packages, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest --doctest-modules -q src
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py

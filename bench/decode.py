@@ -19,8 +19,9 @@ import tasks
 from capture import Bulk
 from measure import HERE, Row, say
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model.types import header_schema, schema_of
-from tailrace.store import images, log
+from tailrace.store import images
 from tailrace.store.task import LOG_COLUMNS
 
 BATCH = 200_000  # as the session hands records to store tasks

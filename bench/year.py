@@ -100,9 +100,9 @@ def start(task: Any, given: Any) -> dict[str, float]:
     from tailrace.apply.applier import Applier
     from tailrace.apply.gate import Ordered
     from tailrace.lake import delta as lake
+    from tailrace.lake import log
     from tailrace.runtime.pipeline import apply_paths
     from tailrace.state.ledger import STORE_APP, newest_applied
-    from tailrace.store import log
 
     class Reached:
         """A target that is where its last record says; nothing else is asked of it."""

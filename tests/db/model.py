@@ -11,9 +11,9 @@ import psycopg
 from psycopg import sql
 
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model import mask
 from tailrace.model.change import Relation
-from tailrace.store import log
 
 Row = dict[str, Any]
 

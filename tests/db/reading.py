@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tailrace.model.change import Relation
-from tailrace.sources.base import RECORDS, Chunk
 from tailrace.sources.postgresql.source import PostgresSource
+from tailrace.wire.records import RECORDS, Chunk
 
 Make = Callable[..., PostgresSource]
 

@@ -12,8 +12,8 @@ import pytest
 from tailrace.capture import added_tables
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
-from tailrace.state import ledger, live
-from tailrace.store import log
+from tailrace.lake import json_files, log
+from tailrace.state import ledger
 
 from .test_running import beside, wait_for
 
@@ -50,7 +50,7 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
     task, stop = load(path), threading.Event()
 
     def told() -> str:
-        return str((live.read(task.run_path, "capture") or {}).get("message"))
+        return str((json_files.read(task.run_path, "capture") or {}).get("message"))
 
     def taken() -> list[str]:
         return sorted(ledger.read_baselines(task.control_path("baselines")))

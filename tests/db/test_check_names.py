@@ -9,12 +9,11 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.capture import streams
 from tailrace.cli.main import app
 from tailrace.config.task import load
 from tailrace.errors import SourceError
 from tailrace.operate import checks
-from tailrace.state import live
+from tailrace.state import live, streams
 
 pytestmark = pytest.mark.db
 FILE = "name: shop\nhome: home\nsource: {{url: '{url}', tables: {tables}}}\n{more}"

@@ -15,8 +15,9 @@ from tailrace.capture import process as capturing
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
+from tailrace.lake import json_files
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
-from tailrace.state import ledger, live
+from tailrace.state import ledger
 
 from .conftest import SETTINGS
 from .test_running import beside, wait_for
@@ -105,7 +106,7 @@ def test_a_server_that_was_reached_before_is_tried_again_and_status_says_so(
     made, stop = task(tmp_path, server.tcp_url()), threading.Event()
 
     def told() -> dict[str, Any]:
-        return live.read(made.run_path, "capture") or {}
+        return json_files.read(made.run_path, "capture") or {}
 
     first = Capture(made, stop=stop)
     with beside(first.run, stop=stop):

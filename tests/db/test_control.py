@@ -16,13 +16,12 @@ from tailrace.capture.target_rename import Renaming
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.slot import published
-from tailrace.state import ledger
-from tailrace.state import orders as tables
-from tailrace.store import log
+from tailrace.state import ledger, orders
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -146,7 +145,7 @@ def test_a_table_gets_another_name_just_then(
     )
     path = task_file(tmp_path, database, more="tables: {s.*: {ddl: {rename_table: apply}}}\n")
     task, stop, asked = load(path), threading.Event(), threading.Event()
-    publish, renamed = pg_slot.publish, threading.Event()
+    publish, renamed = slot.publish, threading.Event()
 
     def late(*words: Any) -> None:
         if asked.is_set() and not renamed.is_set():
@@ -154,7 +153,7 @@ def test_a_table_gets_another_name_just_then(
             renamed.set()
         publish(*words)
 
-    monkeypatch.setattr(pg_slot, "publish", late)
+    monkeypatch.setattr(slot, "publish", late)
     if when == "at the start":
         Capture(task, once=True).run()
         asked.set()
@@ -162,7 +161,7 @@ def test_a_table_gets_another_name_just_then(
         wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
         if not asked.is_set():
             asked.set()
-            tables.give(task.orders_path, tables.PAUSE, ["s.a"], why="night load", who="me")
+            orders.give(task.orders_path, orders.PAUSE, ["s.a"], why="night load", who="me")
         wait_for(renamed.is_set, 20)
         db.execute("insert into s.bee values (1)")
         wait_for(lambda: "s.b" in log.history(task.relations_path), 20)
@@ -267,7 +266,7 @@ def test_a_postgresql_target_is_replaced_renamed_and_dropped(
         with pytest.raises(ZeroDivisionError):
             drain(task, spark)
     db.execute("update s.other set v = 'Z' where id = 3")
-    tables.resync(task.orders_path, "s.a", "asked for", who="test")
+    orders.resync(task.orders_path, "s.a", "asked for", who="test")
     drain(task, spark)
     assert copied("other") == [(1, "x"), (2, "y"), (3, "Z"), (4, "renamed")]
     assert db.execute("select target from tailrace.tailrace_progress").fetchall() == [('"copy"."other"',)]
@@ -280,7 +279,7 @@ _order = Renaming._order
 
 
 def _die_after_the_move(self: Renaming, action: str, table: str, to: str) -> None:
-    if action == tables.RENAMED:
+    if action == orders.RENAMED:
         raise ZeroDivisionError
     _order(self, action, table, to)
 

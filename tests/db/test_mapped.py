@@ -16,8 +16,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, TailraceError
 from tailrace.lake import delta as lake
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 
 from .test_model import drain
 
@@ -93,12 +92,12 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     db.execute("insert into s.t values (4, 'dddd')")
     drain(task, spark)
     assert held(task) == ("suspended", loading.CHANGED)
-    tables.give(task.orders_path, tables.RESUME, ["s.t"], why="", who="test")
+    orders.give(task.orders_path, orders.RESUME, ["s.t"], why="", who="test")
     drain(task, spark)
     assert rows(task) == [(2, "BB"), (3, "C")]
     # An expression that a row's value is too much for: in a baseline, then in a change.
     task = load(write(tmp_path, database, "10 div (id - 4) < 99"))
-    tables.resync(task.orders_path, "s.t", "another mapping", who="test")
+    orders.resync(task.orders_path, "s.t", "another mapping", who="test")
     drain(task, spark)
     state, why = held(task)
     assert state == "suspended" and why.startswith("where of s.t (10 div (id - 4)")
@@ -106,7 +105,7 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     assert why.endswith("then `tailrace resync` s.t") and rows(task) == [(2, "BB"), (3, "C")]
     task = load(write(tmp_path, database, "10 div (id - 5) < 99"))
     db.execute("update s.t set v = '1' where id < 4")
-    tables.resync(task.orders_path, "s.t", "another mapping", who="test")
+    orders.resync(task.orders_path, "s.t", "another mapping", who="test")
     drain(task, spark)
     assert rows(task) == [(1, "1"), (2, "1"), (3, "1"), (4, "DDDD")]
     db.execute("insert into s.t values (5, '5')")
@@ -119,7 +118,7 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
 
 
 def held(task: Task) -> tuple[str, str]:
-    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     return states["s.t"].held, states["s.t"].why
 
 

@@ -19,8 +19,7 @@ from tailrace.errors import SourceError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 from tailrace.validate.repair import Repair
 from tailrace.validate.tables import validate
 
@@ -70,7 +69,7 @@ def columns(db: psycopg.Connection, table: str) -> dict[str, str]:
 
 def held(task: Task) -> dict[str, str]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    return {t: one.why for t, one in tables.of_task(task.orders_path, baselines).items() if one.held}
+    return {t: one.why for t, one in orders.of_task(task.orders_path, baselines).items() if one.held}
 
 
 @pytest.mark.slow
@@ -144,11 +143,11 @@ def test_mappings_rules_and_ddl_in_a_database(
     drain(task, spark)
     assert held(task) == {"m.us": loading.CHANGED}
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), ("us", 1, 10, 20), ("us", 2, 1, 2)]
-    tables.resync(task.orders_path, "m.us", "another mapping", who="test")
+    orders.resync(task.orders_path, "m.us", "another mapping", who="test")
     drain(task, spark)
     assert held(task)["m.us"].startswith("where of m.us (10 div (n - 31)")
     task = load(write(tmp_path, database, us="n < 1000"))
-    tables.resync(task.orders_path, "m.us", "another mapping", who="test")
+    orders.resync(task.orders_path, "m.us", "another mapping", who="test")
     drain(task, spark)
     us = [("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 31, 62), ("us", 4, 400, 800)]
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), *us]

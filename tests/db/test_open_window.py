@@ -15,15 +15,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture import incremental_snapshot as windows
+from tailrace.capture import incremental_snapshot
 from tailrace.capture import initial_load as taking
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash
@@ -48,8 +47,8 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
     """Makes capture end at a phase of the next baseline; the table is written to before and after its rows
     are read."""
     real: dict[str, Any] = {
-        "take": taking.baseline.take, "commit": DeltaLanding.commit, "mark": windows.Windows._mark,
-        "logged": windows.Windows.logged, "close": windows.Windows._close,
+        "take": taking.baseline.take, "commit": DeltaLanding.commit, "mark": incremental_snapshot.Windows._mark,
+        "logged": incremental_snapshot.Windows.logged, "close": incremental_snapshot.Windows._close,
     }  # fmt: skip
 
     def end(at: str) -> None:
@@ -68,25 +67,25 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
         end("landed")
         return version
 
-    def mark(self: windows.Windows, one: ledger.Baseline) -> None:
+    def mark(self: incremental_snapshot.Windows, one: ledger.Baseline) -> None:
         end("recorded")
         real["mark"](self, one)
 
-    def logged(self: windows.Windows, messages: Any) -> None:
+    def logged(self: incremental_snapshot.Windows, messages: Any) -> None:
         if messages:
             end("token written")
         real["logged"](self, messages)
 
-    def close(self: windows.Windows, one: ledger.Baseline, number: int) -> None:
+    def close(self: incremental_snapshot.Windows, one: ledger.Baseline, number: int) -> None:
         end("token recorded")
         real["close"](self, one, number)
         end("closed")
 
     monkeypatch.setattr(taking.baseline, "take", take)
     monkeypatch.setattr(DeltaLanding, "commit", commit)
-    monkeypatch.setattr(windows.Windows, "_mark", mark)
-    monkeypatch.setattr(windows.Windows, "logged", logged)
-    monkeypatch.setattr(windows.Windows, "_close", close)
+    monkeypatch.setattr(incremental_snapshot.Windows, "_mark", mark)
+    monkeypatch.setattr(incremental_snapshot.Windows, "logged", logged)
+    monkeypatch.setattr(incremental_snapshot.Windows, "_close", close)
 
 
 @pytest.mark.slow  # its phases are fail points of the nemesis' schedules
@@ -117,7 +116,10 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
         writes()
         Capture(task, once=True).run()
         writes()
-    for token in (windows.Token("phases", "s.t0", 7), windows.Token("another", "s.t1", 1)):
+    for token in (
+        incremental_snapshot.Token("phases", "s.t0", 7),
+        incremental_snapshot.Token("another", "s.t1", 1),
+    ):
         db.execute("select pg_logical_emit_message(true, 'tailrace', %s)", (token.text(),))
     drain(task, spark)
     taken = ledger.read_baselines(task.control_path("baselines"))
@@ -130,7 +132,7 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
     assert [r for r in logged if r["flagged_count"]] == []
     tokens = Counter(r["action_taken"] for r in logged if r["change_row_type"] == "C")
     assert tokens == {"C": len(PHASES), "#": 1}
-    seen = windows.seen(task.control_path("tokens"))
+    seen = incremental_snapshot.seen(task.control_path("tokens"))
     closing = [s.table for s in seen if not s.stale]
     assert closing == [f"s.t{n}" for n in range(len(PHASES))]
     # A token of a baseline that is not at work closes nothing; another task's is not even noted.
@@ -168,7 +170,7 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
                 capture.kill()
                 capture.wait()
                 if round_:
-                    tables.give(task.orders_path, tables.RESYNC, keyed, why="again", who="test")
+                    orders.give(task.orders_path, orders.RESYNC, keyed, why="again", who="test")
             Capture(task, once=True).run()
     finally:
         over.set()

@@ -17,8 +17,7 @@ from tailrace.sources.base import Finding, LogSource
 from tailrace.sources.postgresql.connect import lsn, position_at
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 
 from .reading import Make
 
@@ -118,7 +117,7 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
     else:
         a.execute(one(joined, "lacks rights: to read table s.d; to publish table s.d").cure)
     Capture(load(path), once=True).run()
-    tables.give(task.orders_path, tables.REMOVE, ["s.d"], why="", who="me")
+    orders.give(task.orders_path, orders.REMOVE, ["s.d"], why="", who="me")
     Capture(load(path), once=True).run()
     assert sorted(ledger.read_baselines(task.control_path("baselines"))) == ["s.b", "s.c", "s.d"]
     source.close()

@@ -14,11 +14,11 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model.change import Relation
-from tailrace.sources.base import Chunk
-from tailrace.sources.postgresql import timeline as pg_timeline
+from tailrace.sources.postgresql import timeline
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.store import log
+from tailrace.wire.records import Chunk
 
 from .reading import Make, read_all
 
@@ -87,7 +87,7 @@ def test_columns_and_values_of_older_rows(
     db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(pg_timeline, "EVERY_S", 0.0)
+    monkeypatch.setattr(timeline, "EVERY_S", 0.0)
     names = [f"t{n}" for n in range(TABLES)]
     told: dict[str, list[Truth]] = {f"public.{n}": [] for n in names}
     for n in names:

@@ -18,10 +18,9 @@ from tailrace.apply.targets.postgresql_place import Place, locked
 from tailrace.apply.targets.postgresql_progress import Progress
 from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
-from tailrace.lake import failpoints
+from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state import ledger
-from tailrace.store import log
 from tailrace.testing.images import RELATION, batch_of, image
 
 from ..ending import ends

@@ -10,17 +10,16 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.capture import streams
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
-from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.lake import json_files
+from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.slot import published
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, live
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders, streams
 
 from .test_model import drain
 
@@ -60,7 +59,7 @@ def refused(task: Task) -> SourceError:
 
 
 def drop(db: psycopg.Connection) -> None:
-    pg_slot.drop(db, SLOT)  # a server needs a moment to see that its reader has gone
+    slot.drop(db, SLOT)  # a server needs a moment to see that its reader has gone
 
 
 def resync(task: Task, *words: str) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def ids(task: Task, table: str) -> list[int]:
 
 def waiting(task: Task) -> set[str]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    return {t for t, one in tables.of_task(task.orders_path, baselines).items() if one.waits}
+    return {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.waits}
 
 
 @pytest.mark.parametrize("captured", [False, True], ids=["before the first change", "later"])
@@ -110,7 +109,7 @@ class Crash(Exception):  # noqa: N818 - stands for a kill
 def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection, spark: Any) -> None:
     """What LOG still had is applied or covered, also of a table that waited; no change is applied twice."""
     drain(shop, spark)
-    tables.give(shop.orders_path, tables.PAUSE, ["s.b"], why="", who="me")
+    orders.give(shop.orders_path, orders.PAUSE, ["s.b"], why="", who="me")
     db.execute("insert into s.a values (2); insert into s.b values (2)")
     capture(shop)  # in LOG, not applied
     drop(db)
@@ -121,13 +120,13 @@ def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection
     db.execute("insert into s.a values (5); insert into s.b values (5); delete from s.a where id = 2")
     drain(shop, spark)
     assert (ids(shop, "s.a"), ids(shop, "s.b")) == ([3, 4, 5], [2])
-    tables.give(shop.orders_path, tables.RESUME, ["s.b"], why="", who="me")
+    orders.give(shop.orders_path, orders.RESUME, ["s.b"], why="", who="me")
     drain(shop, spark)
     assert ids(shop, "s.b") == [2, 5]
 
 
 STEPS = [
-    (tables, "give"), (PostgresSource, "renew"), (streams, "_write"), (PostgresSource, "prepare"),
+    (orders, "give"), (PostgresSource, "renew"), (streams, "_write"), (PostgresSource, "prepare"),
     (ledger, "write_baseline"),
 ]  # fmt: skip
 
@@ -169,8 +168,8 @@ def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db:
     """Held tables get their baseline, too, and only the pause goes on; a removed one has to be added."""
     db.execute("create table s.c (id int primary key); create table s.gone (id int primary key)")
     capture(shop)
-    for action, table in ((tables.PAUSE, "s.a"), (tables.SUSPEND, "s.b"), (tables.REMOVE, "s.c")):
-        tables.give(shop.orders_path, action, [table], why="so", who="me")
+    for action, table in ((orders.PAUSE, "s.a"), (orders.SUSPEND, "s.b"), (orders.REMOVE, "s.c")):
+        orders.give(shop.orders_path, action, [table], why="so", who="me")
     capture(shop)
     drop(db)
     db.execute("insert into s.a values (2); insert into s.b values (2); insert into s.c values (2)")
@@ -180,13 +179,13 @@ def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db:
     resync(shop, "--new-stream")
     capture(shop)
     baselines = ledger.read_baselines(shop.control_path("baselines"))
-    states = tables.of_task(shop.orders_path, baselines)
+    states = orders.of_task(shop.orders_path, baselines)
     assert [(t, one.held, one.gap) for t, one in sorted(states.items())] == [
         ("s.a", "paused", False), ("s.b", "", False), ("s.c", "", True), ("s.gone", "", False),
     ]  # fmt: skip
     assert (ids(shop, "s.a"), ids(shop, "s.b"), ids(shop, "s.c")) == ([1, 2], [1, 2], [])
     assert [c.name for c in baselines["s.gone"].relation.columns] == ["id", "n"]
-    tables.give(shop.orders_path, tables.ADD, ["s.c"], why="", who="me")
+    orders.give(shop.orders_path, orders.ADD, ["s.c"], why="", who="me")
     capture(shop)
     assert ids(shop, "s.c") == [2]
 
@@ -279,13 +278,13 @@ def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
     db.execute("create publication tailrace_shop_eu for table s.a with (publish_via_partition_root = true)")
     db.execute("select pg_create_logical_replication_slot('tailrace_shop_eu', 'pgoutput')")
     source = PostgresSource(database, "shop_eu")
-    live.write(old.run_path, "source", {k: v for k, v in source.identity().items() if k != "begin"})
+    json_files.write(old.run_path, "source", {k: v for k, v in source.identity().items() if k != "begin"})
     source.close()
     capture(old)
     db.execute("insert into s.a values (1)")
     capture(old)
     assert log_ids(old) == [7, 1, 12]
-    assert streams.newest(old).identity["slot"] == old.stream_name == "tailrace_shop_eu"
+    assert streams.newest(old).identity["slot"] == "tailrace_shop_eu"
     slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
     assert slots.fetchall() == [("tailrace_shop_eu",)]
     assert "that this task has not made" in refused(task(tmp_path / "..", database, "shop_eu")).what

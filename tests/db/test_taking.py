@@ -17,9 +17,8 @@ from tailrace.capture import process as capture
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
-from tailrace.state import ledger
-from tailrace.state import orders as tables
-from tailrace.store import log
+from tailrace.lake import log
+from tailrace.state import ledger, orders
 
 from .test_running import beside, wait_for
 
@@ -64,8 +63,8 @@ def taken(task: Task) -> list[str]:
     return sorted(ledger.read_baselines(task.control_path("baselines")))
 
 
-def states(task: Task) -> dict[str, tables.TableControl]:
-    return tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+def states(task: Task) -> dict[str, orders.TableControl]:
+    return orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
 
 
 @pytest.mark.parametrize("window", ["exact", "open"])
@@ -81,10 +80,10 @@ def test_a_table_that_is_truncated_again_and_again(
     with beside(Capture(task, stop=stop).run, stop=stop):
         with always(database, change):
             wait_for(lambda: taken(task) == ["s.a", "s.c"], 30)
-            wait_for(lambda: states(task).get("s.b", tables.TableControl("s.b")).held == "suspended", 30)
+            wait_for(lambda: states(task).get("s.b", orders.TableControl("s.b")).held == "suspended", 30)
             assert "2 times in a row" in states(task)["s.b"].why
         assert taken(task) == ["s.a", "s.c"]
-        tables.resync(task.orders_path, "s.b", "it is quiet now", who="me")
+        orders.resync(task.orders_path, "s.b", "it is quiet now", who="me")
         wait_for(lambda: taken(task) == ["s.a", "s.b", "s.c"], 30)
     assert states(task)["s.b"].held == ""
 
@@ -113,7 +112,7 @@ def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
     """It is known by the name that its baseline has: its changes are nobody else's."""
     Capture(shop, once=True).run()
     db.execute("drop table s.b; create table s.b (id int primary key, n int)")
-    tables.resync(shop.orders_path, "s.b", "it was made again", who="me")
+    orders.resync(shop.orders_path, "s.b", "it was made again", who="me")
     Capture(shop, once=True).run()
     db.execute("alter table s.b rename to moved; insert into s.moved values (2, 2)")
     db.execute("alter table s.moved rename to b; insert into s.b values (3, 3)")

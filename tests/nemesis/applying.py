@@ -14,9 +14,9 @@ from tailrace.apply.gate import Ordered
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.route import Routes
 from tailrace.apply.table_map import TableMap
+from tailrace.lake import log
 from tailrace.model.sequence import number_of
 from tailrace.state import upkeep
-from tailrace.store import log
 from tailrace.store.task import StorePlan
 from tailrace.store.writer import Store, StorePaths
 

@@ -16,11 +16,10 @@ from tailrace.capture.incremental_snapshot import Windows
 from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.capture.table_selection import Known
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.lake import log
+from tailrace.state import ledger, orders
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import Baseline
-from tailrace.store import log
 
 from .ram import RamLake
 from .source import Row, Source, Table, position_at
@@ -100,7 +99,7 @@ class Capturing:
 
     def _begin(self, due: list[str], window: int) -> None:
         attempts = self._work._attempts(due)
-        states = tables.of_task(
+        states = orders.of_task(
             self.task.orders_path, ledger.read_baselines(self.task.control_path("baselines"))
         )
         self._work._note_layouts(due)
@@ -122,9 +121,9 @@ class Capturing:
             one.order = 0
             if one.attempt.number > 1:
                 why = f"baseline {one.attempt.number}"
-                one.order = tables.give(
+                one.order = orders.give(
                     self.task.orders_path,
-                    tables.LAND,
+                    orders.LAND,
                     [one.table],
                     why=why,
                     who="capture",
@@ -149,7 +148,7 @@ class Capturing:
 
     def _land(self, one: Reading) -> None:
         self.reading.remove(one)
-        state = tables.states(tables.read(self.task.orders_path), {}).get(one.table)
+        state = orders.states(orders.read(self.task.orders_path), {}).get(one.table)
         if state is not None and state.member == "removed":
             return
         relation, after = one.early.relation, one.attempt.after

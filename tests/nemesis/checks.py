@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 
+from tailrace.lake import log
 from tailrace.model.change import PREFIX
 from tailrace.model.sequence import number_of
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 from tailrace.state.ledger import Baseline
 from tailrace.state.orders import TableControl
 from tailrace.state.totals import Totals
-from tailrace.store import log
 
 from .applying import log_files
 from .target import Held, found
@@ -35,7 +34,7 @@ class Checks:
     def after_a_step(self) -> None:
         """What holds after each step."""
         if self._new("control/orders", "control/baselines"):
-            orders(self._world)
+            order_numbers(self._world)
             self._take_in()
         self._reached()
         self._targets()
@@ -53,9 +52,9 @@ class Checks:
 
     def _take_in(self) -> None:
         with self._world.ram.unnoticed():
-            every, given = ledger._baselines("control/baselines"), tables.read("control/orders")
+            every, given = ledger._baselines("control/baselines"), orders.read("control/orders")
         self._baselines = {b.table: b for b in every}
-        self._states = tables.states(given, {t: b for t, b in self._baselines.items() if b.done})
+        self._states = orders.states(given, {t: b for t, b in self._baselines.items() if b.done})
 
     def _reached(self) -> None:
         """Takes in last change number and index of each transaction that is new in LOG."""
@@ -123,7 +122,7 @@ def stored(world: World) -> None:
         found("tracking", f"{sorted(differ)} stand in TRACKING or a change table alone")
 
 
-def orders(world: World) -> None:
+def order_numbers(world: World) -> None:
     """No number is given twice."""
     if "control/orders" not in world.ram.tables:
         return

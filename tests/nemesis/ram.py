@@ -24,11 +24,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import acero
 
 from tailrace.lake import delta as lake
-from tailrace.lake import log_retention as delta_log
+from tailrace.lake import log, log_retention
 from tailrace.lake.delta import admits
-from tailrace.state import ledger, rolling, upkeep
-from tailrace.state import orders as tables
-from tailrace.store import log
+from tailrace.state import ledger, orders, rolling, upkeep
 
 
 @dataclass(frozen=True)
@@ -216,9 +214,9 @@ class RamLake:
             put.enter_context(mock.patch.object(lake, "Part", self.part))
             put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
             for name in ("settle", "forget"):
-                put.enter_context(mock.patch.object(delta_log, name, lambda path: None))
+                put.enter_context(mock.patch.object(log_retention, name, lambda path: None))
             put.enter_context(mock.patch.object(upkeep, "_MANY", 0))
-            for module in (ledger, log, rolling, tables, upkeep):
+            for module in (ledger, log, rolling, orders, upkeep):
                 if hasattr(module, "DeltaTable"):
                     put.enter_context(mock.patch.object(module, "DeltaTable", self.delta))
             put.enter_context(mock.patch.object(rolling.Ledger, "_dataset", read))

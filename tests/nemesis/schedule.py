@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tailrace.state import orders as tables
+from tailrace.state import orders
 
 from .checks import Checks, at_the_end
 from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world
@@ -106,11 +106,11 @@ def settle(at: World, after: Checks) -> None:
     """Everything is allowed again, and driven on until nothing is left to do."""
     at.said.append("-- the end: all tables are resumed, everything is driven on")
     at.refuse.clear()
-    states = tables.of_task("control/orders", {})
+    states = orders.of_task("control/orders", {})
     for n, name in enumerate(sorted(at.source.now)):
         if name in states and states[name].member == "removed":
-            at.take(Step("order", ACTIONS.index(tables.ADD), n))
-        at.take(Step("order", ACTIONS.index(tables.RESUME), n))
+            at.take(Step("order", ACTIONS.index(orders.ADD), n))
+        at.take(Step("order", ACTIONS.index(orders.RESUME), n))
     for name in sorted(at.source.now):  # DDL is seen with the next change
         at.source.transaction(sum(name.encode()))
     for _ in range(ROUNDS):

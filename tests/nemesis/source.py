@@ -11,9 +11,9 @@ from random import Random
 
 import pyarrow as pa
 
+from tailrace.lake import log
 from tailrace.model.change import Column, Relation
-from tailrace.sources.base import RECORDS, Chunk
-from tailrace.store import log
+from tailrace.wire.records import RECORDS, Chunk
 
 from ..unit.messages import UNSENT, delete, insert, update
 

@@ -12,7 +12,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tailrace.errors import OvertakenError
 from tailrace.lake import delta as lake
-from tailrace.state import orders as tables
+from tailrace.state import orders
 
 from .ram import RamLake
 
@@ -47,10 +47,10 @@ def meanwhile(what: Callable[[], object]) -> mock._patch[object]:
 
 def test_an_order_that_others_overtake_is_given_after_them(path: str) -> None:
     """However many they are: its number is not theirs, and it is not lost."""
-    assert tables.give(path, "resync", ["s.a"], why="", who="") == 1
-    with meanwhile(lambda: tables.give(path, "resume", ["s.a", "s.b"], why="", who="")):
-        assert tables.give(path, "land", ["s.a"], why="", who="", baseline=2) == 4
-    assert [(o.number, o.action, o.table) for o in tables.read(path)] == [
+    assert orders.give(path, "resync", ["s.a"], why="", who="") == 1
+    with meanwhile(lambda: orders.give(path, "resume", ["s.a", "s.b"], why="", who="")):
+        assert orders.give(path, "land", ["s.a"], why="", who="", baseline=2) == 4
+    assert [(o.number, o.action, o.table) for o in orders.read(path)] == [
         (1, "resync", "s.a"), (2, "resume", "s.a"), (3, "resume", "s.b"), (4, "land", "s.a"),
     ]  # fmt: skip
 

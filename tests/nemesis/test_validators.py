@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tailrace.config.task import Task, load
-from tailrace.store import log
+from tailrace.lake import log
 
 from .chaos.tasks import written
 from .chaos.validators import OPER, POSITION, SEQ, _changes, _keylog, _log

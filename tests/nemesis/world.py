@@ -20,7 +20,7 @@ from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
 from tailrace.lake import failpoints
-from tailrace.state import orders as tables
+from tailrace.state import orders
 
 from .applying import Applying, Setup
 from .capturing import Capturing
@@ -28,7 +28,7 @@ from .ram import RamLake
 from .source import Source
 from .target import Find, Held, NotFitError, found, read_changes
 
-ACTIONS = (tables.PAUSE, tables.RESUME, tables.RESYNC, tables.REMOVE, tables.ADD, tables.RESYNC_EXACT)
+ACTIONS = (orders.PAUSE, orders.RESUME, orders.RESYNC, orders.REMOVE, orders.ADD, orders.RESYNC_EXACT)
 KILL, FAIL = "kill", "fail"
 ALL = -1
 """In the place of a table's number: an order for all of them."""
@@ -129,7 +129,7 @@ class World:
     def _order(self, which: int, table: int) -> str:
         action, names = ACTIONS[which % len(ACTIONS)], sorted(self.source.now)
         chosen = names if table == ALL else [names[table % len(names)]]
-        number = tables.give("control/orders", action, chosen, why="nemesis", who="nemesis")
+        number = orders.give("control/orders", action, chosen, why="nemesis", who="nemesis")
         return f"{action} {', '.join(chosen)} is {number}"
 
     def _refuses(self, table: int, many: int) -> str:

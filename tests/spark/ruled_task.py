@@ -21,11 +21,11 @@ from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.state import ledger
 from tailrace.state.ledger import AppliedTable, Stored
-from tailrace.store import log
 from tailrace.testing.images import change_rows, count
 
 from .ruled_model import RELATION, Change, Model, Row, columns_of, history, told

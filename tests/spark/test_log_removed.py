@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from tailrace.config.task import Task, read
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.store import log
 from tailrace.store.kept import spans
 
 from ..unit.messages import insert

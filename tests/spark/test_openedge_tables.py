@@ -13,12 +13,12 @@ from tailrace.apply.openedge_tables import OpenEdgeTables
 from tailrace.config.task import Task, read
 from tailrace.formats import files
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
+from tailrace.lake import log
 from tailrace.model.change import ChangeTable, Column
 from tailrace.runtime.pipeline import store_paths
-from tailrace.sources.base import Chunk
-from tailrace.store import log
 from tailrace.store.writer import Store
 from tailrace.testing.changes import literal, reasons
+from tailrace.wire.records import Chunk
 
 from ..unit.messages import UNSENT, delete, insert, update
 from ..unit.test_log_and_store import ITEM, chunk

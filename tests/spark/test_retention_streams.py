@@ -11,9 +11,9 @@ from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.operate.purging import PurgeOrder, purge_task
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.store import log
 
 from ..unit.test_log_and_store import ITEM
 from .test_log_removed import capture, task_of

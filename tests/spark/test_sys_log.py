@@ -12,12 +12,12 @@ import pytest
 from tailrace import formats
 from tailrace.formats import files
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.operate.sys_log import export_sys_log
-from tailrace.sources.base import RECORDS as SCHEMA
-from tailrace.sources.base import Chunk
-from tailrace.store import log
 from tailrace.wire.pgoutput_write import messages
+from tailrace.wire.records import RECORDS as SCHEMA
+from tailrace.wire.records import Chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

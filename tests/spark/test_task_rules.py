@@ -22,8 +22,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 
 from .ruled_model import RELATION, Change
 from .ruled_task import TIME, Staged, every_mode
@@ -131,7 +130,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
         "s.t": why,
         "s.u": "",
     }
-    held = tables.paused(task.orders, {})["s.t"]
+    held = orders.paused(task.orders, {})["s.t"]
     assert (held.held, held.why) == ("suspended", why)
     assert [r[1] for r in task.rows("s.t")] == ["a", "b"]
     assert [r[1] for r in task.rows("s.u")] == ["u", "v"]
@@ -139,7 +138,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     assert (reached["s.t"], reached["s.u"]) == (7, 12)
     task.store({"s.u": [change(14, "D", "u")]})
     assert [one.table for one in task.catch_up()] == ["s.u"]
-    tables.give(task.orders, tables.RESUME, ["s.t"], why="", who="me")
+    orders.give(task.orders, orders.RESUME, ["s.t"], why="", who="me")
     assert [one.table for one in task.catch_up()] == ["s.t"]
     task.same()
 

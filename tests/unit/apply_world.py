@@ -24,11 +24,11 @@ from tailrace.apply.targets.base import Outcome
 from tailrace.apply.told import Done
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
-from tailrace.store import log
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))

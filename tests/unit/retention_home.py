@@ -11,16 +11,15 @@ import pyarrow as pa
 
 from tailrace.config.task import Task, read
 from tailrace.lake import delta as lake
+from tailrace.lake import log
+from tailrace.lake.log import Layout
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.operate.purging import PurgeOrder, purge_task
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 from tailrace.state.ledger import STORE_APP, Baseline
-from tailrace.store import log
 from tailrace.store import tracking as tracked
-from tailrace.store.log import Layout
 from tailrace.store.tables import SEQ
 
 NOW = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2)  # so that no test meets a boundary
@@ -91,10 +90,10 @@ class Home:
         lake.commit(path, [], progress={"tailrace/t": upto}, begin=True)
 
     def order(self, action: str, table: str = ITEM) -> int:
-        return tables.give(self.task.orders_path, action, [table], why="", who="me")
+        return orders.give(self.task.orders_path, action, [table], why="", who="me")
 
     def land(self, baseline: int) -> None:
-        tables.give(self.task.orders_path, "land", [ITEM], why="", who="capture", baseline=baseline)
+        orders.give(self.task.orders_path, "land", [ITEM], why="", who="capture", baseline=baseline)
 
     def ids(self, table: str = ITEM) -> list[int]:
         return sorted(lake.read(self.task.changes_path(table))["id"].to_pylist())

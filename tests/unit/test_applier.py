@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tailrace.apply.segment import segments, slices
+from tailrace.lake.log import Layout
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state.ledger import Baseline, Stored
-from tailrace.store.log import Layout
 
 pytestmark = pytest.mark.unit
 

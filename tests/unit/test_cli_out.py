@@ -8,8 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from tailrace.cli import check as cli_check
-from tailrace.cli import out as cli_out
+from tailrace.cli import check, out
 from tailrace.sources.base import Finding
 
 pytestmark = pytest.mark.unit
@@ -18,15 +17,15 @@ pytestmark = pytest.mark.unit
 def test_a_pipe_is_wide_unless_columns_says_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert cli_out.console().width > 1000
+    assert out.console().width > 1000
     monkeypatch.setenv("COLUMNS", "60")
-    assert cli_out.console().width == 60
+    assert out.console().width == 60
 
 
 def test_sql_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Console(width=40, file=io.StringIO())
-    monkeypatch.setattr(cli_check, "out", there)
+    monkeypatch.setattr(check, "out", there)
     grant = 'GRANT SELECT ON TABLE "shop"."item", "shop"."orders" TO "tr";'
-    cli_check.show([Finding("error", "role tr lacks rights", "db", f"{grant}\n        {grant}")])
+    check.show([Finding("error", "role tr lacks rights", "db", f"{grant}\n        {grant}")])
     assert isinstance(there.file, io.StringIO)
     assert there.file.getvalue().splitlines()[-3:] == ["  cure:", f"    {grant}", f"    {grant}"]

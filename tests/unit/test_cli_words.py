@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from typer.testing import CliRunner
 
 from tailrace.cli import main as cli
-from tailrace.cli import process as cli_process
+from tailrace.cli import process
 from tailrace.config import logs
 
 pytestmark = pytest.mark.unit
@@ -65,7 +65,7 @@ def test_errors_of_spark_have_no_java_in_them(
     text = "An error occurred while calling o1.save.\n: java.lang.X: no\n\tat org.apache.Y(Y.java:1)\nCaused by: z"
     error = AnalysisException(text)
     with pytest.raises(SystemExit):
-        cli_process.ended(error)
+        process.ended(error)
     assert capsys.readouterr().err == "error: java.lang.X: no\n  where: Spark\n"
 
 

@@ -15,9 +15,8 @@ import pytest
 from tailrace.cli import main as cli
 from tailrace.errors import ApplyError, StorageFullError, from_spark, full
 from tailrace.lake import delta as lake
-from tailrace.state import ledger, live
-from tailrace.state import orders as tables
-from tailrace.store import log
+from tailrace.lake import json_files, log
+from tailrace.state import ledger, live, orders
 
 from .messages import insert
 from .test_log_and_store import chunk
@@ -61,7 +60,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def order(path: str) -> int:
-    return tables.give(path, tables.PAUSE, ["s.t"], why="", who="me")
+    return orders.give(path, orders.PAUSE, ["s.t"], why="", who="me")
 
 
 WRITES: dict[str, Callable[[str], Any]] = {
@@ -70,7 +69,7 @@ WRITES: dict[str, Callable[[str], Any]] = {
     "a table": lambda path: lake.create(f"{path}_new", ROW.schema),
     "a commit": lambda path: lake.commit(path, [], progress={"app": 1}),
     "an order": lambda path: order(f"{path}_orders"),
-    "a live file": lambda path: live.write(path, "capture", {"state": "running"}),
+    "a live file": lambda path: json_files.write(path, "capture", {"state": "running"}),
     "a lease": lambda path: live.lock(path, "capture").__enter__(),
 }
 

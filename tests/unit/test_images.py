@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tailrace.lake import log
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import header_schema, schema_of
-from tailrace.store import images, log
+from tailrace.store import images
 
 from .messages import UNSENT, delete, insert, update
 

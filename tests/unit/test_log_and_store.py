@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 
 from tailrace.errors import FormatError, OvertakenError, ValueRangeError
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model.change import Column, Relation
-from tailrace.sources.base import RECORDS, Chunk
-from tailrace.store import kept, log, tables, tracking
+from tailrace.store import kept, tables, tracking
 from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
+from tailrace.wire.records import RECORDS, Chunk
 
 from .messages import delete, insert, update
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
-from tailrace.store import gaps, log
+from tailrace.lake import log
+from tailrace.store import gaps
 from tailrace.store.kept import kept, spans
 from tailrace.store.writer import Store, StorePaths
 

@@ -15,8 +15,7 @@ from tailrace.apply.loading import Loads, loaded
 from tailrace.config.groups import GroupSettings
 from tailrace.errors import TailraceError
 from tailrace.model.change import Column, Relation
-from tailrace.state import orders as tables
-from tailrace.state import retries
+from tailrace.state import orders, retries
 from tailrace.state.ledger import Baseline
 
 pytestmark = pytest.mark.unit
@@ -70,7 +69,7 @@ def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(
     task.look()
     task.look()
     assert retries.failing(task.errors)["s.a"].errors == 2
-    assert not task.loads.ready("s.a") and task.gate.failing and tables.read(task.orders) == []
+    assert not task.loads.ready("s.a") and task.gate.failing and orders.read(task.orders) == []
     task.away = False
     task.look()
     assert task.loads.ready("s.a") and not task.gate.failing
@@ -84,10 +83,10 @@ def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_re
     for _ in range(4):
         task.look()
     assert task.tries == 2
-    (order,) = tables.read(task.orders)
+    (order,) = orders.read(task.orders)
     assert (order.action, order.table, order.who) == ("suspend", "s.a", "apply")
     assert "2 errors in a row" in order.why and "connection refused" in order.why
     task.away = False
-    tables.give(task.orders, tables.RESUME, ["s.a"], why="", who="me")
+    orders.give(task.orders, orders.RESUME, ["s.a"], why="", who="me")
     task.look()
     assert task.loads.ready("s.a")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tailrace.capture.table_selection import Moved, moved
+from tailrace.lake.log import Layout
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
-from tailrace.store.log import Layout
 
 pytestmark = pytest.mark.unit
 T = "s.t"

@@ -20,6 +20,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
+from tailrace.lake import json_files
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.runtime.counts import Counts
@@ -74,8 +75,8 @@ def running(task: Task) -> Iterator[Task]:
     said.commit_seconds.add(0.01)
     with live.lock(task.run_path, "capture"), live.lock(task.run_path, "pipeline"):
         said.tell(task.run_path)
-        live.write(task.run_path, "pipeline", {"state": "running"})
-        live.write(task.run_path, "maintenance", {"done": AT.timestamp()})
+        json_files.write(task.run_path, "pipeline", {"state": "running"})
+        json_files.write(task.run_path, "maintenance", {"done": AT.timestamp()})
         yield task
 
 

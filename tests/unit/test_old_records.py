@@ -13,12 +13,12 @@ from tailrace.capture import ddl_history
 from tailrace.config.task import Task, load
 from tailrace.formats.qlik.control import TABLES
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make, time_part
 from tailrace.model.types import arrow_type
 from tailrace.operate.old_records import forget_old
 from tailrace.state.ddl import Event
-from tailrace.store import log
 from tailrace.store.task import QUARANTINE_SCHEMA, set_aside
 
 pytestmark = pytest.mark.unit

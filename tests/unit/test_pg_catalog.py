@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql import layout as pg_layout
-from tailrace.sources.postgresql import slot as pg_slot
+from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Moment
 from tailrace.sources.postgresql.identity import identify
 from tailrace.sources.postgresql.layout import Bracket, TypeInfo, Types
@@ -158,4 +158,4 @@ def test_a_type_that_is_gone_is_remembered() -> None:
     ],
 )
 def test_names_of_slot_and_publication(task: str, name: str) -> None:
-    assert pg_slot.name_of(task) == name
+    assert slot.name_of(task) == name

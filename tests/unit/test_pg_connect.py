@@ -7,7 +7,7 @@ import pytest
 from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError, ConnectionLostError, SourceError, TailraceError, UnreachableError
 from tailrace.sources import opener
-from tailrace.sources.postgresql import connect as pg_connect
+from tailrace.sources.postgresql import connect
 from tailrace.sources.postgresql.address import address
 from tailrace.sources.postgresql.source import PostgresSource
 
@@ -38,7 +38,7 @@ AT = 'connection to server at "127.0.0.1", port 5432 failed: '
     ],
 )
 def test_what_another_try_may_cure(said: str, kind: type[TailraceError]) -> None:
-    assert pg_connect._why(AT + said)[0] is kind
+    assert connect._why(AT + said)[0] is kind
 
 
 MALFORMED = [
@@ -60,7 +60,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("url", MALFORMED)
 def test_a_malformed_address_is_refused_without_a_word_of_it(url: str) -> None:
-    for asked in (address, opener, lambda u: PostgresSource(u, "t"), pg_connect.connect):
+    for asked in (address, opener, lambda u: PostgresSource(u, "t"), connect.connect):
         if asked is opener and url.startswith("postgresql://"):
             continue
         with pytest.raises(ConfigError) as caught:

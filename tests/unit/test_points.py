@@ -16,23 +16,21 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.capture import baseline, streams
-from tailrace.capture import table_selection as membership
+from tailrace.capture import baseline, table_selection
 from tailrace.capture.ddl_watch import Watch
 from tailrace.capture.snapshot_sink import DeltaLanding
+from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import Renaming
 from tailrace.lake import delta as lake
-from tailrace.lake import log_retention as delta_log
+from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.dropping import drop
 from tailrace.sources.base import BadValue, BaselineBatch, Snapshot
-from tailrace.state import ddl, ledger, rolling
-from tailrace.state import orders as tables
+from tailrace.state import ddl, ledger, orders, rolling, streams
 from tailrace.state.ledger import STORED
 from tailrace.state.totals import Totals
-from tailrace.store import log
 from tailrace.store import tables as change_tables
 from tailrace.store.kept import kept
 from tailrace.store.trimming import Bound, everything, trim
@@ -75,7 +73,7 @@ def stream(at: Path) -> tuple[Life, State]:
     source.prepare = lambda _: True
 
     def life() -> None:
-        mine = streams.Streams(one)
+        mine = Streams(one)
         if mine.now.state != streams.MADE:
             mine.clear(source)
             mine.prepare(source, ["s.a"])
@@ -111,7 +109,7 @@ def renaming(at: Path) -> tuple[Life, State]:
     renamed(one, ("s.a", "s.b"), ("s.b", "s.a"))
 
     def state() -> object:
-        return there(one), tables.target_names(tables.of_task(one.orders_path, {}))
+        return there(one), orders.target_names(orders.of_task(one.orders_path, {}))
 
     return lambda: Renaming(one).carry_on(one), state
 
@@ -121,11 +119,11 @@ def removal(at: Path) -> tuple[Life, State]:
     one = task(at)
     lake.append(one.target_path("s.a"), pa.table({"id": [1]}))
     target(one, "s.b")
-    for action in (tables.REMOVE, tables.DROP):
-        tables.give(one.orders_path, action, ["s.a"], why="", who="test")
+    for action in (orders.REMOVE, orders.DROP):
+        orders.give(one.orders_path, action, ["s.a"], why="", who="test")
 
     def life() -> None:
-        membership.drop_targets(one, tables.of_task(one.orders_path, {}))
+        table_selection.drop_targets(one, orders.of_task(one.orders_path, {}))
 
     return life, lambda: (there(one), rows(one.orders_path, "ordered_at"))
 
@@ -179,9 +177,9 @@ def old_commits(at: Path) -> tuple[Life, State]:
     lake.append(path, pa.table({"n": [4]}))
 
     def state() -> object:
-        return delta_log.versions(path), rows(path)
+        return log_retention.versions(path), rows(path)
 
-    return lambda: delta_log.forget(path, older_than_s=-1.0), state
+    return lambda: log_retention.forget(path, older_than_s=-1.0), state
 
 
 def many_files(at: Path) -> tuple[Life, State]:

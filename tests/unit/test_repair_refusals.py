@@ -12,11 +12,11 @@ import pytest
 from tailrace.apply.loading import CHANGED, noted
 from tailrace.apply.table_map import task_map
 from tailrace.config.task import Task, load
+from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.state.ledger import Baseline, Stored
-from tailrace.store import log
 from tailrace.validate.compare import TableResult
 from tailrace.validate.mapped import Made
 from tailrace.validate.repair_sides import wanted

@@ -20,12 +20,12 @@ from tailrace.cli.main import app
 from tailrace.cli.screen import reasons
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of
 from tailrace.operate.purging import PurgeOrder, number_at, purge_task
 from tailrace.operate.status import status
 from tailrace.state import ddl, ledger
-from tailrace.store import log
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
 

@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tailrace.cli import keylog as cli_keylog
-from tailrace.cli import screen
+from tailrace.cli import keylog, screen
 from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
@@ -67,8 +66,8 @@ def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
 def test_a_key_log_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     log = write(tmp_path, [row(1, table=LONG), missed(2, table=LONG, key='id="2" name="[b]x[/b]"')])
     there = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(cli_keylog, "out", there)
-    done = CliRunner().invoke(cli_keylog.app, [log, *words.split()])
+    monkeypatch.setattr(keylog, "out", there)
+    done = CliRunner().invoke(keylog.app, [log, *words.split()])
     assert done.exit_code == 0, (done.output, done.exception)
     assert isinstance(there.file, io.StringIO)
     said = there.file.getvalue()

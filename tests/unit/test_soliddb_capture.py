@@ -14,8 +14,7 @@ from tailrace.config import task
 from tailrace.errors import ConfigError, SourceError
 from tailrace.lake import delta as lake
 from tailrace.operate.ordering import begin_anew
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders
 
 from ..soliddb_server import Database, serving
 from .test_soliddb_source import ITEM, database, item
@@ -81,7 +80,7 @@ def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
         made = task.load(tmp_path / "task.yml")
         Capture(made, once=True).run()
         data.commit((1, ITEM, item(3, "c")))
-        tables.resync(made.orders_path, "SHOP.ITEM", "by hand", who="me")
+        orders.resync(made.orders_path, "SHOP.ITEM", "by hand", who="me")
         Capture(made, once=True).run()
         taken = ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
         assert (taken.number, taken.window, taken.after, taken.closes) == (2, "open", 0, 3)
@@ -113,15 +112,15 @@ def test_a_table_without_key_is_not_read_while_it_is_written_to(
         running = threading.Thread(target=capture.run)
         running.start()
         wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
-        tables.give(made.orders_path, tables.ADD, ["SHOP.NOTE"], why="", who="me")
-        wait_for(lambda: len(tables.read(made.orders_path)) >= 2)
+        orders.give(made.orders_path, orders.ADD, ["SHOP.NOTE"], why="", who="me")
+        wait_for(lambda: len(orders.read(made.orders_path)) >= 2)
         data.commit((1, ITEM, item(3, "c")))
         wait_for(lambda: log_records(made) >= 3)
         capture.stop.set()
         running.join(10)
-        ordered = [(o.table, o.action, o.who) for o in tables.read(made.orders_path)]
+        ordered = [(o.table, o.action, o.who) for o in orders.read(made.orders_path)]
         assert ordered == [("SHOP.NOTE", "add", "me"), ("SHOP.NOTE", "suspend", "capture")]
-        assert "source.lock: true" in tables.read(made.orders_path)[1].why
+        assert "source.lock: true" in orders.read(made.orders_path)[1].why
 
 
 def log_records(made: task.Task) -> int:

@@ -19,11 +19,12 @@ from tailrace.errors import (
 )
 from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.model.types import header_schema, schema_of
-from tailrace.sources.base import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk, Renamed
+from tailrace.sources.base import Renamed
 from tailrace.sources.soliddb import connect as soliddb_connect
 from tailrace.sources.soliddb.source import SolidSource
 from tailrace.store import images
 from tailrace.wire import soliddb
+from tailrace.wire.records import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk
 from tailrace.wire.soliddb import Field, Style
 
 from ..soliddb_server import Database, Server, serving

@@ -21,7 +21,7 @@ from tailrace.cli import screen
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
-from tailrace.lake import log_retention as delta_log
+from tailrace.lake import json_files, log, log_retention
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate import control_tables
@@ -31,7 +31,6 @@ from tailrace.operate.status_views import status_row
 from tailrace.state import ledger, live, rolling
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
-from tailrace.store import log
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -116,12 +115,12 @@ def test_a_table_is_running_only_while_both_processes_are(task: Task, held: Exit
     assert of(status(task))[0] == "stopped"
     assert "capture never ran; lag unknown\npipeline never ran; 10 rows wait to be" in words(status(task))
     held.enter_context(live.lock(task.run_path, "capture"))
-    live.write(
+    json_files.write(
         task.run_path, "capture", {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0, "rate": 2.0}
     )
     assert of(status(task))[0] == "not applied"
     held.enter_context(live.lock(task.run_path, "pipeline"))
-    live.write(task.run_path, "pipeline", {"state": "running"})
+    json_files.write(task.run_path, "pipeline", {"state": "running"})
     assert of(status(task))[0] == "running"
     said = words(status(task))
     assert "capture running: 2 records/s, lag 0 bytes, 0 s\n" in said
@@ -130,9 +129,9 @@ def test_a_table_is_running_only_while_both_processes_are(task: Task, held: Exit
 
 def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -> None:
     with live.lock(task.run_path, "capture"):
-        live.write(task.run_path, "capture", {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0})
+        json_files.write(task.run_path, "capture", {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0})
     held.enter_context(live.lock(task.run_path, "pipeline"))
-    live.write(task.run_path, "pipeline", {"state": "running"})
+    json_files.write(task.run_path, "pipeline", {"state": "running"})
     found = status(task)
     assert found.capture is not None
     assert of(found)[0] == "not captured"
@@ -148,7 +147,7 @@ def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -
 def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, held: ExitStack) -> None:
     for name in ("capture", "pipeline"):
         held.enter_context(live.lock(task.run_path, name))
-    live.write(task.run_path, "pipeline", {"state": "running"})
+    json_files.write(task.run_path, "pipeline", {"state": "running"})
     lost = CaptureState()
     lost.lost("no route")
     lost.lost("connection refused\n  hint: check host and port")
@@ -243,7 +242,7 @@ def test_commits_of_log_that_had_no_change_have_not_waited(
     for number in (0, 0, 5):
         progress = {**words, "tailrace/number": number, "tailrace/time": 1}
         lake.append(task.log_path, pa.table({"RECID": [7]}), progress=progress)
-    monkeypatch.setattr(delta_log, "committed_at", lambda path, version: looked.append(version) or AT)
+    monkeypatch.setattr(log_retention, "committed_at", lambda path, version: looked.append(version) or AT)
     assert status(task).seconds_unstored > 0.0 and looked == [2]
 
 

@@ -16,8 +16,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED
-from tailrace.state import ledger, retries
-from tailrace.state import orders as tables
+from tailrace.state import ledger, orders, retries
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
 
 pytestmark = pytest.mark.unit
@@ -44,7 +43,7 @@ def task(tmp_path: Path) -> Task:
     for batch in ledger.read_stored(made.control_path("stored"))[:1]:
         done = AppliedTable("s.t", 2, 1, 1, 1, 0, "task_local", 0.1)
         ledger.write_applied(made.control_path("applied"), batch, [done], "tailrace/applied")
-    tables.suspend(made.control_path("orders"), "s.u", "v became text", who="ddl")
+    orders.suspend(made.control_path("orders"), "s.u", "v became text", who="ddl")
     return made
 
 
@@ -88,14 +87,14 @@ def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
     # What an export has of the past stays, what was resumed goes.
     done = task.control_path("baselines")
     lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
-    tables.give(task.control_path("orders"), tables.RESUME, ["s.u"], why="", who="me")
+    orders.give(task.control_path("orders"), orders.RESUME, ["s.u"], why="", who="me")
     assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
 
 
 def test_status_says_what_is_tried_again_and_what_targets_are_called(task: Task, tmp_path: Path) -> None:
     retries.note(task.control_path("errors"), "s.t", 2, "disk full")
-    tables.give(task.orders_path, tables.RENAMED, ["s.t"], why="", who="ddl", target="s.other")
-    tables.give(task.orders_path, tables.RENAME, ["s.v"], why="", who="ddl", target="s.w")
+    orders.give(task.orders_path, orders.RENAMED, ["s.t"], why="", who="ddl", target="s.other")
+    orders.give(task.orders_path, orders.RENAME, ["s.v"], why="", who="ddl", target="s.w")
     text = str(tmp_path / "shop.yaml")
     found = {
         t["table"]: t

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tailrace.lake import delta as lake
+from tailrace.lake import json_files
 from tailrace.state import live
 from tailrace.state import orders as tables
 from tailrace.state.orders import Order, TableControl, states
@@ -77,9 +78,9 @@ def test_apply_has_heard_of_an_order_when_it_says_so_or_does_not_run(tmp_path: P
     assert tables.heard(str(tmp_path), 3)
     with live.lock(tmp_path, "pipeline"):
         assert not tables.heard(str(tmp_path), 3)
-        live.write(tmp_path, "pipeline", {"orders": 2})
+        json_files.write(tmp_path, "pipeline", {"orders": 2})
         assert not tables.heard(str(tmp_path), 3)
-        live.write(tmp_path, "pipeline", {"orders": 3})
+        json_files.write(tmp_path, "pipeline", {"orders": 3})
         assert tables.heard(str(tmp_path), 3)
 
 

@@ -10,6 +10,7 @@ import pytest
 from tailrace.config.quantities import seconds, size
 from tailrace.config.task import Task, dump, file_name, load, read, reference
 from tailrace.errors import ConfigError
+from tailrace.lake import json_files
 from tailrace.state import live
 
 pytestmark = pytest.mark.unit
@@ -238,10 +239,10 @@ def test_every_setting_is_documented_and_the_page_is_current() -> None:
 
 
 def test_live_state_is_replaced_whole(tmp_path: Path) -> None:
-    assert live.read(tmp_path / "run", "capture") is None
-    live.write(tmp_path / "run", "capture", {"state": "running", "lag_bytes": 5})
-    live.write(tmp_path / "run", "capture", {"state": "stopped"})
-    state = live.read(tmp_path / "run", "capture")
+    assert json_files.read(tmp_path / "run", "capture") is None
+    json_files.write(tmp_path / "run", "capture", {"state": "running", "lag_bytes": 5})
+    json_files.write(tmp_path / "run", "capture", {"state": "stopped"})
+    state = json_files.read(tmp_path / "run", "capture")
     assert state is not None and state.pop("at") and state == {"state": "stopped"}
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["capture.json"]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tailrace.capture.incremental_snapshot import TOKENS_SCHEMA, seen
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
-from tailrace.lake import log_retention as delta_log
+from tailrace.lake import log, log_retention
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status import status
@@ -29,7 +29,6 @@ from tailrace.state.ledger import AppliedTable, Baseline, Stored
 from tailrace.state.orders import Order, TableControl, states
 from tailrace.state.totals import Totals
 from tailrace.state.upkeep import in_force, over_and_done, passed, shorten
-from tailrace.store import log
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -172,11 +171,11 @@ def test_commits_before_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
     old = time.time() - 7200
     for version in range(8):
         os.utime(f"{path}/_delta_log/{version:020}.json", (old, old))
-    assert delta_log.forget(path, before=5) == 4
-    assert delta_log.versions(path) == [4, 5, 6, 7, 8]
-    assert delta_log.forget(path) == 3  # two commits and the checkpoint before
+    assert log_retention.forget(path, before=5) == 4
+    assert log_retention.versions(path) == [4, 5, 6, 7, 8]
+    assert log_retention.forget(path) == 3  # two commits and the checkpoint before
     assert lake.read(path).num_rows == 8 and lake.progress(path, "app") == 8
-    assert delta_log.forget(path) == 0
+    assert log_retention.forget(path) == 0
 
 
 def test_the_version_after_a_number_is_found_among_those_that_are_left(tmp_path: Path) -> None:

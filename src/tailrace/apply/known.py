@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..lake import delta as lake
+from ..lake import log
 from ..state import ledger
 from ..state.ledger import Baseline
-from ..store import log
 from .reading import ApplyPaths
 
 

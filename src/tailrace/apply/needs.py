@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..lake import delta as lake
-from ..state import ddl, ledger
-from ..state import orders as tables
+from ..state import ddl, ledger, orders
 from ..state.ledger import Baseline
 from ..state.orders import TableControl
 from .keylog import KeyLog
@@ -41,10 +40,10 @@ class Needs:
         self._task = task
         record = task.control_path("baselines")
         self._taken, self._open = ledger.read_baselines(record), ledger.read_open(record)
-        self._states = tables.of_task(task.orders_path, self._taken)
+        self._states = orders.of_task(task.orders_path, self._taken)
         self._lost = self._never_to_be_read()
         self._loaded = loaded(task.control_path("mapped"))
-        self._names = tables.target_names(self._states)
+        self._names = orders.target_names(self._states)
         logged = task.keylog.mode != "off" and lake.exists(task.keylog_path)
         self._keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="") if logged else None
 

@@ -18,9 +18,10 @@ from ..formats.openedge.tables import TRACKING
 from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
 from ..formats.shape import quoted
 from ..lake import delta as lake
+from ..lake import log
 from ..model.change import PREFIX, ChangeTable, Relation
 from ..state.totals import stored_since
-from ..store import kept, log
+from ..store import kept
 from .reading import read_changes
 from .segment import Segment
 

@@ -13,11 +13,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..errors import ApplyError, BaselineNeededError
+from ..lake import log
 from ..model.change import ChangeTable, Relation
 from ..state import ddl as kept
 from ..state import orders as tables
 from ..state.ledger import Baseline
-from ..store import log
 from . import ddl
 from .mapped import counts_of, mapped
 from .mapping import Prepared, prepare

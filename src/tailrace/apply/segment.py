@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..lake import log
 from ..model.change import Relation
 from ..state.ledger import Baseline, Stored
-from ..store import log
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import pyarrow as pa
 from ..apply.ddl import between
 from ..formats.qlik.control import TABLES
 from ..lake import delta as lake
+from ..lake import log
 from ..lake.failpoints import reach
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..state.ddl import Event
-from ..store import log
 
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES["attrep_ddl_history"].columns])
 SERVER = "tailrace"

@@ -14,11 +14,11 @@ from ..apply.ddl import APPLY, DEFAULTS, IGNORE, STOP, SUSPEND
 from ..config.task import Task
 from ..errors import SourceError
 from ..lake import delta as lake
+from ..lake import log
 from ..model import sequence
 from ..sources.base import LogSource
 from ..state import ddl, ledger
 from ..state import orders as tables
-from ..store import log
 from . import ddl_history
 from .table_selection import Moved, called_now, moved, newest
 

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from ..config.task import Task
 from ..lake import delta as lake
+from ..lake import log
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..state.ledger import Baseline
-from ..store import log
 
 _UNKNOWN = '"attnum": -'
 """What the JSON of a layout with such a column has (`Relation.to_json`)."""

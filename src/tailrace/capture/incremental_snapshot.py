@@ -32,11 +32,11 @@ import pyarrow as pa
 from ..config.task import Task
 from ..errors import UnsupportedError
 from ..lake import delta as lake
+from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LogSource
 from ..state import ledger
 from ..state.ledger import Baseline
-from ..store import log
 from ..wire import pgmessages
 
 logger = logging.getLogger("tailrace.capture")

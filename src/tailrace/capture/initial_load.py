@@ -18,13 +18,13 @@ from ..apply.keyless_checks import needs_locks, why_not
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import TableMovedError
+from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state import orders as tables
 from ..state.orders import TableControl
-from ..store import log
 from . import baseline
 from .baseline import Attempt, BaselineProgress
 from .incremental_snapshot import Windows

@@ -21,20 +21,18 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, TailraceError, UnreachableError
 from ..lake import delta as lake
-from ..lake import guards
+from ..lake import guards, log
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
-from ..state import live
-from ..state import orders as tables
+from ..state import live, orders
 from ..state.capture_state import STOPPED, CaptureState
 from ..state.orders import TableControl
-from ..store import log
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
-from .streams import Streams
+from .stream import Streams
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
 
@@ -169,8 +167,8 @@ class Capture:
             states, baselines = self._known.states, self._known.baselines
             mine = {*baselines, *(t for t in self._known_tables if task.policy(t).level >= MEDIUM)}
             mine -= {t for t, one in states.items() if one.member == "removed"}
-            number = tables.give(task.orders_path, tables.ANEW, sorted(mine), why=why, who="capture")
-            while not tables.heard(task.run_path, number):
+            number = orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
+            while not orders.heard(task.run_path, number):
                 if self.stop.wait(0.1):
                     raise Stopped
             self._known.look()
@@ -203,13 +201,13 @@ class Capture:
             asked = bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)
-            if not state.wanted and policy != STOP and state.held != tables.SUSPENDED:
+            if not state.wanted and policy != STOP and state.held != orders.SUSPENDED:
                 logger.warning(
                     "%s: %s; the policy for it is `%s`", table, why, policy, extra={"table": table}
                 )
-                tables.suspend(path, table, why, who="capture")
+                orders.suspend(path, table, why, who="capture")
             if asked:
-                tables.resync(path, table, why, who="capture")
+                orders.resync(path, table, why, who="capture")
         return waiting
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:

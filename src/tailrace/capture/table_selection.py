@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 from ..config.task import Task
 from ..lake import delta as lake
+from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LogSource, Renamed
 from ..state import ledger
 from ..state import orders as tables
 from ..state.ledger import Baseline
 from ..state.orders import TableControl
-from ..store import log
 from .snapshot_sink import landings
 
 History: TypeAlias = Mapping[str, Sequence[log.Layout]]

@@ -23,8 +23,7 @@ from ..config.task import Task
 from ..errors import ApplyError, NameTakenError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
-from ..state import ddl, ledger
-from ..state import orders as tables
+from ..state import ddl, ledger, orders
 from ..state.orders import TableControl
 
 logger = logging.getLogger("tailrace.ddl")
@@ -85,7 +84,7 @@ class Renaming:
 
     def _read(self) -> tuple[dict[str, TableControl], Places]:
         task = self._task
-        states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
         made = ddl.decisions(task.control_path("ddl_decisions"))
         names = ddl.wanted_names(ddl.events(task.control_path("ddl_events")), made)
         known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
@@ -120,9 +119,9 @@ class Renaming:
         """Takes the next step for a table; whether there was one to take."""
         state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
         stays = bool(state.held) or state.member == "removed"
-        if state.held == tables.SUSPENDED or (stays and not state.moving) or table in busy:
+        if state.held == orders.SUSPENDED or (stays and not state.moving) or table in busy:
             return False
-        if state.moving and not tables.heard(task.run_path, state.move):
+        if state.moving and not orders.heard(task.run_path, state.move):
             return False
         if (other := places.holder(table, to)) is not None:
             if not places.circle(table):
@@ -137,7 +136,7 @@ class Renaming:
             self._suspend(table, to, "something that is no target of this task has that name")
             return False
         if not begun:
-            self._order(tables.RENAME, table, to)
+            self._order(orders.RENAME, table, to)
             return True
         reach("rename.target")
         try:
@@ -146,7 +145,7 @@ class Renaming:
             self._suspend(table, to, error.what)
             return False
         reach("rename.moved")
-        self._order(tables.RENAMED, table, to)
+        self._order(orders.RENAMED, table, to)
         logger.warning("the target of %s is called %s now", table, to, extra={"table": table})
         return True
 
@@ -161,14 +160,14 @@ class Renaming:
 
     def _order(self, action: str, table: str, to: str) -> None:
         why = f"the table was renamed at the source; its target: {to}"
-        tables.give(self._task.orders_path, action, [table], why=why, who="ddl", target=to)
+        orders.give(self._task.orders_path, action, [table], why=why, who="ddl", target=to)
 
     def _suspend(self, table: str, to: str, why: str) -> None:
         said = (
             f"it was renamed at the source, and its target cannot be called {to}: {why}; make room, then "
             f"resume it, or give it `ddl: {{{KIND}: ignore}}`"
         )
-        tables.suspend(self._task.orders_path, table, said, who="ddl")
+        orders.suspend(self._task.orders_path, table, said, who="ddl")
 
 
 def target_name(task: Task, table: str, states: Mapping[str, TableControl]) -> str:

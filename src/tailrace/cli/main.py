@@ -15,13 +15,8 @@ from rich.markup import escape
 
 from .. import __version__
 from ..config import logs
-from . import check as cli_check
-from . import drop as cli_drop
-from . import export as cli_export
-from . import formats as cli_formats
-from . import keylog as cli_keylog
-from . import purge as cli_purge
-from . import schema as cli_schema
+from ..lake import json_files
+from . import check, drop, export, formats, keylog, purge, schema
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out
@@ -144,7 +139,6 @@ def capture(
     from ..capture.process import Capture
     from ..config.task import load
     from ..runtime.metrics import served
-    from ..state import live
 
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True)
@@ -153,7 +147,7 @@ def capture(
     wanted = load(task)
     with served(wanted, metrics, "capture"):
         Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
-    state = live.read(wanted.run_path, "capture") or {}
+    state = json_files.read(wanted.run_path, "capture") or {}
     if as_json:
         _print_json(state)
     elif parent is None:
@@ -221,7 +215,7 @@ def init(
 
 def _show_draft(made: Draft) -> None:
     out.print(f"wrote {made.path} for {len(made.tables)} tables", soft_wrap=True)
-    cli_check.show(made.findings)
+    check.show(made.findings)
     if made.variable:
         out.print(
             f"the password is not in it: set {made.variable} in the environment, as it stood in the address"
@@ -328,20 +322,20 @@ def demo(
         raise typer.Exit(FINDINGS)
 
 
-app.command("export-log")(cli_export.export_log)
-app.command("export-status")(cli_export.export_status)
+app.command("export-log")(export.export_log)
+app.command("export-status")(export.export_status)
 for one in cli_tables.COMMANDS:
     app.command()(one)
-app.command()(cli_check.check)
-app.command()(cli_drop.drop)
-app.command()(cli_schema.schema)
-app.command()(cli_formats.formats)
-app.command()(cli_formats.convert)
-app.command()(cli_formats.apply)
-app.command()(cli_formats.inspect)
-app.command()(cli_purge.purge)
-app.add_typer(cli_keylog.app, name="keylog")
-app.add_typer(cli_purge.consumer, name="consumer")
+app.command()(check.check)
+app.command()(drop.drop)
+app.command()(schema.schema)
+app.command()(formats.formats)
+app.command()(formats.convert)
+app.command()(formats.apply)
+app.command()(formats.inspect)
+app.command()(purge.purge)
+app.add_typer(keylog.app, name="keylog")
+app.add_typer(purge.consumer, name="consumer")
 
 
 def _print_json(value: Any) -> None:

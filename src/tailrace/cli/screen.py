@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from ..config.quantities import about, span
+from ..lake import json_files
 from ..operate.status import ENDED, RECONNECTING, RUNNING, Status
 from ..operate.status import status as status_of
-from ..state import live as state
 from .out import console
 from .screen_fit import Col, Fit
 
@@ -157,7 +157,7 @@ def live(task: Task, over: threading.Event) -> None:
 def _baselines(task: Task) -> Progress | Text:
     running = {
         name: one
-        for name, one in ((state.read(task.run_path, "capture") or {}).get("baselines") or {}).items()
+        for name, one in ((json_files.read(task.run_path, "capture") or {}).get("baselines") or {}).items()
         if one.get("state") == "running"
     }
     if not running:

@@ -9,9 +9,36 @@ from __future__ import annotations
 import re
 
 from ..errors import ConfigError
+from ..model.nearest import meant
+
+SCHEMES = ("postgresql", "postgres", "soliddb")
+"""What a source's address may begin with; `sources` has an opener for each."""
 
 _ODD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*)(:(\d*))?")
+
+
+def source_scheme(url: str) -> str:
+    """The scheme of a source's address.
+
+    >>> source_scheme("postgresql://me@db/shop")
+    'postgresql'
+    >>> source_scheme("postgesql://me@db/shop")
+    Traceback (most recent call last):
+    tailrace.errors.ConfigError: no source reads postgesql:// addresses
+      where: source.url
+      hint: did you mean postgresql?
+    """
+    check(url)
+    scheme = url.partition("://")[0]
+    if scheme in SCHEMES:
+        return scheme
+    known = " or ".join(f"{name}://user@host:port/database" for name in SCHEMES)
+    raise ConfigError(
+        f"no source reads {scheme}:// addresses" if scheme else "the source's address has no scheme",
+        where="source.url",
+        hint=meant(scheme, SCHEMES, many=1, cutoff=0.6) or f"write {known}",
+    )
 
 
 def check(url: str) -> None:

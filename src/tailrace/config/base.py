@@ -17,7 +17,6 @@ from pydantic import (
 
 from ..errors import TailraceError
 from ..model.types import arrow_type
-from ..sources import opener
 from . import addresses, secrets
 
 
@@ -56,7 +55,7 @@ def _start(info: ValidationInfo) -> Path:
 
 def _known_scheme(url: str) -> str:
     try:
-        opener(url)
+        addresses.source_scheme(url)
     except TailraceError as error:
         raise ValueError(f"{error.what}; {error.hint}") from None
     return url

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import ConfigError
-from ..state import live
+from ..lake import json_files
 
 VERSION = 2
 _NAME = "version"
@@ -57,12 +57,12 @@ def begin(home: str) -> int:
 
 def write(home: str) -> None:
     """Says that the state has the version of this release."""
-    live.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
+    json_files.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
 
 
 def _said(folder: Path) -> dict[str, Any] | None:
     try:
-        said = live.read(folder / "control", _NAME)
+        said = json_files.read(folder / "control", _NAME)
     except ValueError:
         raise _unreadable(folder) from None
     if said is not None and not isinstance(said, dict):

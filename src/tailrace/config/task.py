@@ -122,13 +122,6 @@ class Task(Settings):
         return group is not None and self.groups[group].automatic_baseline
 
     @property
-    def stream_name(self) -> str | None:
-        """What the source calls the task's stream (its slot); None as long as there was none."""
-        from ..capture.streams import newest
-
-        return newest(self).identity.get("slot")
-
-    @property
     def orders_path(self) -> str:
         """Orders for single tables (Delta); see `control.tables`."""
         return self.control_path("orders")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..cli.out import console
 from ..cli.screen_fit import Col, Fit
-from ..state import live
+from ..lake import json_files
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -67,7 +67,7 @@ class Show:
 
     def baselines(self, task: Task) -> None:
         """Says beside the spinner how far the baselines are."""
-        running = (live.read(task.run_path, "capture") or {}).get("baselines") or {}
+        running = (json_files.read(task.run_path, "capture") or {}).get("baselines") or {}
         rows = sum(one.get("rows") or 0 for one in running.values())
         if rows:
             self.about(f"{rows:,} rows")
@@ -89,8 +89,8 @@ class Show:
         """Moves the bar."""
         if self._progress is None or self._task is None:
             return
-        capture = live.read(self._task.run_path, "capture") or {}
-        pipeline = live.read(self._task.run_path, "pipeline") or {}
+        capture = json_files.read(self._task.run_path, "capture") or {}
+        pipeline = json_files.read(self._task.run_path, "pipeline") or {}
         tables: dict[str, Any] = pipeline.get("tables") or {}
         stored = sum(t.get("stored", 0) for t in tables.values())
         applied = sum(t.get(k, 0) for t in tables.values() for k in ("inserted", "updated", "deleted"))

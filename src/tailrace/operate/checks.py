@@ -13,16 +13,16 @@ from ..apply.together import clashes, shared
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
 from ..capture.process import report
-from ..capture.streams import ANEW, MAKING, newest
 from ..capture.table_selection import members
 from ..config.task import Task
 from ..errors import ConfigError, ConnectionLostError
+from ..lake.log import state
 from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
 from ..state.orders import of_task
-from ..store.log import state
+from ..state.streams import ANEW, MAKING, newest
 from .consumers import consumers_said
 from .name_checks import name_findings
 from .ordering import known

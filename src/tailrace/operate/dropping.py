@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..capture import streams
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import SourceObject
-from ..state import ledger, live
-from ..state import orders as tables
+from ..state import ledger, live, orders, streams
 
 _FOLDERS = (
     "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
@@ -88,7 +86,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
 
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    removed = {t for t, one in tables.of_task(task.orders_path, baselines).items() if one.member == "removed"}
+    removed = {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.member == "removed"}
     mine = sorted(baselines.keys() - removed)
     folders = [f"{task.home}/{name}" for name in _FOLDERS]
     holding = [f for f in folders if not targets and Path(task.target.path).is_relative_to(f)]

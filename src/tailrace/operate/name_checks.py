@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from ..config.task import Task
+from ..lake import log
 from ..model.nearest import meant
 from ..sources.base import Finding, LogSource
-from ..store import log
 
 _ELSE = "write it as the source does, or take it out of the task file"
 

@@ -14,18 +14,16 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..capture import streams
 from ..capture.ddl_watch import moved_of
 from ..capture.table_selection import drop_targets, members
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError
+from ..lake import json_files, log
 from ..model.nearest import meant
 from ..sources import open_source
-from ..state import ledger, live
-from ..state import orders as tables
+from ..state import ledger, live, orders, streams
 from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
-from ..store import log
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def order(
         ConfigError: a pattern fits no table, or a table cannot be ordered so.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = tables.of_task(task.orders_path, baselines)
+    states = orders.of_task(task.orders_path, baselines)
     if action == ADD:
         chosen, passed = _joining(task, states, patterns)
     else:
@@ -91,10 +89,10 @@ def order(
     if dry_run or not chosen:
         return Ordered(action, chosen, passed, 0, dry_run, running)
     reason = why or f"ordered with tailrace {action}"
-    number = tables.give(task.orders_path, action, chosen, why=reason, who=user())
+    number = orders.give(task.orders_path, action, chosen, why=reason, who=user())
     gone: list[str] = []
     if drop_target:
-        number = tables.give(task.orders_path, DROP, chosen, why=reason, who=user())
+        number = orders.give(task.orders_path, DROP, chosen, why=reason, who=user())
         gone = _drop_now(task)
     return Ordered(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
 
@@ -108,7 +106,7 @@ def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> Ordered:
     Raises:
         ConfigError: the task runs, or has read nothing yet.
     """
-    states = tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
     if dry_run:
         return Ordered(RESYNC, mine, {}, 0, dry_run)
@@ -134,7 +132,7 @@ def user() -> str:
 
 def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
     """The tables that the task has, or had: captured, ordered, or with a baseline."""
-    captured = (live.read(task.run_path, "capture") or {}).get("tables") or []
+    captured = (json_files.read(task.run_path, "capture") or {}).get("tables") or []
     taken = ledger.read_baselines(task.control_path("baselines"))
     return sorted({*captured, *taken, *log.history(task.relations_path), *states})
 
@@ -142,7 +140,7 @@ def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
 def tables_of(task: Task) -> list[str]:
     """The tables that the task has, or had."""
     return known(
-        task, tables.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        task, orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     )
 
 
@@ -197,6 +195,6 @@ def _drop_now(task: Task) -> list[str]:
     try:
         with live.lock(task.run_path, "capture", patient=False):
             baselines = ledger.read_baselines(task.control_path("baselines"))
-            return drop_targets(task, tables.of_task(task.orders_path, baselines))
+            return drop_targets(task, orders.of_task(task.orders_path, baselines))
     except ConfigError:
         return []

@@ -29,10 +29,11 @@ from ..config.task import Task
 from ..errors import ConfigError
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
+from ..lake import log
 from ..model import sequence
 from ..state import ledger
 from ..state.ledger import STORE_APP
-from ..store import log, trimming
+from ..store import trimming
 from ..store.kept import Span, kept, spans
 from ..store.tables import SEQ
 from ..store.trimming import LAST, Bound, Trimmed, Which, planned, trim

@@ -15,11 +15,10 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
-from ..lake import log_retention as delta_log
+from ..lake import json_files, log, log_retention
 from ..state import ledger, live, retries
 from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
-from ..store import log
 from . import control_tables
 from .consumers import consumers_said
 
@@ -187,7 +186,7 @@ def _unstored(task: Task, captured: int, stored: int) -> float:
     stored = max(stored, 0)
     if captured <= stored:
         return 0.0
-    at = delta_log.committed_at(task.log_path, log.version_after(task.log_path, stored))
+    at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
@@ -238,7 +237,7 @@ def _has_version(table: str, version: int) -> bool:
 
 def process(task: Task, name: str) -> dict[str, Any] | None:
     """What a process last said of itself, and whether it is there."""
-    found = live.read(task.run_path, name)
+    found = json_files.read(task.run_path, name)
     if found is None:
         return None
     running = live.locked(task.run_path, name)

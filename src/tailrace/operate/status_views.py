@@ -20,8 +20,7 @@ from ..config.task import Task
 from ..formats.qlik.control import TABLES
 from ..lake import delta as lake
 from ..model.types import arrow_type
-from ..state import ledger
-from ..state import orders as tables
+from ..state import ledger, orders
 from ..state.history import slots
 from ..state.totals import last_stored
 from .status import status
@@ -113,7 +112,7 @@ def _slot(task: Task, found: dict[tuple[str, dt.datetime], Row], kind: str, at: 
 def suspended_rows(task: Task) -> list[Row]:
     """The rows of `attrep_suspended_tables`: tables whose changes wait, with the reason that stopped them."""
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    held: Iterable[Any] = tables.paused(task.control_path("orders"), baselines).values()
+    held: Iterable[Any] = orders.paused(task.control_path("orders"), baselines).values()
     rows = []
     for one in sorted(held, key=lambda o: str(o.table)):
         owner, _, name = one.table.rpartition(".")

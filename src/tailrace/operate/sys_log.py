@@ -22,9 +22,10 @@ from ..formats.counts import counted
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.reading import FIELDS, TABLES
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
+from ..lake import log
 from ..model.change import NATIVE, PREFIX, ChangeTable
 from ..model.types import arrow_type, header_schema, schema_of
-from ..store import images, log
+from ..store import images
 from ..store.kept import kept
 from ..store.task import LOG_COLUMNS, lake_batch
 from ..store.tracking import numbers

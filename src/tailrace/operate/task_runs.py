@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from ..config.task import Task
-from ..state import ledger
-from ..state import orders as tables
+from ..state import ledger, orders
 from .runs import Group, Runs, Subscription
 
 RUN_S = 86_400.0
@@ -57,7 +56,7 @@ class TaskRuns:
     def _held(self) -> dict[str, str | None]:
         """Why tables take no changes; None: they do."""
         taken = ledger.read_baselines(self._task.control_path("baselines"))
-        waiting = tables.paused(self._task.orders_path, taken)
+        waiting = orders.paused(self._task.orders_path, taken)
         return {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
 
 

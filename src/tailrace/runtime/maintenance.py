@@ -14,14 +14,12 @@ from ..apply.loading import loaded
 from ..apply.targets.base import Target
 from ..config.task import Task
 from ..lake import delta as lake
-from ..lake import log_retention as delta_log
+from ..lake import json_files, log, log_retention
 from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
-from ..state import live
 from ..state.ledger import STORE_APP, read_baselines
 from ..state.orders import of_task
 from ..state.upkeep import in_force, shorten
-from ..store import log
 
 logger = logging.getLogger("tailrace.maintenance")
 
@@ -36,7 +34,7 @@ class Maintenance:
 
     def __init__(self, task: Task, target: Target) -> None:
         self._task, self._target = task, target
-        before = live.read(task.run_path, _NAME)
+        before = json_files.read(task.run_path, _NAME)
         self._last = float(before["done"]) if before else 0.0
 
     def due(self) -> bool:
@@ -65,7 +63,7 @@ class Maintenance:
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         lake.vacuum(task.relations_path, settings.vacuum_after)
         self._control()
-        live.write(task.run_path, _NAME, {"done": self._last})
+        json_files.write(task.run_path, _NAME, {"done": self._last})
 
     def _control(self) -> None:
         """Keeps the control tables small, and what Delta remembers of tables that are written to all the
@@ -74,11 +72,14 @@ class Maintenance:
         in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
         shorten(task, loaded(task.control_path("mapped")))
         for name in CONTROL:
-            delta_log.forget(task.control_path(name))
+            log_retention.forget(task.control_path(name))
         stored = lake.progress(task.tracking_path, STORE_APP)
-        needs = [log.version_after(task.log_path, stored), delta_log.streamed(task.checkpoint_path("store"))]
-        delta_log.settle(task.log_path)
-        lake.vacuum(task.log_path, delta_log.KEPT_S)
-        delta_log.forget(task.log_path, before=min(v for v in needs if v is not None))
-        if (read := delta_log.streamed(task.checkpoint_path("apply"))) is not None:
-            delta_log.forget(task.tracking_path, before=read)
+        needs = [
+            log.version_after(task.log_path, stored),
+            log_retention.streamed(task.checkpoint_path("store")),
+        ]
+        log_retention.settle(task.log_path)
+        lake.vacuum(task.log_path, log_retention.KEPT_S)
+        log_retention.forget(task.log_path, before=min(v for v in needs if v is not None))
+        if (read := log_retention.streamed(task.checkpoint_path("apply"))) is not None:
+            log_retention.forget(task.tracking_path, before=read)

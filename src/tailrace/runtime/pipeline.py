@@ -34,18 +34,18 @@ from ..apply.targets.base import Target
 from ..apply.targets.delta import DeltaTarget
 from ..apply.targets.postgresql import PostgresTarget
 from ..apply.task_rules import TableRules, TaskRules, rules_of
-from ..capture import incremental_snapshot as windows
+from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, from_spark
 from ..lake import delta as lake
-from ..lake import guards
+from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
 from ..state import ledger, live
 from ..state.orders import of_task
 from ..state.upgrades import upgrade
-from ..store import gaps, log, tracking
+from ..store import gaps, tracking
 from ..store.writer import Store, StorePaths
 from .counts import Counts
 from .maintenance import Maintenance
@@ -207,7 +207,7 @@ class Pipeline:
         return self._seen.as_dict()
 
     def _tell(self, state: str) -> None:
-        live.write(
+        json_files.write(
             self._task.run_path,
             "pipeline",
             {"state": state, "applied": self._applier.recorded, "orders": self._gate.orders}
@@ -272,7 +272,7 @@ def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) 
         keylog=keylog,
         suspensions=Orders(task.orders_path),
         runs=runs.begin,
-        tokens=lambda: windows.seen(task.control_path("tokens")),
+        tokens=lambda: incremental_snapshot.seen(task.control_path("tokens")),
     )
 
 

@@ -16,10 +16,11 @@ from deltalake import DeltaTable
 from ..apply.loading import loaded
 from ..config.task import Task
 from ..lake import delta as lake
+from ..lake import log
 from ..operate.status import status
 from ..state import ledger, live
 from ..state.upgrades import upgrade
-from ..store import log, tracking
+from ..store import tracking
 from ..store.kept import files_between, spans
 from ..store.writer import Store
 from .pipeline import store_paths

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..config import addresses
-from ..errors import ConfigError
-from ..model.nearest import meant
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -23,26 +21,12 @@ def open_source(task: Task) -> LogSource:
 
 
 def opener(url: str) -> Callable[[Task], LogSource]:
-    """What opens the source of a URL.
+    """What opens the source of a URL; ConfigError for one that nothing here reads.
 
     >>> opener("postgresql://me@db/shop").__name__
     '_postgresql'
-    >>> opener("postgesql://me@db/shop")
-    Traceback (most recent call last):
-    tailrace.errors.ConfigError: no source reads postgesql:// addresses
-      where: source.url
-      hint: did you mean postgresql?
     """
-    addresses.check(url)
-    scheme = url.partition("://")[0]
-    if scheme in SCHEMES:
-        return SCHEMES[scheme]
-    known = " or ".join(f"{name}://user@host:port/database" for name in SCHEMES)
-    raise ConfigError(
-        f"no source reads {scheme}:// addresses" if scheme else "the source's address has no scheme",
-        where="source.url",
-        hint=meant(scheme, SCHEMES, many=1, cutoff=0.6) or f"write {known}",
-    )
+    return _OPENERS[addresses.source_scheme(url)]
 
 
 def _postgresql(task: Task) -> LogSource:
@@ -57,7 +41,7 @@ def _soliddb(task: Task) -> LogSource:
     return from_task(task)
 
 
-SCHEMES: dict[str, Callable[[Task], LogSource]] = {
+_OPENERS: dict[str, Callable[[Task], LogSource]] = {
     "postgresql": _postgresql,
     "postgres": _postgresql,
     "soliddb": _soliddb,

@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import live
+from ..lake import json_files
 from .timings import Timings
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
@@ -71,4 +71,4 @@ class CaptureState:
 
     def tell(self, folder: str) -> None:
         """Replaces the file."""
-        live.write(folder, "capture", asdict(self))
+        json_files.write(folder, "capture", asdict(self))

@@ -17,60 +17,19 @@ operating system on `<name>.lock`, which goes with its process, tells at once wh
 
 from __future__ import annotations
 
-import datetime as dt
 import fcntl
-import json
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from ..errors import ConfigError, StorageFullError, room
+from ..errors import ConfigError, room
 from ..lake import guards
 from . import leases
 from .lease_files import Holder, newest
 from .leases import Lease
-
-
-def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
-    """Replaces the state of that name; on disk when this returns.
-
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> write(folder, "capture", {"state": "running", "rate": 2.5})
-    >>> found = read(folder, "capture")
-    >>> found["state"], found["rate"], sorted(found)
-    ('running', 2.5, ['at', 'rate', 'state'])
-    """
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
-    at = dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds")
-    # Named by process: two that write the same name must not share a draft.
-    draft = home / f".{name}.{os.getpid()}.json"
-    try:
-        with room(str(home)):
-            with draft.open("w") as file:
-                json.dump({**state, "at": at}, file, default=str)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(home / f"{name}.json")
-            _sync_folder(home)
-    except StorageFullError:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def read(folder: str | Path, name: str) -> dict[str, Any] | None:
-    """The state of that name; None when nothing was written yet."""
-    try:
-        text = (Path(folder) / f"{name}.json").read_text()
-    except FileNotFoundError:
-        return None
-    state: dict[str, Any] = json.loads(text)
-    return state
 
 
 @contextmanager
@@ -154,12 +113,3 @@ def locked(folder: str | Path, name: str, *, sure: bool = False) -> bool:
     if there is None or there.released or (free and there.here):
         return False
     return leases.alive(Path(folder), name, guess=not sure)
-
-
-def _sync_folder(home: Path) -> None:
-    """Makes the rename itself survive a power cut."""
-    handle = os.open(home, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -30,6 +30,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ..errors import OvertakenError, TailraceError
 from ..lake import delta as lake
+from ..lake import json_files
 from ..lake.failpoints import reach
 from . import live
 
@@ -192,7 +193,7 @@ def heard(run: str, number: int) -> bool:
     not run, and will look before it begins."""
     return (
         not live.locked(run, "pipeline", sure=True)
-        or int((live.read(run, "pipeline") or {}).get("orders", 0)) >= number
+        or int((json_files.read(run, "pipeline") or {}).get("orders", 0)) >= number
     )
 
 

@@ -9,7 +9,7 @@ from ..config import state_version
 from ..config.task import Task
 from ..errors import TailraceError
 from ..lake import delta as lake
-from ..lake import log_retention as delta_log
+from ..lake import log_retention
 from . import rolling
 from .ledger import APPLIED, STORED
 
@@ -37,7 +37,7 @@ def _totals(task: Task) -> None:
         path = task.control_path(name)
         if not lake.exists(path):
             continue
-        delta_log.settle(path)
+        log_retention.settle(path)
         if not rolling.fold(path, book):
             raise TailraceError(
                 "the records of batches are written to while they are added up",

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..lake import delta as lake
-from ..lake import log_retention as delta_log
+from ..lake import log_retention
 from . import rolling
 from .ledger import APPLIED, STORED, Baseline, read_baselines, read_open
 from .orders import Answered, Order, TableControl, followed, of_task, parsed
@@ -41,9 +41,9 @@ def shorten(task: Task, loads: Mapping[str, tuple[int, str, int]], now: dt.datet
             continue
         rolling.fold(path, book)
         rolling.trim(path, book, rule, lambda one: _before(one, limit), task.maintenance.small_files)
-        delta_log.settle(path)
-        lake.vacuum(path, delta_log.KEPT_S)
-        delta_log.forget(path)
+        log_retention.settle(path)
+        lake.vacuum(path, log_retention.KEPT_S)
+        log_retention.forget(path)
 
 
 def in_force(task: Task, *, logged: int | None = None, now: dt.datetime | None = None) -> None:

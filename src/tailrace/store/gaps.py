@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from ..errors import PositionError
 from ..lake import delta as lake
-from . import log as landed
+from ..lake import log as landed
 from .kept import spans
 
 Run = tuple[int, int]

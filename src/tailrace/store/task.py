@@ -18,10 +18,11 @@ import pyarrow as pa
 from ..config.policies import EVERYTHING, MEDIUM, Policy
 from ..errors import FormatError, ValueRangeError
 from ..lake import delta as lake
+from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..model.sequence import number_of
-from . import gaps, images, log, tracking
+from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ..lake import log
 from ..model import sequence
-from . import log
 
 SCHEMA = pa.schema(
     [

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from ..config.policies import EVERYTHING, Policy
 from ..lake import delta as lake
+from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..state.ledger import STORE_APP, Stored, write_stored
-from . import gaps, log, tracking
+from . import gaps, tracking
 from .kept import KEPT_APP
 from .tables import as_kept, ensure
 from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan

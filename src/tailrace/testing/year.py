@@ -21,13 +21,12 @@ from deltalake import DeltaTable
 
 from ..config.task import Task
 from ..lake import delta as lake
-from ..lake import log_retention as delta_log
+from ..lake import log, log_retention
 from ..model import sequence
 from ..model.change import Column, Relation
-from ..state import ledger, rolling
-from ..state import orders as tables
+from ..state import ledger, orders, rolling
 from ..state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
-from ..store import log, tracking
+from ..store import tracking
 
 APPLIED_APP = "tailrace/applied"
 NUMBERS_A_BATCH = 20
@@ -70,7 +69,7 @@ def settled(task: Task, year: Year) -> None:
     old, week = newest - year.back(year.paused_days), newest - year.back(year.kept_days)
     for name, book in (("stored", STORED), ("applied", APPLIED)):
         path = task.control_path(name)
-        lake.create(path, book.schema, delta_log.PROPERTIES)
+        lake.create(path, book.schema, log_retention.PROPERTIES)
         files = [_total(path, book, year, newest)]
         if book is STORED:  # of the paused table more is needed
             files += _past(path, book, year, old, week, [0])
@@ -109,7 +108,7 @@ def _around(task: Task, year: Year) -> None:
         for one, r in zip(taken, relations, strict=True)
     ]
     lake.append(task.control_path("baselines"), pa.Table.from_pylist(rows, ledger.BASELINES_SCHEMA))
-    tables.give(task.orders_path, tables.PAUSE, [year.name(0)], why="a year", who="test")
+    orders.give(task.orders_path, orders.PAUSE, [year.name(0)], why="a year", who="test")
     lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
     lake.create(task.tracking_path, tracking.SCHEMA)
     words = {f"tailrace/position/{k}": 7 for k in range(3)}

@@ -21,13 +21,13 @@ from ..apply.table_map import place_of, task_map
 from ..apply.targets import delta_spark
 from ..config.task import Task
 from ..lake import delta as lake
+from ..lake import log
 from ..model.change import Relation
 from ..query.state import state_at
 from ..state import ledger
 from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
 from ..state.totals import batches_of
-from ..store import log
 from .mapped import Made
 from .postgresql_side import hold
 from .rules import living

@@ -26,12 +26,12 @@ from ..apply.targets.delta_layout import reshaped
 from ..config.task import Task
 from ..errors import PositionError
 from ..lake import delta as lake
+from ..lake import log
 from ..model.change import PREFIX, Relation
 from ..model.types import schema_of
 from ..query.state import state_at
 from ..state.ledger import Baseline
 from ..state.totals import batches_after, last_stored
-from ..store import log
 from .compare import FileRows, Files, Sides
 from .compare_spark import Frames
 from .mapped import Made, Version, version_before

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
+from tailrace.lake import log
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.session import session
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.store import log
 
 from .commands import PYTHON, tailrace
 from .lives import tracebacks

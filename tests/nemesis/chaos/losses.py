@@ -11,12 +11,12 @@ import psycopg
 from deltalake import DeltaTable
 
 from tailrace.apply.needs import Needs
-from tailrace.capture import streams
 from tailrace.config.task import Task
 from tailrace.errors import PositionError
+from tailrace.lake import log
 from tailrace.runtime.pipeline import store_paths
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
-from tailrace.store import log
+from tailrace.state import streams
 from tailrace.store.kept import Span, spans
 from tailrace.store.writer import Store
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from tailrace.config.task import Task
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.runtime.pipeline import store_paths
-from tailrace.store import log
 from tailrace.store.writer import Store
 
 from ..applying import Records

@@ -20,8 +20,8 @@ from psycopg.types.string import TextLoader
 
 from tailrace.config.task import Task
 from tailrace.lake import delta as lake
+from tailrace.lake import log
 from tailrace.state import ledger
-from tailrace.store import log
 from tailrace.store.kept import spans
 
 from ...db.model import Row, bag, histories, replay

@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from ... import __version__
 from ...config.task import Task
 from ...errors import TailraceError
+from ...lake import json_files
 from ...operate.status import Status, process, status
-from ...state import live
 from ...state.timings import STEPS
 from .declared import CAPTURE, METRICS, PIPELINE
 
@@ -87,7 +87,7 @@ class TaskCollector(Collector):
             found = status(self._task)
             yield from of_process(PIPELINE, found.pipeline)
             yield from of_tables(found, lsn=self._lsn)
-            if (done := live.read(self._task.run_path, "maintenance")) is not None:
+            if (done := json_files.read(self._task.run_path, "maintenance")) is not None:
                 yield Sample("tailrace_stage_last_success_timestamp_seconds", ("maintenance",), done["done"])
         if CAPTURE in self._halves:
             capture = process(self._task, CAPTURE)

@@ -14,21 +14,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import FormatError
-from ...wire import pgmessages, pgoutput
-from .. import base
+from ...wire import pgmessages, pgoutput, records
 
 HEADER = 25
 """Bytes of XLogData before the plugin's message: letter w, start, server WAL end, send time."""
 
 _RECIDS = np.full(256, -1, np.int32)
 for _letter, _recid in {
-    "B": base.TRX_START,
-    "C": base.COMMIT,
-    "I": base.INSERT,
-    "U": base.UPDATE,
-    "D": base.DELETE,
-    "T": base.DDL,
-    "M": base.MESSAGE,
+    "B": records.TRX_START,
+    "C": records.COMMIT,
+    "I": records.INSERT,
+    "U": records.UPDATE,
+    "D": records.DELETE,
+    "T": records.DDL,
+    "M": records.MESSAGE,
     "R": 0,
     "Y": 0,
     "O": 0,  # 0: no record
@@ -77,7 +76,7 @@ class Builder:
         return _Batch(self, parts).built()
 
 
-EMPTY = pa.RecordBatch.from_pylist([], schema=base.RECORDS)
+EMPTY = pa.RecordBatch.from_pylist([], schema=records.RECORDS)
 
 
 class _Batch:
@@ -222,12 +221,12 @@ class _Batch:
             xid,
             xid,
             pa.array(columns["RELID"]),
-            pa.array(np.full(count, base.FLAG_DATA, np.int32)),
+            pa.array(np.full(count, records.FLAG_DATA, np.int32)),
             pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(address)]),
             self._data(source),
             pa.array(columns["COMMIT_TIME"]).cast(pa.timestamp("us", "UTC")),
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=base.RECORDS)
+        return pa.RecordBatch.from_arrays(arrays, schema=records.RECORDS)
 
     def _data(self, source: Ints) -> pa.Array:
         """The messages without their headers: headers and messages together are one binary array over the

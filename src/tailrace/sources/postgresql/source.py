@@ -18,12 +18,11 @@ import psycopg
 from ...errors import PositionError, TableMovedError
 from ...lake.failpoints import reach
 from ...model.change import Relation
+from ...state.streams import newest
 from ...wire.pgmessages import RelationMessage
-from ..base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
-from . import baseline as pg_baseline
-from . import catalog as pg_catalog
-from . import checks as pg_checks
-from . import leaving as pg_leaving
+from ...wire.records import Chunk
+from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Snapshot, SourceObject
+from . import baseline, catalog, checks, leaving
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -43,7 +42,7 @@ def from_task(task: Task) -> PostgresSource:
         task.name,
         types=task.types,
         idle_advance_s=task.capture.idle_advance,
-        slot=task.stream_name,
+        slot=newest(task).identity.get("slot"),
     )
 
 
@@ -78,7 +77,7 @@ class PostgresSource:
         self._stream = Stream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
-        self._timeline = pg_catalog.timeline(self._session, self.publication)
+        self._timeline = catalog.timeline(self._session, self.publication)
         self._probe: tuple[int, float] | None = None
         self._caught_up = 0.0
 
@@ -101,25 +100,25 @@ class PostgresSource:
             question = Question(
                 self._session(), server, self.slot, self.publication, names, log_at, begun, settled
             )
-            return pg_checks.check(question, stored)
+            return checks.check(question, stored)
 
     def identity(self) -> dict[str, str]:
         """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
         position of the slot, when there is one."""
         with asking(self.where):
-            found = pg_checks.identity(self._session(), self.slot)
+            found = checks.identity(self._session(), self.slot)
             begin = pg_slot.begins(self._session(), self.slot)
         return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
         with asking(self.where):
-            return pg_catalog.tables(self._session(), patterns, exclude)
+            return catalog.tables(self._session(), patterns, exclude)
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """`schema.table` as they are called now, by oid; those that are gone are missing."""
         with asking(self.where):
-            return pg_catalog.names(self._session(), relids)
+            return catalog.names(self._session(), relids)
 
     def called(self, renamed: Sequence[Renamed]) -> None:
         """Tables that are known by another name than they have now."""
@@ -147,7 +146,7 @@ class PostgresSource:
                     f"a table is called otherwise since its name was looked up: {error.diag.message_primary}"
                 )
                 raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
-            self._timeline.follow(pg_catalog.oids(self._session(), [self._now(t) for t in tables]))
+            self._timeline.follow(catalog.oids(self._session(), [self._now(t) for t in tables]))
         if there:
             return False
         self._drop_fresh()
@@ -164,13 +163,13 @@ class PostgresSource:
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
         """The slot and the publication, as far as they are there."""
         with asking(self.where):
-            return pg_leaving.kept(self._session(), self.slot, self.publication, stored)
+            return leaving.kept(self._session(), self.slot, self.publication, stored)
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
         """Drops the slot, and the publication if the role owns it."""
         self.close()
         with asking(self.where):
-            pg_leaving.leave(self._session(), self.slot, self.publication, stored)
+            leaving.leave(self._session(), self.slot, self.publication, stored)
 
     def withdraw(self, tables: Sequence[str]) -> None:
         """Takes tables out of the publication."""
@@ -258,24 +257,24 @@ class PostgresSource:
         now = self._now(table)
         with asking(self.where):
             types = self._types(table, now)
-            found = pg_catalog.relation(self._session(), now, self.publication, types)
+            found = catalog.relation(self._session(), now, self.publication, types)
         self._asked[found.relid] = table
         return _under(table, found)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The table cut into pieces of about that many rows; none for a root without partitions."""
         with asking(self.where):
-            return pg_baseline.parts(self._session(), relation, rows_per_part)
+            return baseline.parts(self._session(), relation, rows_per_part)
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
     ) -> Iterator[BaselineBatch]:
-        """The rows of one piece as of the snapshot (in another process: `pg_baseline.read_part`)."""
-        return pg_baseline.read_part(self.url, snapshot.name, relation, part)
+        """The rows of one piece as of the snapshot (in another process: `baseline.read_part`)."""
+        return baseline.read_part(self.url, snapshot.name, relation, part)
 
-    def part_reader(self) -> pg_baseline.PartReader:
+    def part_reader(self) -> baseline.PartReader:
         """`read_part` as a picklable function, for worker processes."""
-        return pg_baseline.PartReader(self.url)
+        return baseline.PartReader(self.url)
 
     def mark(self, text: str) -> bytes:
         """Writes a logical message (prefix `tailrace`) in a transaction of its own; the position after it."""
@@ -329,7 +328,7 @@ class PostgresSource:
         types = self._types(name, said)
         with asking(self.where):
             bracket = self._timeline.around(message.relid, moment)
-            made = pg_catalog.announced(self._session(), message, moment, bracket, previous, types)
+            made = catalog.announced(self._session(), message, moment, bracket, previous, types)
         return _under(name, made) if previous is None else made
 
     def _now(self, table: str) -> str:

@@ -19,7 +19,7 @@ from ...errors import SourceError
 from ...model.change import Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.pgoutput import EPOCH_US
-from ..base import Chunk
+from ...wire.records import Chunk
 from .address import address
 from .connect import Session, asking, connect, literal, lsn_of, lsn_text, position_at, quoted, refused
 from .evidence import Moment

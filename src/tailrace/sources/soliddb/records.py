@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from ...errors import FormatError
 from ...model.change import Relation
 from ...wire import pgoutput_write, soliddb
+from ...wire.records import COMMIT, DDL, DELETE, FLAG_DATA, INSERT, RECORDS, TRX_START, UPDATE, Chunk
 from ...wire.soliddb_address import TRUNCATE, behind, ddl, name_parts, short
-from ..base import COMMIT, DDL, DELETE, FLAG_DATA, INSERT, RECORDS, TRX_START, UPDATE, Chunk
 from .catalog import fields
 
 Ints = npt.NDArray[np.int64]

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError, PositionError, UnsupportedError
 from ...formats.soliddb.options import SolidOptions
 from ...model.change import Relation
+from ...wire.records import Chunk
 from ...wire.soliddb_address import behind, short
-from ..base import BaselineBatch, BaselinePart, Chunk, Finding, Lag, Renamed, Snapshot, SourceObject
+from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Snapshot, SourceObject
 from .baseline import PartReader, lock, quoted
 from .catalog import chosen, names, relation
 from .connect import Connection, Server, asking, let_go

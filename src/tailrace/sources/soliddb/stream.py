@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from ...errors import ConnectionLostError
 from ...model.change import Relation
+from ...wire.records import Chunk
 from ...wire.soliddb import Style
 from ...wire.soliddb_address import LENGTHS, long, record_before
-from ..base import Chunk
 from .connect import Connection, Cursor, Server, asking, let_go
 from .records import Builder
 

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import FormatError
-from ..lake import delta as lake
-from ..lake import log_retention as delta_log
-from ..lake.failpoints import reach
 from ..model import sequence
 from ..model.change import Relation
-from ..sources.base import Chunk
+from ..wire.records import Chunk
+from . import delta as lake
+from . import log_retention
+from .failpoints import reach
 
 BEGIN, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
 RECNAMES = {
@@ -121,12 +121,12 @@ def version_after(log: str, number: int) -> int:
     Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
     read, however many there are.
     """
-    there = delta_log.versions(log)
+    there = log_retention.versions(log)
     low, high = 0, len(there) - 1
     while low < high:
         middle = (low + high) // 2
         # A commit of maintenance has no records: it stands where the one before it stands.
-        commits = (delta_log.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
+        commits = (log_retention.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
         reached = next((found[_NUMBER] for found in commits if _NUMBER in found), 0)
         low, high = (low, middle) if reached > number else (middle + 1, high)
     return there[low]

@@ -28,17 +28,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import ConfigError, ConnectionLostError, SourceError, TailraceError
+from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
+from ..lake import json_files, log
 from ..lake.failpoints import reach
-from ..state import live
-from ..store import log
+from . import live
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..config.task import Task
-    from ..sources.base import LogSource
 
 MAKING, MADE, UNMADE, ANEW = "making", "made", "unmade", "anew"
 SCHEMA = pa.schema(
@@ -91,7 +88,7 @@ def newest(task: Task) -> StreamRecord:
 
 def _before(task: Task) -> StreamRecord:
     """Of a task that an earlier release made: it wrote the identity beside its live state."""
-    found = live.read(task.run_path, "source") or {}
+    found = json_files.read(task.run_path, "source") or {}
     logged = log.state(task.log_path).position is not None
     if not found and not logged:
         return StreamRecord()
@@ -115,53 +112,11 @@ def give_up(task: Task, *, who: str, why: str) -> int:
                 hint="start it with `tailrace run`",
             )
         if now.state == MADE:
-            now = _write(task, replace(now, stream=now.stream + 1, state=ANEW, who=who, why=why))
+            now = write(task, replace(now, stream=now.stream + 1, state=ANEW, who=who, why=why))
     return now.stream
 
 
-class Streams:
-    """The stream in one run of capture."""
-
-    def __init__(self, task: Task) -> None:
-        self._task, self.now = task, newest(task)
-
-    @property
-    def anew(self) -> bool:
-        """Whether an operator has given up the stream, and nothing was done about it."""
-        return self.now.state == ANEW
-
-    def clear(self, source: LogSource) -> None:
-        """Takes away what the source keeps of a stream that was given up, or not made to its end."""
-        if self.now.state in (ANEW, MAKING):
-            source.renew()
-
-    def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
-        """`source.prepare`; a stream is made only after that was recorded, and read only after it is, too."""
-        if self.now.state == MADE:
-            fresh = source.prepare(tables, begin=False)
-            if not self.now.number:
-                found = {**source.identity(), **self.now.identity}
-                if "begin" not in self.now.identity and log.state(self._task.log_path).position is not None:
-                    found.pop("begin", None)  # LOG knows where it goes on
-                self._say(replace(self.now, identity=found))
-            return fresh
-        before = replace(self.now, stream=max(self.now.stream, 1))
-        self._say(replace(before, state=MAKING))
-        try:
-            fresh = source.prepare(tables)
-        except ConnectionLostError:
-            raise  # nobody knows whether it was made
-        except SourceError:
-            self._say(replace(before, state=UNMADE if before.stream == 1 else ANEW))
-            raise
-        self._say(replace(before, state=MADE, identity=dict(source.identity())))
-        return fresh
-
-    def _say(self, now: StreamRecord) -> None:
-        self.now = _write(self._task, replace(now, number=self.now.number))
-
-
-def _write(task: Task, one: StreamRecord) -> StreamRecord:
+def write(task: Task, one: StreamRecord) -> StreamRecord:
     """Adds a row after the one that `one` follows; TailraceError when somebody else has."""
     position = log.state(task.log_path).position
     row = {
