@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.runtime.session import session
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,11 +37,11 @@ VALUES = {
 }
 
 
-def tables(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataFrame, list[Field]]:
+def tables(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataFrame, list[KeyLogField]]:
     """The typed values, and the same as both texts, from Parquet."""
     from pyspark.sql import functions as F
 
-    fields = [Field(name, kind) for name, (kind, _) in VALUES.items()]
+    fields = [KeyLogField(name, kind) for name, (kind, _) in VALUES.items()]
     spark.range(rows).selectExpr(*[f"{sql} as {n}" for n, (_, sql) in VALUES.items()]).write.parquet(
         f"{place}/v"
     )
@@ -51,7 +51,7 @@ def tables(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataF
     return values, spark.read.parquet(f"{place}/t"), fields
 
 
-def texts(fields: list[Field]) -> tuple[Column, Column]:
+def texts(fields: list[KeyLogField]) -> tuple[Column, Column]:
     """Both texts of the values, as expressions."""
     from pyspark.sql import functions as F
 

@@ -33,7 +33,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled
 from ..unit.test_audit import CASES, EXTRA, HEADERS, KEY, images, until_done
@@ -81,7 +81,7 @@ class Table:
         return done
 
     def task(self, upto: int, after: int) -> DatabaseAudit:
-        fields = tuple(Field(c.name, c.type) for c in RELATION.columns)
+        fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
         sheet = Sheet("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")

@@ -117,8 +117,8 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
         Capture(task, once=True).run()
         writes()
     for token in (
-        incremental_snapshot.Token("phases", "s.t0", 7),
-        incremental_snapshot.Token("another", "s.t1", 1),
+        incremental_snapshot.WindowToken("phases", "s.t0", 7),
+        incremental_snapshot.WindowToken("another", "s.t1", 1),
     ):
         db.execute("select pg_logical_emit_message(true, 'tailrace', %s)", (token.text(),))
     drain(task, spark)

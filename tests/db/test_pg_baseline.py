@@ -14,7 +14,7 @@ import pytest
 from tailrace.errors import ConnectionLostError, SourceError, TableMovedError
 from tailrace.model.types import schema_of
 from tailrace.sources.base import BaselinePart, Snapshot
-from tailrace.sources.postgresql.baseline import PartReader
+from tailrace.sources.postgresql.baseline import PgPartReader
 from tailrace.sources.postgresql.connect import connect, literal
 from tailrace.sources.postgresql.source import PostgresSource
 
@@ -165,7 +165,7 @@ def test_a_worker_process_reads_a_part(db: psycopg.Connection, make: Make) -> No
 
 
 def rows_of(
-    reader: PartReader, snapshot: Snapshot, relation: object, part: BaselinePart
+    reader: PgPartReader, snapshot: Snapshot, relation: object, part: BaselinePart
 ) -> list[dict[str, int]]:
     return [row for batch, _ in reader(snapshot, relation, part) for row in batch.to_pylist()]
 

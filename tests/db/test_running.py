@@ -23,7 +23,7 @@ from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import ledger
-from tailrace.validate.tables import Report, validate
+from tailrace.validate.tables import ValidationReport, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import drain, target_rows, write_task
@@ -105,7 +105,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
     assert lake.read(task.log_path, ["RECID"]).num_rows == 1002
 
 
-def check(task: Task, spark: Any, **more: Any) -> Report:
+def check(task: Task, spark: Any, **more: Any) -> ValidationReport:
     source = open_source(task)
     try:
         return validate(task, lambda why: spark, source, **more)

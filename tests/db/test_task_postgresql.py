@@ -14,7 +14,7 @@ from tailrace.errors import ApplyError
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.validate.tables import Report, validate
+from tailrace.validate.tables import ValidationReport, validate
 
 from .test_model import drain
 
@@ -55,7 +55,7 @@ def differences(db: psycopg.Connection, table: str) -> int:
     return int(found[0])
 
 
-def validated(task: Task, spark: object) -> Report:
+def validated(task: Task, spark: object) -> ValidationReport:
     """Captures and stores what the source has (and applies it, once the target is held)."""
     source = open_source(task)
 

@@ -15,7 +15,7 @@ from tailrace.model.steps import Steps
 from tailrace.runtime import setup
 from tailrace.runtime.storing_here import store_here
 from tailrace.state.totals import last_stored
-from tailrace.validate.tables import Report
+from tailrace.validate.tables import ValidationReport
 
 pytestmark = pytest.mark.db
 
@@ -42,7 +42,7 @@ def task_of(folder: Path, url: str, target: str = "") -> Task:
     return task
 
 
-def validated(task: Task, steps: Steps | None = None) -> Report:
+def validated(task: Task, steps: Steps | None = None) -> ValidationReport:
     return setup.validate_task(Path("shop.yaml"), task, (), timeout_s=60, samples=3, steps=steps)
 
 

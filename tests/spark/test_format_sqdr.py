@@ -14,7 +14,7 @@ from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 pytestmark = pytest.mark.spark
 
@@ -320,7 +320,7 @@ def test_flags_are_counted_again(spark):
 
 
 def test_keys_and_images_for_whoever_writes_a_key_log(spark):
-    fields = [Field("a b", "int"), Field("B", "boolean"), Field("O", octet=True)]
+    fields = [KeyLogField("a b", "int"), KeyLogField("B", "boolean"), KeyLogField("O", octet=True)]
     df = spark.createDataFrame([(1, True, "\n&"), (None, False, None)], "a int, b boolean, c string")
     items = [(f, c, None) for f, c in zip(fields, df.columns, strict=True)]
     assert [r[0] for r in df.select(F.expr(sqdr_text.items(items))).collect()] == [
@@ -332,7 +332,7 @@ def test_keys_and_images_for_whoever_writes_a_key_log(spark):
 def test_texts_written_are_texts_read(spark):
     texts = ["".join(map(chr, range(128))), "&amp;&#x0041;", "é中🚀\u2028", "", " ", None, "\0", "'\\'%_"]
     names = ["a'b", "c\\d", 'e"=f ', "`", "&<>"]
-    fields = [Field(n, octet=i == 1) for i, n in enumerate(names)]
+    fields = [KeyLogField(n, octet=i == 1) for i, n in enumerate(names)]
     df = spark.createDataFrame([(t,) * 5 for t in texts], "a string, b string, c string, d string, e string")
     written = F.expr(sqdr_text.image([(f, c, None) for f, c in zip(fields, df.columns, strict=True)], "NULL"))
     read_ = df.withColumn("p", sqdr_text.parsed(written, fields, range(5), row=True))

@@ -26,7 +26,7 @@ from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled
 
@@ -65,7 +65,7 @@ class Place:
 
     def task(self, upto: int, after: int) -> AuditTask:
         sheet = Sheet(
-            "1", "g", "s.t", 0, self.flagged, 0, tuple(Field(c.name, c.type) for c in RELATION.columns),
+            "1", "g", "s.t", 0, self.flagged, 0, tuple(KeyLogField(c.name, c.type) for c in RELATION.columns),
             tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
         exceptions = self.exceptions

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import FormatError, ValueRangeError
 from tailrace.model.change import Column
-from tailrace.sources.postgresql.records import Builder
+from tailrace.sources.postgresql.records import RecordBuilder
 from tailrace.wire import pgbinary, pgcopy, pgmessages, pgoutput
 from tailrace.wire.pgvalues import convert
 
@@ -84,7 +84,7 @@ def test_counts_that_promise_more_than_is_there_cost_nothing() -> None:
         pgoutput.images(pa.array([b"I\0\0\0\7N\0\1t\x7f\xff\xff\xffx"], pa.binary()), 1)
 
 
-def told(images: pgoutput.Images, at: int) -> bytes:
+def told(images: pgoutput.TupleImages, at: int) -> bytes:
     """A row message, written again from what was read."""
 
     def side(texts: list[pa.StringArray], state: Any) -> list[object]:
@@ -143,7 +143,7 @@ def lawful(frames: list[bytes]) -> bool:
 @settings(max_examples=150)
 def test_a_stream_of_records_is_whole_or_refused(frames: list[bytes], cut: int) -> None:
     payloads = [b"w" + bytes(24) + frame for frame in frames]
-    builder = Builder()
+    builder = RecordBuilder()
     try:
         built = [builder.build(part) for part in (payloads[:cut], payloads[cut:]) if part]
     except FormatError:
@@ -160,7 +160,7 @@ def test_a_stream_of_records_is_whole_or_refused(frames: list[bytes], cut: int) 
 def test_frames_that_are_cut_do_not_read_the_next(frames: list[bytes]) -> None:
     payloads = [(b"w" + bytes(24) + f) for f in (BEGIN, *frames, COMMIT)]
     try:
-        built = Builder().build(payloads)
+        built = RecordBuilder().build(payloads)
     except FormatError:
         return
     sizes = {"B": 21, "C": 26}
@@ -177,7 +177,7 @@ def test_frames_that_are_cut_do_not_read_the_next(frames: list[bytes]) -> None:
 def test_payloads_without_a_header_or_a_known_letter(payloads: list[bytes]) -> None:
     assume(payloads)
     with pytest.raises(FormatError):
-        Builder().build([b"w" + p for p in payloads])
+        RecordBuilder().build([b"w" + p for p in payloads])
 
 
 def csv(rows: list[list[str | None]]) -> list[bytes]:

@@ -16,7 +16,7 @@ from tailrace.config.yaml_lines import Mistake
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm
 from tailrace.wire import cd_dump, keylog_text, soliddb, soliddb_address, soliddb_rows
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 pytestmark = pytest.mark.unit
 fuzzed = settings(max_examples=150, deadline=5000)
@@ -176,11 +176,11 @@ def test_a_cd_file(data: bytes) -> None:
 
 
 FIELDS = [
-    Field("ID", "int"),
-    Field("N"),
-    Field("A", "decimal(9,2)"),
-    Field("T", "timestamp"),
-    Field("B", "binary"),
+    KeyLogField("ID", "int"),
+    KeyLogField("N"),
+    KeyLogField("A", "decimal(9,2)"),
+    KeyLogField("T", "timestamp"),
+    KeyLogField("B", "binary"),
 ]
 
 
@@ -198,10 +198,10 @@ def test_key_log_text(rows: list[str | None], row: bool) -> None:
 
 
 SOLID = [
-    soliddb.Field("id", "INTEGER", "int"), soliddb.Field("d", "DFLOAT", "decimal(9,2)"),
-    soliddb.Field("t", "DATE", "timestamp_ntz"), soliddb.Field("w", "UNICODE", "string"),
-    soliddb.Field("c", "CHAR", "string"), soliddb.Field("x", "DOUBLE", "double"),
-    soliddb.Field("b", "BINARY", "binary"), soliddb.Field("l", "BIGINT", "bigint"),
+    soliddb.RowField("id", "INTEGER", "int"), soliddb.RowField("d", "DFLOAT", "decimal(9,2)"),
+    soliddb.RowField("t", "DATE", "timestamp_ntz"), soliddb.RowField("w", "UNICODE", "string"),
+    soliddb.RowField("c", "CHAR", "string"), soliddb.RowField("x", "DOUBLE", "double"),
+    soliddb.RowField("b", "BINARY", "binary"), soliddb.RowField("l", "BIGINT", "bigint"),
 ]  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_field_maps_count_user_columns_from_one_and_stand_on_updates_only() -> N
 
 def test_a_value_the_type_cannot_hold_is_reported_with_its_text() -> None:
     decoded = images.decode(records(insert(7, [1, "a", "1"]), insert(7, [2, "b", "NaN"])), KEYED, SCHEMA)
-    assert decoded.bad == [images.BadValue(1, "price", "NaN")]
+    assert decoded.bad == [images.BadImageValue(1, "price", "NaN")]
     assert decoded.rows["price"][1].as_py() is None
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace.model.types import arrow_type
 from tailrace.wire import keylog_text
 from tailrace.wire.keylog_render import Item, image, items
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +41,7 @@ NAMES = ["id", 'odd "name"=', "ü & <b>"]
 def test_text_reads_back_as_it_was(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     many = data.draw(st.integers(1, 4))
-    fields = [Field(name, kind) for name, kind in zip(NAMES, kinds, strict=False)]
+    fields = [KeyLogField(name, kind) for name, kind in zip(NAMES, kinds, strict=False)]
     columns = [
         pa.array(
             data.draw(st.lists(st.none() | VALUES[f.type], min_size=many, max_size=many)), arrow_type(f.type)
@@ -63,15 +63,15 @@ def test_text_reads_back_as_it_was(data: st.DataObject) -> None:
 
 def test_what_is_far_or_no_number() -> None:
     far = pa.array([253_402_300_800_000_000, -62_135_596_800_000_001], pa.timestamp("us"))
-    assert items([Item(Field("t", "timestamp_ntz"), far)]).to_pylist() == [
+    assert items([Item(KeyLogField("t", "timestamp_ntz"), far)]).to_pylist() == [
         't="+10000-01-01T00:00:00.000000"',
         't="0000-12-31T23:59:59.999999"',
     ]
     odd = pa.array([float("nan"), float("-inf"), None])
-    assert items([Item(Field("d", "double"), odd)]).to_pylist() == [
+    assert items([Item(KeyLogField("d", "double"), odd)]).to_pylist() == [
         'd="NaN"',
         'd="-Infinity"',
         'd=&xsi:nil="true"',
     ]
     tiny = pa.array([Decimal("1E-18")], pa.decimal128(38, 18))
-    assert items([Item(Field("n", "decimal(38,18)"), tiny)]).to_pylist() == ['n="1E-18"']
+    assert items([Item(KeyLogField("n", "decimal(38,18)"), tiny)]).to_pylist() == ['n="1E-18"']

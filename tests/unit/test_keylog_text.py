@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.wire.keylog_text import Field, names, parse
+from tailrace.wire.keylog_text import KeyLogField, names, parse
 from tailrace.wire.keylog_values import escape_name, unescape, unescape_name
 
 pytestmark = pytest.mark.unit
@@ -24,7 +24,9 @@ ABSENT = "(absent)"
 def rows(texts, *fields, row=False):
     """Each text as (values, what is wrong); absent items are ABSENT."""
     found = parse(
-        pa.array(texts, pa.string()), [Field(*f) if isinstance(f, tuple) else f for f in fields], row=row
+        pa.array(texts, pa.string()),
+        [KeyLogField(*f) if isinstance(f, tuple) else f for f in fields],
+        row=row,
     )
     columns = [
         [v if p is None or p[i] else ABSENT for i, v in enumerate(values.to_pylist())]
@@ -79,9 +81,9 @@ def test_null_absent_and_empty_differ():
 def test_the_columns_type_decides_a_numeric_escape():
     text = 'A="&#x0A1B"'
     assert one(text, ("A", "string"))[0] == ("\u0a1b",)
-    assert one(text, Field("A", "string", octet=True))[0] == ("\n1B",)
+    assert one(text, KeyLogField("A", "string", octet=True))[0] == ("\n1B",)
     assert one(text, ("A", "binary"))[0] == (b"\x0a\x1b",)
-    assert one('A="&#x0d&#xE9"', Field("A", octet=True))[0] == ("\ré",)
+    assert one('A="&#x0d&#xE9"', KeyLogField("A", octet=True))[0] == ("\ré",)
 
 
 def test_escapes_are_read_once():
@@ -153,8 +155,8 @@ def test_an_image_without_columns():
 
 def test_slices_and_no_rows():
     text = pa.array(['A="0"', None, 'A="1"', 'A="2"', 'A="3"']).slice(2, 2)
-    assert parse(text, [Field("A", "int")]).values[0].to_pylist() == [1, 2]
-    assert parse(pa.array([], pa.string()), [Field("A")]).why.to_pylist() == []
+    assert parse(text, [KeyLogField("A", "int")]).values[0].to_pylist() == [1, 2]
+    assert parse(pa.array([], pa.string()), [KeyLogField("A")]).why.to_pylist() == []
     assert names(pa.array([], pa.string())) == []
 
 
@@ -211,7 +213,7 @@ def test_what_is_written_is_read(log, nil, row):
     for image in images:
         items = [written(v, kinds[n], nil).format(escape_name(n)) for n, v in (image or {}).items()]
         texts.append(None if image is None else f"<row>{' '.join(items)}</row>" if row else " ".join(items))
-    fields = [Field(n, "string" if k == "octet" else k, k == "octet") for n, k in kinds.items()]
+    fields = [KeyLogField(n, "string" if k == "octet" else k, k == "octet") for n, k in kinds.items()]
     found = rows(texts, *fields, row=row)
     assert found == [(tuple((image or {}).get(n, ABSENT) for n in kinds), None) for image in images]
     assert {n for _, _, n in names(pa.array(texts, pa.string()), row=row)} == {
@@ -311,6 +313,15 @@ def test_a_million_items_take_no_python_per_row():
     """Distinct heads are looked at, not rows: a batch of many rows costs what its bytes cost."""
     n = np.arange(200_000).astype(str)
     text = pa.array(np.char.add(np.char.add('ID="', n), '" N="some text" A="1" B=&xsi:nil="true" C="2"'))
-    found = parse(text, [Field("ID", "int"), Field("N"), Field("A", "int"), Field("B"), Field("C", "int")])
+    found = parse(
+        text,
+        [
+            KeyLogField("ID", "int"),
+            KeyLogField("N"),
+            KeyLogField("A", "int"),
+            KeyLogField("B"),
+            KeyLogField("C", "int"),
+        ],
+    )
     assert found.values[0].to_pylist()[-1] == 199_999
     assert found.why.null_count == len(text)

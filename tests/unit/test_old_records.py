@@ -18,7 +18,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make, time_part
 from tailrace.model.types import arrow_type
 from tailrace.operate.old_records import forget_old
-from tailrace.state.ddl import Event
+from tailrace.state.ddl import CatalogEvent
 from tailrace.store.task import QUARANTINE_SCHEMA, set_aside
 
 pytestmark = pytest.mark.unit
@@ -80,11 +80,15 @@ def test_ddl_that_is_forgotten_is_not_written_again(tmp_path: Path) -> None:
     relation = Relation(7, "s", "t", "d", (column,))
     history = {"s.t": [log.Layout(relation, bytes(20), make(0, 0))]}
     events = [
-        Event("s.t", 7, "rename_table", seq(days, n), f"s.t{n}") for n, days in enumerate((12, 11, 9), 1)
+        CatalogEvent("s.t", 7, "rename_table", seq(days, n), f"s.t{n}")
+        for n, days in enumerate((12, 11, 9), 1)
     ]
     assert ddl_history.keep(path, one.name, history, events) == 4
     forget_old(one, NOW)
-    assert ddl_history.keep(path, one.name, history, [*events, Event("s.t", 7, "drop_table", seq(1, 4))]) == 1
+    assert (
+        ddl_history.keep(path, one.name, history, [*events, CatalogEvent("s.t", 7, "drop_table", seq(1, 4))])
+        == 1
+    )
     left = lake.read(path).to_pylist()
     assert sorted(r["CHANGE_SEQ"] for r in left) == [make(0, 0), seq(9, 3), seq(1, 4)]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql import timeline as pg_timeline
-from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
+from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE, TypeInfo, catalogued, layout
 from tailrace.sources.postgresql.timeline import Timeline
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
@@ -64,7 +64,7 @@ class Server:
         columns = tuple(a.column for a in self.attributes)
         self.past.append(
             LiveTable(
-                RELID, "s", "t", "d", columns, file=self.file, at=self.lsn, snapshot=Snapshot(end, running)
+                RELID, "s", "t", "d", columns, file=self.file, at=self.lsn, snapshot=XidSnapshot(end, running)
             )
         )
 

@@ -47,7 +47,7 @@ def encode(kind: str, relid: int, old: tuple[str, Tuple] | None, new: Tuple | No
     return out
 
 
-def decoded(images: pgoutput.Images, row: int) -> tuple[str, tuple[str, Tuple] | None, Tuple | None]:
+def decoded(images: pgoutput.TupleImages, row: int) -> tuple[str, tuple[str, Tuple] | None, Tuple | None]:
     def values(texts: list[pa.StringArray], state: np.ndarray) -> Tuple:
         out: Tuple = []
         for text, letter in zip(texts, state[row].tolist(), strict=True):

@@ -246,8 +246,8 @@ def test_prefixes_and_headers() -> None:
 
 
 def test_layouts_as_one() -> None:
-    old = lay.Layout({"h": "string", "id": "int", "a": "decimal(10,0)", "gone": "date"}, {"id": 1})
-    new = lay.Layout({"h": "string", "A": "decimal(19,2)", "id": "bigint", "new": "float"}, {"id": 1})
+    old = lay.QlikLayout({"h": "string", "id": "int", "a": "decimal(10,0)", "gone": "date"}, {"id": 1})
+    new = lay.QlikLayout({"h": "string", "A": "decimal(19,2)", "id": "bigint", "new": "float"}, {"id": 1})
     made = lay.merged([old, new])
     assert made.types == {"h": "string", "A": "decimal(19,2)", "id": "bigint", "new": "float", "gone": "date"}
     assert lay.key_of([old, new]) == ["id"]

@@ -45,7 +45,7 @@ def renamed(one: Task, *names: tuple[str, str], at: int = 1, policy: str = "appl
     """Tables were renamed at the source, all between two looks at it."""
     seq = f"{at:035d}"
     ddl.happened(
-        one.control_path("ddl_events"), [ddl.Event(t, 7, "rename_table", seq, new) for t, new in names]
+        one.control_path("ddl_events"), [ddl.CatalogEvent(t, 7, "rename_table", seq, new) for t, new in names]
     )
     made = [((t, seq, "rename_table", 0), policy) for t, _ in names]
     ddl.decided(one.control_path("ddl_decisions"), made)

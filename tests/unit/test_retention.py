@@ -134,9 +134,11 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     known = log.history(home.task.relations_path)
     assert Needs(home.task).passed(known) == -1
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.Event(ITEM, 1, "drop_table", seq(30, 10))])
+    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
     assert (home.held(), Needs(home.task).passed(known)) == ([], 20)
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.Event(ITEM, 1, "recreate_table", seq(31, 9))])
+    ddl.happened(
+        home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "recreate_table", seq(31, 9))]
+    )
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
 
 

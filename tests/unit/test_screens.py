@@ -18,10 +18,10 @@ from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
 from tailrace.demo.play import Played, TableLine
-from tailrace.demo.story import Event
+from tailrace.demo.story import StoryEvent
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
-from tailrace.validate.tables import Report
+from tailrace.validate.tables import ValidationReport
 
 from .keylog_rows import missed, row, write
 
@@ -47,7 +47,7 @@ def cells(said: str) -> set[str]:
 
 def test_a_validation_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"side": "source", **{f"column_{n}": "x" * 30 for n in range(9)}}]
-    found = Report("0" * 40, [TableResult(LONG, False, 10**6, 10**6 - 1, 256, 1, 1, rows)])
+    found = ValidationReport("0" * 40, [TableResult(LONG, False, 10**6, 10**6 - 1, 256, 1, 1, rows)])
     said = shown(screen.report(found))
     assert LONG in said and "999,999" in said and "1 row" in said
     assert all(f"  column_{n}: {'x' * 30}\n" in said for n in range(9))  # a block of lines a row
@@ -55,7 +55,9 @@ def test_a_validation_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     lines = [TableLine("public.pgbench_accounts", 1_000_000, 1_000_000, True, 6640, 1500.0)]
-    event = Event(5080, "U", "UPDATE", dt.datetime(2026, 3, 1), 7, "0" * 40, ["a"], {"a": "x" * 90}, {"a": 1})
+    event = StoryEvent(
+        5080, "U", "UPDATE", dt.datetime(2026, 3, 1), 7, "0" * 40, ["a"], {"a": "x" * 90}, {"a": 1}
+    )
     played = Played("demo", "demo/demo.yaml", "t", "c", tables=lines, position="0" * 40, life=[event])
     assert "1,000,000" in shown(show._tables(played))
     said = shown(show._life(played.life))

@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.formats.soliddb.codec import Decoding, Encoding
-from tailrace.wire.soliddb import Field, Style
+from tailrace.wire.soliddb import RowField, Style
 
 pytestmark = pytest.mark.unit
-OLD = (Field("id", "INTEGER", "int"), Field("v", "CHAR", "string"))
-NEW = (Field("v", "UNICODE", "string"), Field("id", "BIGINT", "bigint"), Field("n", "DFLOAT", "decimal(5,2)"))
+OLD = (RowField("id", "INTEGER", "int"), RowField("v", "CHAR", "string"))
+NEW = (
+    RowField("v", "UNICODE", "string"),
+    RowField("id", "BIGINT", "bigint"),
+    RowField("n", "DFLOAT", "decimal(5,2)"),
+)
 COLUMNS = (("v", "string"), ("id", "bigint"), ("n", "decimal(5,2)"))
 STYLE = Style()
 DECODING = Decoding((OLD, NEW), COLUMNS, STYLE)

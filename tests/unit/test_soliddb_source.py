@@ -25,7 +25,7 @@ from tailrace.sources.soliddb.source import SolidSource
 from tailrace.store import images
 from tailrace.wire import soliddb
 from tailrace.wire.records import COMMIT, DDL, DELETE, INSERT, TRX_START, UPDATE, Chunk
-from tailrace.wire.soliddb import Field, Style
+from tailrace.wire.soliddb import RowField, Style
 
 from ..soliddb_server import Database, Server, serving
 
@@ -35,15 +35,15 @@ COLUMNS = [("ID", "INTEGER", 4, 1), ("NAME", "WVARCHAR", -9, 7), ("PRICE", "NUME
 MORE = [*COLUMNS, ("BIN", "VARBINARY", -3, 6)]
 CONNECT = "tests.soliddb_server:connect"
 FIELDS = [
-    Field("ID", "INTEGER", "int"),
-    Field("NAME", "UNICODE", "string"),
-    Field("PRICE", "DFLOAT", "string"),
+    RowField("ID", "INTEGER", "int"),
+    RowField("NAME", "UNICODE", "string"),
+    RowField("PRICE", "DFLOAT", "string"),
 ]
 
 
 def item(id: int, name: str | None, price: str = "1.50", *more: bytes | None) -> bytes:
     """A row of SHOP.ITEM in layout A."""
-    fields = [*FIELDS, *[Field("BIN", "BINARY", "binary")] * len(more)]
+    fields = [*FIELDS, *[RowField("BIN", "BINARY", "binary")] * len(more)]
     types = [pa.int32(), pa.string(), pa.string(), *[pa.binary()] * len(more)]
     values = [pa.array([v], t) for v, t in zip((id, name, price, *more), types, strict=True)]
     return bytes(soliddb.encode(values, fields, Style())[0].as_py())

@@ -10,7 +10,7 @@ from tailrace import formats
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.formats.soliddb import tables
 from tailrace.formats.soliddb.options import SolidOptions
-from tailrace.wire.soliddb import Field
+from tailrace.wire.soliddb import RowField
 
 pytestmark = pytest.mark.unit
 
@@ -30,29 +30,29 @@ def column(
 @pytest.mark.parametrize(
     ("row", "want"),
     [
-        (column(1, 1, "c", 4, 1), Field("c", "INTEGER", "int")),
-        (column(1, 1, "c", 5), Field("c", "INTEGER", "int")),
-        (column(1, 1, "c", -6), Field("c", "INTEGER", "smallint")),
-        (column(1, 1, "c", -7), Field("c", "INTEGER", "boolean")),
-        (column(1, 1, "c", 7, 2), Field("c", "DOUBLE", "float")),
-        (column(1, 1, "c", 12, 7), Field("c", "UNICODE", "string")),  # the family says how it is stored
-        (column(1, 1, "c", 4, 8), Field("c", "BIGINT", "bigint")),
+        (column(1, 1, "c", 4, 1), RowField("c", "INTEGER", "int")),
+        (column(1, 1, "c", 5), RowField("c", "INTEGER", "int")),
+        (column(1, 1, "c", -6), RowField("c", "INTEGER", "smallint")),
+        (column(1, 1, "c", -7), RowField("c", "INTEGER", "boolean")),
+        (column(1, 1, "c", 7, 2), RowField("c", "DOUBLE", "float")),
+        (column(1, 1, "c", 12, 7), RowField("c", "UNICODE", "string")),  # the family says how it is stored
+        (column(1, 1, "c", 4, 8), RowField("c", "BIGINT", "bigint")),
         (
             column(1, 1, "c", 3, 5, NUMERIC_PRECISION=38, NUMERIC_SCALE=10),
-            Field("c", "DFLOAT", "decimal(38,10)"),
+            RowField("c", "DFLOAT", "decimal(38,10)"),
         ),
-        (column(1, 1, "c", 3, 5, NUMERIC_PRECISION=52, NUMERIC_SCALE=0), Field("c", "DFLOAT", "string")),
-        (column(1, 1, "c", 2, 5), Field("c", "DFLOAT", "string")),
-        (column(1, 1, "c", 10, 4), Field("c", "DATE", "string")),
-        (column(1, 1, "c", None, 4), Field("c", "DATE", "timestamp_ntz")),
-        (column(1, 1, "c", None, None, DATA_TYPE="varchar(20)"), Field("c", "CHAR", "string")),
-        (column(1, 1, "c", 999, None, DATA_TYPE="POINT"), Field("c", "BINARY", "binary")),
-        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=timestamp"), Field("c", "DATE", "timestamp")),
-        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=int"), Field("c", "DATE", "timestamp_ntz")),
-        (column(1, 1, "c", 11, 4, REMARKS="type=timestamp"), Field("c", "DATE", "timestamp_ntz")),
+        (column(1, 1, "c", 3, 5, NUMERIC_PRECISION=52, NUMERIC_SCALE=0), RowField("c", "DFLOAT", "string")),
+        (column(1, 1, "c", 2, 5), RowField("c", "DFLOAT", "string")),
+        (column(1, 1, "c", 10, 4), RowField("c", "DATE", "string")),
+        (column(1, 1, "c", None, 4), RowField("c", "DATE", "timestamp_ntz")),
+        (column(1, 1, "c", None, None, DATA_TYPE="varchar(20)"), RowField("c", "CHAR", "string")),
+        (column(1, 1, "c", 999, None, DATA_TYPE="POINT"), RowField("c", "BINARY", "binary")),
+        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=timestamp"), RowField("c", "DATE", "timestamp")),
+        (column(1, 1, "c", 11, 4, REMARKS="tailrace type=int"), RowField("c", "DATE", "timestamp_ntz")),
+        (column(1, 1, "c", 11, 4, REMARKS="type=timestamp"), RowField("c", "DATE", "timestamp_ntz")),
     ],
 )
-def test_fields(row: dict[str, Any], want: Field) -> None:
+def test_fields(row: dict[str, Any], want: RowField) -> None:
     assert tables.field(row) == want
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace.errors import ConfigError, FormatError
 from tailrace.model.types import arrow_type
 from tailrace.wire import soliddb, soliddb_rows
-from tailrace.wire.soliddb import Field, Style
+from tailrace.wire.soliddb import RowField, Style
 
 pytestmark = pytest.mark.unit
 EPOCH = datetime(1970, 1, 1)
@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1)
 
 def one(kind: str, type: str, raw: bytes | None, **style: Any) -> Any:
     """The value of one raw value, or its reason."""
-    field = Field("c", kind, type)
+    field = RowField("c", kind, type)
     values, wrong = soliddb.decode_values(field, pa.array([raw], pa.binary()), Style(**style))
     assert values.type == arrow_type(type)
     if wrong is not None and wrong.to_pylist()[0]:
@@ -81,7 +81,7 @@ def test_values(kind: str, type: str, raw: bytes, value: Any) -> None:
 
 def test_latin_1() -> None:
     assert one("CHAR", "string", b"\xe9\0", char="latin-1") == "é"
-    field = Field("c", "CHAR", "string")
+    field = RowField("c", "CHAR", "string")
     style = Style(char="latin-1")
     raw = soliddb.encode_values(field, pa.array(["é", None, "", "ÿa"]), style)
     assert raw.to_pylist() == [b"\xe9\0", None, b"\0", b"\xffa\0"]
@@ -91,7 +91,7 @@ def test_latin_1() -> None:
 
 def test_a_lone_surrogate_does_not_reach_over_rows() -> None:
     raw = pa.array([b"\xd8\x3d", b"\xde\x80", "🚀".encode("utf-16-be"), None])
-    text, wrong = soliddb.decode_values(Field("c", "UNICODE", "string"), raw, Style())
+    text, wrong = soliddb.decode_values(RowField("c", "UNICODE", "string"), raw, Style())
     assert text.to_pylist() == [None, None, "🚀", None]
     assert wrong is not None
     assert wrong.to_pylist() == [True, True, False, False]
@@ -171,18 +171,18 @@ def model_value(kind: str, value: Any, style: Style) -> bytes | None:  # noqa: P
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=300)
-FIELDS: list[tuple[Field, st.SearchStrategy[Any]]] = [
-    (Field("i", "INTEGER", "int"), st.integers(-(2**31), 2**31 - 1)),
-    (Field("f", "INTEGER", "boolean"), st.booleans()),
-    (Field("l", "BIGINT", "bigint"), st.integers(-(2**63), 2**63 - 1)),
-    (Field("d", "DOUBLE", "double"), st.floats(allow_nan=False)),
-    (Field("c", "CHAR", "string"), TEXT),
-    (Field("u", "UNICODE", "string"), TEXT),
-    (Field("b", "BINARY", "binary"), st.binary(min_size=1, max_size=300)),
-    (Field("t", "DATE", "timestamp_ntz"), st.datetimes()),
-    (Field("a", "DATE", "date"), st.dates()),
-    (Field("n", "DFLOAT", "decimal(20,4)"), st.decimals(-(10**15), 10**15, places=4)),
-    (Field("z", "DFLOAT", "decimal(20,0)"), st.integers(-(10**19), 10**19).map(Decimal)),
+FIELDS: list[tuple[RowField, st.SearchStrategy[Any]]] = [
+    (RowField("i", "INTEGER", "int"), st.integers(-(2**31), 2**31 - 1)),
+    (RowField("f", "INTEGER", "boolean"), st.booleans()),
+    (RowField("l", "BIGINT", "bigint"), st.integers(-(2**63), 2**63 - 1)),
+    (RowField("d", "DOUBLE", "double"), st.floats(allow_nan=False)),
+    (RowField("c", "CHAR", "string"), TEXT),
+    (RowField("u", "UNICODE", "string"), TEXT),
+    (RowField("b", "BINARY", "binary"), st.binary(min_size=1, max_size=300)),
+    (RowField("t", "DATE", "timestamp_ntz"), st.datetimes()),
+    (RowField("a", "DATE", "date"), st.dates()),
+    (RowField("n", "DFLOAT", "decimal(20,4)"), st.decimals(-(10**15), 10**15, places=4)),
+    (RowField("z", "DFLOAT", "decimal(20,0)"), st.integers(-(10**19), 10**19).map(Decimal)),
 ]
 
 
@@ -223,9 +223,9 @@ def test_any_bytes_give_values_or_a_reason(rows: list[bytes], layout: str) -> No
 
 def test_every_wrong_value_is_named() -> None:
     fields = [
-        Field("a", "INTEGER", "int"),
-        Field("b", "DFLOAT", "decimal(5,2)"),
-        Field("c", "BIGINT", "bigint"),
+        RowField("a", "INTEGER", "int"),
+        RowField("b", "DFLOAT", "decimal(5,2)"),
+        RowField("c", "BIGINT", "bigint"),
     ]
     good = model_row([b"\0\0\0\1", b"1", None], "A")
     rows = [good, model_row([b"\1", b"x", b"\1"], "A"), model_row([None, b"x", None], "A"), good[:2]]
@@ -238,7 +238,7 @@ def test_every_wrong_value_is_named() -> None:
 
 
 def test_slices_and_no_rows() -> None:
-    field = [Field("c", "CHAR", "string"), Field("t", "DATE", "string")]
+    field = [RowField("c", "CHAR", "string"), RowField("t", "DATE", "string")]
     whole = soliddb.encode(
         [pa.array(["a", None, "c"]), pa.array(["01:02:03", "23:59:59.5", None])], field, Style()
     )
@@ -252,20 +252,20 @@ def test_slices_and_no_rows() -> None:
 
 def test_a_date_without_a_place_is_an_error() -> None:
     with pytest.raises(FormatError, match="no place"):
-        soliddb.encode([pa.array(["25:00"])], [Field("t", "DATE", "string")], Style())
+        soliddb.encode([pa.array(["25:00"])], [RowField("t", "DATE", "string")], Style())
 
 
 def test_a_zone_is_utc() -> None:
     at = pa.array([datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))], pa.timestamp("us", "UTC"))
-    raw = soliddb.encode_values(Field("t", "DATE", "timestamp"), at, Style())
+    raw = soliddb.encode_values(RowField("t", "DATE", "timestamp"), at, Style())
     assert raw.to_pylist() == [bytes.fromhex("07E801010A000000000000")]
 
 
 ANY = [
-    Field("i", "INTEGER", "int"), Field("f", "INTEGER", "boolean"), Field("b", "BIGINT", "bigint"),
-    Field("d", "DOUBLE", "double"), Field("r", "DOUBLE", "float"), Field("c", "CHAR", "string"),
-    Field("u", "UNICODE", "string"), Field("y", "BINARY", "binary"), Field("n", "DFLOAT", "decimal(9,2)"),
-    Field("t", "DATE", "timestamp_ntz"), Field("day", "DATE", "date"), Field("h", "DATE", "string"),
+    RowField("i", "INTEGER", "int"), RowField("f", "INTEGER", "boolean"), RowField("b", "BIGINT", "bigint"),
+    RowField("d", "DOUBLE", "double"), RowField("r", "DOUBLE", "float"), RowField("c", "CHAR", "string"),
+    RowField("u", "UNICODE", "string"), RowField("y", "BINARY", "binary"), RowField("n", "DFLOAT", "decimal(9,2)"),
+    RowField("t", "DATE", "timestamp_ntz"), RowField("day", "DATE", "date"), RowField("h", "DATE", "string"),
 ]  # fmt: skip
 MOMENT = b"\x07\xea\x03\x04\x05\x06\x07\x00\x01\xe2\x40"
 RAW = {

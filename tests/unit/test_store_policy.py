@@ -23,7 +23,7 @@ from tailrace.model.types import schema_of
 from tailrace.runtime.pipeline import refuse_lowered
 from tailrace.state.ledger import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
-from tailrace.store.images import BadValue
+from tailrace.store.images import BadImageValue
 from tailrace.store.policy import reduced, unpack
 from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
 
@@ -157,9 +157,9 @@ def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
     batch = pa.record_batch(
         {"id": [1, 2], "n": pa.array([1, 2], pa.decimal128(5, 1))}, schema=schema_of(ITEM.columns)
     )
-    bad = [BadValue(0, "n", "NaN")]
+    bad = [BadImageValue(0, "n", "NaN")]
 
-    def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadValue]]]:
+    def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadImageValue]]]:
         yield batch, bad
 
     loaded = load_part(reader, None, ITEM, None, path, False, frozenset({"n"}))  # type: ignore[arg-type]

@@ -12,13 +12,13 @@ from deltalake import write_deltalake
 from tailrace.config.task import Task, load
 from tailrace.model.change import Column, Relation
 from tailrace.validate.mapped import Made, Version
-from tailrace.validate.sides import Target
+from tailrace.validate.sides import TargetSide
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
 
 
-def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: int = 0) -> Target:
+def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: int = 0) -> TargetSide:
     """A Delta target, a file each, and what is known of it at a position."""
     file = folder / "shop.yaml"
     file.write_text(f"name: shop\nsource: {{url: 'postgresql://db/shop'}}\n{more}")
@@ -28,7 +28,7 @@ def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: i
     for rows in files:
         write_deltalake(path, pa.Table.from_pydict(rows, schema), mode="append")
     base = Version(path, len(files) - 1, {}, 7)
-    return Target(task, "s.t", base, "FF", [], stored, {}, Made(RELATION, RELATION, None))
+    return TargetSide(task, "s.t", base, "FF", [], stored, {}, Made(RELATION, RELATION, None))
 
 
 SOFT = "tables: {s.t: {soft_delete: gone}}\n"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.keylog_render import Item, image, items
-from ..wire.keylog_values import Field
+from ..wire.keylog_values import KeyLogField
 from .decide import NAMES, Decided, Events
 from .fold import SEQ
 from .rules import Rules, reason
@@ -44,7 +44,7 @@ class Sheet:
     after: int
     flagged: int
     sort: int
-    fields: tuple[Field, ...]
+    fields: tuple[KeyLogField, ...]
     ordinals: tuple[int, ...]
     key: tuple[str, ...]
     dest: str

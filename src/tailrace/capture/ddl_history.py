@@ -23,7 +23,7 @@ from ..lake.failpoints import reach
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
-from ..state.ddl import Event
+from ..state.ddl import CatalogEvent
 
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES["attrep_ddl_history"].columns])
 SERVER = "tailrace"
@@ -33,7 +33,9 @@ _TYPES = {"drop_table": "DROP_TABLE", "rename_table": "ALTER_TABLE", "recreate_t
 _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
-def keep(path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[Event]) -> int:
+def keep(
+    path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
+) -> int:
     """Writes the rows that are not there yet; gives how many."""
     names = ["TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE"]
     have = set()
@@ -53,18 +55,18 @@ def keep(path: str, task: str, history: Mapping[str, Sequence[log.Layout]], even
 
 
 def rows(
-    task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[Event]
+    task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> Iterator[dict[str, Any]]:
     """All rows, table by table, in order."""
     for table, layouts in history.items():
-        told: list[tuple[str, log.Layout | Event]] = [(one.from_seq, one) for one in layouts]
+        told: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
         told += [(one.change_seq, one) for one in events if one.table == table]
         # Layouts that came with a baseline are of no change: they begin before all.
         told.sort(key=lambda each: each[0])
         before: Relation | None = None
         version = 0
         for seq, one in told:
-            if isinstance(one, Event):
+            if isinstance(one, CatalogEvent):
                 version += one.kind != "recreate_table"  # its layout counts
                 if one.kind != "recreate_table":
                     yield _row(task, table, seq, version, _TYPES[one.kind], one.noticed_at, one.new_name, {})

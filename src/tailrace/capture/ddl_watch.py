@@ -38,9 +38,9 @@ class Watch:
         self._versions: tuple[int, ...] = ()
         self._baselines: dict[str, ledger.Baseline] = {}
         self._history: dict[str, list[log.Layout]] = {}
-        self._events: list[ddl.Event] = []
-        self._done: list[ddl.Event] = []
-        self._coming: dict[tuple[str, int, str], tuple[ddl.Event, bytes]] = {}
+        self._events: list[ddl.CatalogEvent] = []
+        self._done: list[ddl.CatalogEvent] = []
+        self._coming: dict[tuple[str, int, str], tuple[ddl.CatalogEvent, bytes]] = {}
 
     def follow(self, task: Task) -> None:
         """Goes by the task file as it is now."""
@@ -68,7 +68,9 @@ class Watch:
         ready = [key for key, (_, at) in self._coming.items() if reached is not None and reached >= at]
         seq = sequence.make(state.time, state.number)
         if ready:
-            new = [ddl.Event(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready]
+            new = [
+                ddl.CatalogEvent(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready
+            ]
             ddl.happened(self._task.control_path("ddl_events"), new)
             for one in new:
                 logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
@@ -107,7 +109,7 @@ class Watch:
             self._order(one, policy)
             ddl.decided(path, [(key, policy)])
 
-    def _order(self, one: ddl.Event, policy: str) -> None:
+    def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
         state = tables.of_task(orders, self._baselines).get(one.table)
         if one.kind == "recreate_table" or (state is not None and state.member == "removed"):
@@ -118,20 +120,26 @@ class Watch:
             tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
             tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
 
-    def _event(self, table: str, relid: int, name: str | None, taken: Collection[str]) -> ddl.Event | None:
+    def _event(
+        self, table: str, relid: int, name: str | None, taken: Collection[str]
+    ) -> ddl.CatalogEvent | None:
         """What happened to a table that is not known yet."""
         known = [one for one in self._events if one.table == table and one.relid == relid]
         if name is not None and name != table and table in taken:
             done = any(one.kind == "recreate_table" for one in known)  # another one took its name
-            return None if done else ddl.Event(table, relid, "recreate_table", "", name)
+            return None if done else ddl.CatalogEvent(table, relid, "recreate_table", "", name)
         if name is not None:
             last = next((one.new_name for one in reversed(known) if one.kind == "rename_table"), table)
-            return None if name == last else ddl.Event(table, relid, "rename_table", "", name)
+            return None if name == last else ddl.CatalogEvent(table, relid, "rename_table", "", name)
         if any(one.kind == "recreate_table" for one in known):
             return None
         if table in taken:
-            return ddl.Event(table, relid, "recreate_table", "")
-        return None if known and known[-1].kind == "drop_table" else ddl.Event(table, relid, "drop_table", "")
+            return ddl.CatalogEvent(table, relid, "recreate_table", "")
+        return (
+            None
+            if known and known[-1].kind == "drop_table"
+            else ddl.CatalogEvent(table, relid, "drop_table", "")
+        )
 
     def _refresh(self) -> None:
         task = self._task
@@ -160,10 +168,10 @@ def recreated(task: Task, table: str) -> str:
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
-def said(one: ddl.Event) -> str:
+def said(one: ddl.CatalogEvent) -> str:
     """An event in words.
 
-    >>> said(ddl.Event("s.t", 7, "rename_table", "", "s.u"))
+    >>> said(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
     'the table was renamed at the source, to s.u'
     """
     return WORDS[one.kind].format(new_name=one.new_name)

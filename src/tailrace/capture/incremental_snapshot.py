@@ -53,12 +53,12 @@ TOKENS_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Token:
+class WindowToken:
     """What a token says.
 
-    >>> Token.of(Token("shop", "s.t", 2).text().encode())
-    Token(task='shop', table='s.t', baseline=2)
-    >>> Token.of(b"validate") is None
+    >>> WindowToken.of(WindowToken("shop", "s.t", 2).text().encode())
+    WindowToken(task='shop', table='s.t', baseline=2)
+    >>> WindowToken.of(b"validate") is None
     True
     """
 
@@ -71,11 +71,11 @@ class Token:
         return json.dumps({"task": self.task, "table": self.table, "baseline": self.baseline})
 
     @staticmethod
-    def of(content: bytes) -> Token | None:
+    def of(content: bytes) -> WindowToken | None:
         """The token in a message's content; None for another message."""
         try:
             found = json.loads(content)
-            return Token(str(found["task"]), str(found["table"]), int(found["baseline"]))
+            return WindowToken(str(found["task"]), str(found["table"]), int(found["baseline"]))
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -135,7 +135,7 @@ class Windows:
     def _mark(self, one: Baseline) -> None:
         reach("windows.mark")
         try:
-            self._source.mark(Token(self._task.name, one.table, one.number).text())
+            self._source.mark(WindowToken(self._task.name, one.table, one.number).text())
         except UnsupportedError:
             end = self._source.end_position()
             with self._lock:
@@ -146,7 +146,7 @@ class Windows:
         found: list[Seen] = []
         for record in messages:
             message = pgmessages.message(record.data)
-            token = Token.of(message.content) if message.prefix == PREFIX else None
+            token = WindowToken.of(message.content) if message.prefix == PREFIX else None
             if token is None or token.task != self._task.name:
                 continue
             mine = self._open.get(token.table)

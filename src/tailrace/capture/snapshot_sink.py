@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
 
-class Part(Protocol):
+class SnapshotPart(Protocol):
     """One part of a baseline, being written."""
 
     @property
@@ -47,7 +47,7 @@ class Landing(Protocol):
     def begin(self, relation: Relation) -> Landing:
         """Makes ready for rows of that layout; gives the landing to write to and to commit."""
 
-    def part(self, relation: Relation) -> Part:
+    def part(self, relation: Relation) -> SnapshotPart:
         """A new part."""
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:

@@ -20,7 +20,7 @@ from .screen_fit import Col, Fit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..formats.convert import Report
+    from ..formats.convert import ConversionReport
     from ..formats.inspect import Found
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -187,7 +187,9 @@ def inspect(
     _print_json(found.as_dict()) if as_json else _show_found(found)
 
 
-def _converted(spark: SparkSession, reading: Any, writing: Any, on_bad: str, strict: bool) -> Report:
+def _converted(
+    spark: SparkSession, reading: Any, writing: Any, on_bad: str, strict: bool
+) -> ConversionReport:
     from ..formats import convert as work
 
     with _progress(spark):
@@ -253,7 +255,7 @@ def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str]
     return sides
 
 
-def _show(report: Report, would: str) -> None:
+def _show(report: ConversionReport, would: str) -> None:
     rows = []
     for name, table in sorted(report.tables.items()):
         lost = ", ".join(f"{k} {n:,}" for k, n in table.lost.items()) or "nothing"

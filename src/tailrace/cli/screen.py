@@ -20,7 +20,7 @@ from .screen_fit import Col, Fit
 if TYPE_CHECKING:
     from ..config.task import Task
     from ..validate.repair import Repaired
-    from ..validate.tables import Report
+    from ..validate.tables import ValidationReport
 
 
 MUCH = 1 << 30
@@ -171,7 +171,7 @@ def _baselines(task: Task) -> Progress | Text:
     return bars
 
 
-def report(found: Report) -> Group:
+def report(found: ValidationReport) -> Group:
     """The result of a validation: a line a table, then the first differing rows."""
     columns = [
         Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
@@ -194,7 +194,7 @@ def report(found: Report) -> Group:
     return Group(*parts)
 
 
-def repaired(before: Report, done: list[Repaired], after: Report | None) -> Group:
+def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:
     """The result of a repair: what differed, what was (or would be) written, what is left."""
     parts: list[Group | Fit] = [report(before)]
     if done:

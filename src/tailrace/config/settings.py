@@ -22,7 +22,7 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
-class Source(Settings):
+class SourceSettings(Settings):
     """The database that is captured."""
 
     url: Url = Field(repr=False)
@@ -56,7 +56,7 @@ class Source(Settings):
     windows (docs/control.md), and tables without a key are refused."""
 
 
-class Target(Settings):
+class TargetSettings(Settings):
     """Where the tables are replicated to."""
 
     type: Literal["delta", "postgresql"] = "delta"
@@ -82,7 +82,7 @@ class Target(Settings):
         return raw
 
     @model_validator(mode="after")
-    def _one_place(self) -> Target:
+    def _one_place(self) -> TargetSettings:
         if (self.type == "postgresql") != bool(self.database):
             raise ValueError("a target of type postgresql has a `database`, one of type delta has none")
         return self

@@ -22,9 +22,9 @@ from .settings import (
     KeyLogSettings,
     MaintenanceSettings,
     RetentionSettings,
-    Source,
+    SourceSettings,
     StoreSettings,
-    Target,
+    TargetSettings,
     ValidationSettings,
 )
 from .table_settings import RuleSettings, TableSettings, settled
@@ -43,8 +43,8 @@ class Task(Settings):
     home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
     """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
     given."""
-    source: Source
-    target: Target = Field(default_factory=Target)
+    source: SourceSettings
+    target: TargetSettings = Field(default_factory=TargetSettings)
     capture: CaptureSettings = CaptureSettings()
     baseline: BaselineSettings = Field(default_factory=BaselineSettings)
     store: StoreSettings = StoreSettings()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ..errors import SourceError
 from ..sources.postgresql.embedded import wheel_binaries
-from .shop import Writer
+from .shop import ShopWriter
 
 
 @dataclass(frozen=True)
-class Load:
+class ShopLoad:
     """What was done to the source: transactions of pgbench and of the writer, acts, roll-backs."""
 
     pgbench_transactions: int
@@ -43,7 +43,7 @@ def pgbench(url: str, log: Path, *arguments: str, stop: threading.Event | None =
 
 def load(
     url: str, folder: Path, seconds: float, *, stop: threading.Event, told: Callable[[str], None]
-) -> Load:
+) -> ShopLoad:
     """Both for so many seconds; every act of the writer is told as it happens. `stop` ends it early."""
     acts: list[str] = []
 
@@ -51,7 +51,7 @@ def load(
         acts.append(act)
         told(act)
 
-    writer = Writer(url, seconds, tell)
+    writer = ShopWriter(url, seconds, tell)
     arguments = ("-n", "-c", "2", "-j", "1", "-T", str(max(1, round(seconds))))
     with ThreadPoolExecutor(2, thread_name_prefix="load") as pool:
         bench = pool.submit(pgbench, url, folder / "pgbench.log", *arguments, stop=stop)
@@ -59,4 +59,4 @@ def load(
         said = bench.result()
         writing.result()
     counted = re.search(r"actually processed: (\d+)", said)
-    return Load(int(counted[1]) if counted else 0, writer.transactions, acts, writer.rolled_back)
+    return ShopLoad(int(counted[1]) if counted else 0, writer.transactions, acts, writer.rolled_back)

@@ -23,12 +23,12 @@ from ..sources import open_source
 from ..sources.postgresql.embedded import EmbeddedPostgres
 from ..state import ledger
 from ..state.totals import last_stored
-from ..validate.tables import Report
+from ..validate.tables import ValidationReport
 from . import place, shop
-from .load import Load, pgbench
+from .load import ShopLoad, pgbench
 from .load import load as do_load
 from .show import Show
-from .story import Event, life
+from .story import StoryEvent, life
 
 PATIENCE_S = 900.0
 """No step of the demo takes longer: whatever has not happened by then never will."""
@@ -58,11 +58,11 @@ class Played:
     changes: str
     tables: list[TableLine] = field(default_factory=list)
     position: str = ""
-    load: Load | None = None
+    load: ShopLoad | None = None
     drained_in: float = 0.0
     seconds: float = 0.0
     steps: list[tuple[float, str]] = field(default_factory=list)
-    life: list[Event] = field(default_factory=list)
+    life: list[StoryEvent] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
 
     @property
@@ -163,7 +163,7 @@ def _baseline(task: Task, tables: list[str], running: Running, show: Show) -> No
     show.step(f"baseline: {sum(b.rows for b in done):,} rows of {len(done)} tables are in their targets")
 
 
-def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, show: Show) -> Load:
+def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, show: Show) -> ShopLoad:
     show.step(f"pgbench (2 clients) and a writer in shop work for {seconds:.0f} s while the task runs")
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool, show.loading(task, seconds):
@@ -203,7 +203,7 @@ def _drain(task: Task, running: Running, show: Show) -> float:
     return took
 
 
-def _lines(task: Task, report: Report, took: float) -> list[TableLine]:
+def _lines(task: Task, report: ValidationReport, took: float) -> list[TableLine]:
     changes: dict[str, int] = {}
     for batch in ledger.read_stored(task.control_path("stored")):
         for table, counts in batch.tables.items():

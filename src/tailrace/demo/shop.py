@@ -27,7 +27,7 @@ def build(url: str) -> None:
         session.execute(ROWS)
 
 
-class Writer:
+class ShopWriter:
     """Works in the shop until the time is over.
 
     Args:

@@ -21,7 +21,7 @@ from ..lake import json_files
 if TYPE_CHECKING:
     from ..config.task import Task
     from .play import Played
-    from .story import Event
+    from .story import StoryEvent
 
 
 class Show:
@@ -135,7 +135,7 @@ NUMBERS = (
 )
 
 
-def _life(events: list[Event]) -> Group:
+def _life(events: list[StoryEvent]) -> Group:
     shown = Table(title="one customer's life, from its change table", title_justify="left", show_lines=True)
     for name in ("change", "before", "after"):
         shown.add_column(name, overflow="fold")

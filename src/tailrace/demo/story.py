@@ -15,7 +15,7 @@ from ..model.sequence import number_of
 
 
 @dataclass(frozen=True)
-class Event:
+class StoryEvent:
     """One change of one row.
 
     Attributes:
@@ -40,7 +40,7 @@ class Event:
     after: dict[str, Any] | None
 
 
-def life(changes: str, column: str, values: Sequence[Any]) -> list[Event]:
+def life(changes: str, column: str, values: Sequence[Any]) -> list[StoryEvent]:
     """The changes of the rows whose `column` has one of the values, oldest first.
 
     `changes` is the change table's path. For the demo: a handful of rows are read, not a table.
@@ -49,7 +49,7 @@ def life(changes: str, column: str, values: Sequence[Any]) -> list[Event]:
     rows = table.to_table(filter=ds.field(column).isin(list(values))).to_pylist()
     names = table.schema.names
     rows.sort(key=lambda r: (r[PREFIX + "change_seq"], r[PREFIX + "change_oper"]))
-    events: list[Event] = []
+    events: list[StoryEvent] = []
     before: dict[str, Any] | None = None
     for row in rows:
         head = {name: row[PREFIX + name] for name in HEADERS}
@@ -66,8 +66,8 @@ def life(changes: str, column: str, values: Sequence[Any]) -> list[Event]:
 
 def _event(
     head: dict[str, Any], names: Sequence[str], before: dict[str, Any] | None, after: dict[str, Any] | None
-) -> Event:
-    return Event(
+) -> StoryEvent:
+    return StoryEvent(
         number_of(head["change_seq"]),
         head["change_oper"],
         OPERATIONS[head["change_oper"]],

@@ -41,7 +41,7 @@ class TableReport:
 
 
 @dataclass
-class Report:
+class ConversionReport:
     """What a conversion did. `tables` goes by source table, and by name for tables that hold no changes
     (lost as a whole: `table`); `written` (rows) goes by the vendor's table."""
 
@@ -90,7 +90,7 @@ def odd_files(spark: SparkSession, side: Side) -> list[str]:
 
 def convert(
     spark: SparkSession, source: Side, target: Side, *, on_bad: str = "reject", strict: bool = False
-) -> Report:
+) -> ConversionReport:
     """Reads the tables of one side and writes them as the other's.
 
     Args:
@@ -133,11 +133,13 @@ def _taken_back(out: Path, *, whole: bool) -> None:
             one.unlink()
 
 
-def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool) -> Report:
+def _convert(
+    spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool
+) -> ConversionReport:
     found = read(spark, source)
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
-    report = Report(notes=[*found.notes, *odd_files(spark, source)])
+    report = ConversionReport(notes=[*found.notes, *odd_files(spark, source)])
     watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
@@ -170,7 +172,7 @@ def _convert(spark: SparkSession, source: Side, target: Side, *, fail: bool, str
     return report
 
 
-def nothing(report: Report, path: str) -> list[str]:
+def nothing(report: ConversionReport, path: str) -> list[str]:
     """A note when there was no row at all."""
     some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
     return [] if some else [f"{path} has no rows: there was nothing to do"]
@@ -237,7 +239,7 @@ def _at(df: DataFrame) -> Column:
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
 
 
-def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: Report) -> None:
+def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:
     """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
     from pyspark.sql import functions as F
 
@@ -330,7 +332,7 @@ def side(name: str, path: str, given: Mapping[str, str], kind: str = "parquet") 
 __all__ = [
     "PENDING",
     "REJECTS",
-    "Report",
+    "ConversionReport",
     "Side",
     "TableReport",
     "convert",

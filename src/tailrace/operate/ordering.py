@@ -27,7 +27,7 @@ from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableContro
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderResult:
     """What a command did.
 
     Attributes:
@@ -60,7 +60,7 @@ def order(
     why: str = "",
     dry_run: bool = False,
     drop_target: bool = False,
-) -> Ordered:
+) -> OrderResult:
     """Gives an order for all tables that the patterns (`schema.table`, `*`, `?`) fit.
 
     Args:
@@ -87,17 +87,17 @@ def order(
         _have_targets(task, chosen)
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
     if dry_run or not chosen:
-        return Ordered(action, chosen, passed, 0, dry_run, running)
+        return OrderResult(action, chosen, passed, 0, dry_run, running)
     reason = why or f"ordered with tailrace {action}"
     number = orders.give(task.orders_path, action, chosen, why=reason, who=user())
     gone: list[str] = []
     if drop_target:
         number = orders.give(task.orders_path, DROP, chosen, why=reason, who=user())
         gone = _drop_now(task)
-    return Ordered(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
+    return OrderResult(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
 
 
-def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> Ordered:
+def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> OrderResult:
     """Orders a new stream and new baselines of all tables: what the source's log had since is given up.
 
     Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
@@ -109,9 +109,9 @@ def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> Ordered:
     states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
     if dry_run:
-        return Ordered(RESYNC, mine, {}, 0, dry_run)
+        return OrderResult(RESYNC, mine, {}, 0, dry_run)
     reason = why or "ordered with tailrace resync --new-stream"
-    return Ordered(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
+    return OrderResult(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
 
 
 def _have_targets(task: Task, chosen: Sequence[str]) -> None:

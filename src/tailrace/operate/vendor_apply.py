@@ -134,7 +134,7 @@ def run(
         if (said := refused(error, changes, []) or convert.reason(error, changes)) is error:
             raise
         raise said from error
-    report = convert.Report()
+    report = convert.ConversionReport()
     passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
     for name, (_, _, seen) in watched.items():
         if name not in passed_over:  # nobody has asked for its rows

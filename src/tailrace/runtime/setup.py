@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..validate.repair import Repaired
     from ..validate.sides import Sessions
-    from ..validate.tables import Report
+    from ..validate.tables import ValidationReport
 
 
 _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&]+")
@@ -160,7 +160,7 @@ def validate_task(
     timeout_s: float,
     samples: int,
     steps: Steps | None = None,
-) -> Report:
+) -> ValidationReport:
     """Compares source and target of a task, running or not; see `validate.validate` for what is raised.
 
     When neither half of the task runs, this process captures, stores and applies what the source has.
@@ -177,7 +177,7 @@ def validate_task(
 
 def repair_task(
     task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, steps: Steps | None = None
-) -> tuple[Report, list[Repaired], Report | None]:
+) -> tuple[ValidationReport, list[Repaired], ValidationReport | None]:
     """Compares source and target of a task that does not run, and writes what differs to the target.
 
     Gives what was found before, what was done, and what is found after it (None: nothing was done).
@@ -207,7 +207,7 @@ def repair_task(
 @contextmanager
 def _validation(
     task: Task, steps: Steps
-) -> Iterator[tuple[Callable[..., Report], Callable[[], None], Sessions]]:
+) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
     """`validate` with the task's source, what catches up before it, and a session if need be."""
     steps.now("connecting to the source")
     from ..validate import tables as validate

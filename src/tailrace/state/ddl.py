@@ -40,7 +40,7 @@ Key = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
-class Event:
+class CatalogEvent:
     """A table that was dropped, renamed or made again."""
 
     table: str
@@ -72,12 +72,13 @@ def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
         lake.append(path, pa.Table.from_pylist(rows, DECISIONS))
 
 
-def wanted_names(events: Iterable[Event], decisions: Mapping[Key, str]) -> dict[str, str]:
+def wanted_names(events: Iterable[CatalogEvent], decisions: Mapping[Key, str]) -> dict[str, str]:
     """The names that targets are to have, by table: those of renamed tables whose renaming is not ignored.
 
     A table that was made again begins under its own name.
 
-    >>> there, back = Event("s.t", 7, "rename_table", "1", "s.u"), Event("s.t", 8, "recreate_table", "2")
+    >>> there = CatalogEvent("s.t", 7, "rename_table", "1", "s.u")
+    >>> back = CatalogEvent("s.t", 8, "recreate_table", "2")
     >>> said = {("s.t", "1", "rename_table", 0): "apply", ("s.t", "2", "recreate_table", 0): "apply"}
     >>> wanted_names([there], said), wanted_names([there, back], said)
     ({'s.t': 's.u'}, {'s.t': 's.t'})
@@ -94,15 +95,15 @@ def wanted_names(events: Iterable[Event], decisions: Mapping[Key, str]) -> dict[
     return found
 
 
-def events(path: str) -> list[Event]:
+def events(path: str) -> list[CatalogEvent]:
     """All events, in order."""
     if not lake.exists(path):
         return []
     rows = sorted(lake.read(path).to_pylist(), key=lambda r: (r["change_seq"], r["noticed_at"]))
-    return [Event(**r) for r in rows]
+    return [CatalogEvent(**r) for r in rows]
 
 
-def happened(path: str, new: Iterable[Event]) -> None:
+def happened(path: str, new: Iterable[CatalogEvent]) -> None:
     """Keeps events."""
     now = dt.datetime.now(dt.timezone.utc)
     rows = [dict(vars(one), noticed_at=now) for one in new]

@@ -26,7 +26,7 @@ COUNTS = ("I", "U", "D", "T", "key_changes", "absent")
 
 
 @dataclass(frozen=True)
-class BadValue:
+class BadImageValue:
     """A value that its column's type cannot hold: which record (index in the batch), column, source text."""
 
     row: int
@@ -35,7 +35,7 @@ class BadValue:
 
 
 @dataclass
-class Decoded:
+class DecodedImages:
     """Change-table rows of some log records, and what is known of them.
 
     `rows` has the change table's schema; `field_maps` holds, per record, the OpenEdge field map (NULL unless
@@ -45,7 +45,7 @@ class Decoded:
     rows: pa.RecordBatch
     field_maps: pa.Array
     counts: dict[str, int]
-    bad: list[BadValue] = field(default_factory=list)
+    bad: list[BadImageValue] = field(default_factory=list)
 
 
 @dataclass
@@ -57,12 +57,12 @@ class _Side:
     present: Bools
 
 
-def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> Decoded:
+def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> DecodedImages:
     """Decodes insert, update and delete records of one layout into rows of the change table `schema`."""
     names = [c.name for c in relation.columns]
     ordinals = [schema.get_field_index(n) for n in names]
     images = pgoutput.images(records["DATA"], len(names))
-    bad: list[BadValue] = []
+    bad: list[BadImageValue] = []
     new = _side(relation, images.new_text, images.new_state, bad)
     has_old = images.old != 0
     old = _side(relation, images.old_text, images.old_state, bad) if has_old.any() else None
@@ -87,11 +87,11 @@ def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> De
     rows = _assemble(records, schema, ordinals, new, old, deletes, befores, images.kind, changed, present)
     maps = mask.pack(changed, [n - FIRST_DATA_ORDINAL for n in ordinals], little=True)
     field_maps = pc.if_else(pa.array(updates), maps, pa.scalar(None, pa.binary()))
-    return Decoded(rows, field_maps, counts, bad)
+    return DecodedImages(rows, field_maps, counts, bad)
 
 
 def _side(
-    relation: Relation, text: Sequence[pa.Array], state: npt.NDArray[np.uint8], bad: list[BadValue]
+    relation: Relation, text: Sequence[pa.Array], state: npt.NDArray[np.uint8], bad: list[BadImageValue]
 ) -> _Side:
     columns = []
     for column, words in zip(relation.columns, text, strict=True):
@@ -99,7 +99,7 @@ def _side(
         columns.append(values)
         if wrong is not None:
             for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False)):
-                bad.append(BadValue(int(row), column.name, words[int(row)].as_py()))
+                bad.append(BadImageValue(int(row), column.name, words[int(row)].as_py()))
     present = (state == ord("t")) | (state == ord("n"))
     return _Side(columns, list(text), present)
 

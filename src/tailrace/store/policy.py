@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from ..config.policies import BIT_MAP, MAXIMUM, MEDIUM, Policy
 from ..model import mask
 from ..model.change import HEADERS, PREFIX, Relation
-from .images import Decoded
+from .images import DecodedImages
 
 Bools = npt.NDArray[np.bool_]
 OPER, CHANGED, CARRIED = (PREFIX + h for h in ("change_oper", "change_mask", "column_mask"))
 
 
-def reduced(decoded: Decoded, relation: Relation, policy: Policy) -> Decoded:
+def reduced(decoded: DecodedImages, relation: Relation, policy: Policy) -> DecodedImages:
     """What a policy keeps of decoded changes: rows, masks, field maps and counts."""
     levels = policy.of(relation)
     if min(levels, default=policy.level) == MAXIMUM and policy.level == MAXIMUM:

@@ -175,7 +175,7 @@ class _Storing:
             self.parts[relid] = lake.Part(table.path, table.schema, name="changes")
         self.parts[relid].write(rows)
 
-    def keep(self, bad: list[images.BadValue], records: pa.RecordBatch, table: TablePlan) -> None:
+    def keep(self, bad: list[images.BadImageValue], records: pa.RecordBatch, table: TablePlan) -> None:
         for one in bad:
             seq = records["CHANGE_SEQ"][one.row].as_py()
             reason = f"{one.text!r} does not fit {table.table}.{one.column}"

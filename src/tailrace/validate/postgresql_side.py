@@ -19,7 +19,7 @@ from ..config.task import Task
 from ..errors import ConfigError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
-from ..sources.postgresql.baseline import PartReader, parts
+from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state.orders import of_task, target_names
 
 
@@ -49,7 +49,7 @@ class HeldTarget:
             TableMovedError: the target was truncated or rewritten since it is held; hold it again.
         """
         held = self.tables[table]
-        reader = PartReader(self.place.url, held.only)
+        reader = PgPartReader(self.place.url, held.only)
         loads = [
             pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
             for part in held.parts

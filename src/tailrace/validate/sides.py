@@ -85,7 +85,7 @@ def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> 
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetSide:
     """A target's rows at a position (hex): those of `base`, and what is laid over them.
 
     Attributes:
@@ -106,7 +106,7 @@ class Target:
     made: Made
 
     @staticmethod
-    def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> Target:
+    def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> TargetSide:
         """What there is of a table's target at a position; `taken`: the table's baseline."""
         table = taken.table
         if taken.position > limit:
@@ -133,7 +133,7 @@ class Target:
         newest = seen_last[-1] if seen_last else taken.relation
         made = Made(newest, follows, routes.prepared(table, follows))
         rows = sum(b.tables.get(table, {}).get("rows", 0) for b in stored)
-        return Target(task, table, base, limit, steps, rows, counts, made)
+        return TargetSide(task, table, base, limit, steps, rows, counts, made)
 
     def needs_spark(self, size: int) -> str | None:
         """Why this process cannot read it; `size`: bytes of the source's side."""
@@ -191,7 +191,7 @@ class Both:
     """The sides of a table: the source's rows in its layout as of now, and its target."""
 
     source: Landed
-    target: Target
+    target: TargetSide
 
     def sides(self, sessions: Sessions) -> tuple[Sides, bool]:
         """Both as they are compared; whether changes were laid over the target's."""

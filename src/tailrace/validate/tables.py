@@ -36,7 +36,7 @@ from .compare import TableResult, compare
 from .mapped import Made
 from .postgresql_side import HeldTarget, hold
 from .rules import comparable
-from .sides import Both, Held, Landed, Sessions, Target
+from .sides import Both, Held, Landed, Sessions, TargetSide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +65,7 @@ Amend = Callable[[Sequence[Difference]], None]
 
 
 @dataclass(frozen=True)
-class Report:
+class ValidationReport:
     """The results of one validation, all at one source position (hex)."""
 
     position: str
@@ -93,7 +93,7 @@ def validate(
     samples: int = 10,
     steps: Steps | None = None,
     amend: Amend | None = None,
-) -> Report:
+) -> ValidationReport:
     """Compares source and target of a task, table by table.
 
     `catch_up` is called before and after the snapshot when no process of the task is running (it must store
@@ -158,7 +158,7 @@ def _at(
     samples: int,
     steps: Steps,
     amend: Amend | None,
-) -> Report:
+) -> ValidationReport:
     """Validation at one snapshot. The source is read first: the less can be truncated under us."""
     source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
     relations = {table: source.relation(table) for table in wanted}
@@ -187,7 +187,7 @@ def _at(
 
     def one(table: str) -> TableResult:
         steps.now(f"comparing {table}")
-        target = Target.at(task, baselines[table], limit, rights.get(table), spark)
+        target = TargetSide.at(task, baselines[table], limit, rights.get(table), spark)
         both[table] = Both(lefts[table], target)
         sides, overlaid = both[table].sides(spark)
         found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
@@ -195,7 +195,7 @@ def _at(
         return found
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
-        report = Report(limit, list(side_by_side.map(one, wanted)))
+        report = ValidationReport(limit, list(side_by_side.map(one, wanted)))
     if amend is not None and not report.equal:
         found = [(t, both[t.table]) for t in report.tables if not t.equal]
         amend([Difference(t, b.target.made, b.left(spark), limit) for t, b in found])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, escape_name
+from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, KeyLogField, escape_name
 
 Bools = npt.NDArray[np.bool_]
 NIL = '=&xsi:nil="true"'
@@ -29,7 +29,7 @@ _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uin
 class Item:
     """A column of an image: what it is, its values, and in which rows it is there (None: in all)."""
 
-    field: Field
+    field: KeyLogField
     values: pa.Array
     there: Bools | None = None
 
@@ -38,9 +38,9 @@ def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringA
     """The text of these columns, between two others, a row of text for each of theirs.
 
     >>> ids, notes = pa.array([1, 2]), pa.array(['a<b', None])
-    >>> items([Item(Field("id", "bigint"), ids), Item(Field("n"), notes)]).to_pylist()
+    >>> items([Item(KeyLogField("id", "bigint"), ids), Item(KeyLogField("n"), notes)]).to_pylist()
     ['id="1" n="a&lt;b"', 'id="2" n=&xsi:nil="true"']
-    >>> items([Item(Field("id", "bigint"), ids, np.array([True, False]))]).to_pylist()
+    >>> items([Item(KeyLogField("id", "bigint"), ids, np.array([True, False]))]).to_pylist()
     ['id="1"', '']
     """
     if all(one.there is None for one in columns):
@@ -82,10 +82,10 @@ def _concat(pieces: Sequence[pa.Array | str]) -> pa.StringArray:
     return pc.binary_join_element_wise(*pieces, "")
 
 
-def value_text(values: pa.Array, field: Field) -> pa.StringArray:
+def value_text(values: pa.Array, field: KeyLogField) -> pa.StringArray:
     """Values as they stand between the quotes; NULL stays NULL.
 
-    >>> value_text(pa.array([b"\\x0a\\xff", None]), Field("c", "binary")).to_pylist()
+    >>> value_text(pa.array([b"\\x0a\\xff", None]), KeyLogField("c", "binary")).to_pylist()
     ['&#x0AFF', None]
     """
     kind = field.type

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .keylog_values import NIL_START, Field, of_column, unescape_name
+from .keylog_values import NIL_START, KeyLogField, of_column, unescape_name
 
-__all__ = ["Field", "Items", "names", "parse"]
+__all__ = ["Items", "KeyLogField", "names", "parse"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -67,7 +67,7 @@ class _Pieces:
     unpaired: Bools
 
 
-def parse(text: pa.StringArray, fields: Sequence[Field], *, row: bool = False) -> Items:
+def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = False) -> Items:
     """The items of each text as columns.
 
     Args:
@@ -76,7 +76,7 @@ def parse(text: pa.StringArray, fields: Sequence[Field], *, row: bool = False) -
         row: the items stand in `<row>` and `</row>`.
 
     >>> found = parse(pa.array(['ID="7" N="a&amp;b"', 'ID="8" N=&xsi:nil="true"', 'ID="9"', 'ID=9']),
-    ...               [Field("ID", "int"), Field("N")])
+    ...               [KeyLogField("ID", "int"), KeyLogField("N")])
     >>> [v.to_pylist() for v in found.values]
     [[7, 8, 9, None], ['a&b', None, None, None]]
     >>> found.present[1].tolist(), found.why.to_pylist()
@@ -228,7 +228,7 @@ def _quote(text: str, what: str) -> str:
 
 
 def _column(
-    cut: _Pieces, field: Field, at: Ints, nil: Bools | None, why: _Reasons
+    cut: _Pieces, field: KeyLogField, at: Ints, nil: Bools | None, why: _Reasons
 ) -> tuple[pa.Array, Bools | None]:
     """One field's values by row, and which rows have it."""
     rows = cut.row[at]

@@ -33,7 +33,7 @@ _MICROS = 26  # characters of a timestamp with six digits of fraction
 
 
 @dataclass(frozen=True)
-class Field:
+class KeyLogField:
     """A column as a key log's text has it.
 
     Attributes:
@@ -53,12 +53,13 @@ class Field:
         return kinds.get(self.type, self.type)
 
 
-def of_column(text: pa.StringArray, field: Field) -> tuple[pa.Array, Bools | None]:
+def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools | None]:
     """The values of a column as its lake type, and which rows are bad (None: none is; bad ones are null).
 
-    >>> of_column(pa.array(["a&#x000A;", "&lt", "&xsi:nil=&quot;true&quot;"]), Field("C"))[0].to_pylist()
+    >>> texts = pa.array(["a&#x000A;", "&lt", "&xsi:nil=&quot;true&quot;"])
+    >>> of_column(texts, KeyLogField("C"))[0].to_pylist()
     ['a\\n;', None, None]
-    >>> of_column(pa.array(["&#x0AFF", "&#x0", "0A"]), Field("C", "binary"))[1].tolist()
+    >>> of_column(pa.array(["&#x0AFF", "&#x0", "0A"]), KeyLogField("C", "binary"))[1].tolist()
     [False, True, True]
     """
     escaped = pc.fill_null(pc.match_substring(text, "&"), False)

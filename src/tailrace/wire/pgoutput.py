@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..errors import FormatError
 from .pgmessages import message, origin, relation, truncate, type_
 
-__all__ = ["EPOCH_US", "Images", "begins", "commits", "flat", "heads", "images"]
+__all__ = ["EPOCH_US", "TupleImages", "begins", "commits", "flat", "heads", "images"]
 __all__ += ["message", "origin", "relation", "truncate", "type_"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -32,7 +32,7 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 
 
 @dataclass(frozen=True)
-class Images:
+class TupleImages:
     """The row images of many I, U, D messages of one relation layout; all arrays have one entry per message.
 
     Attributes:
@@ -107,7 +107,7 @@ def commits(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
     return _int64(long[starts + 2]), _int64(long[starts + 10]), long[starts + 18] + EPOCH_US
 
 
-def images(data: pa.BinaryArray, ncolumns: int) -> Images:
+def images(data: pa.BinaryArray, ncolumns: int) -> TupleImages:
     """All row images of messages I, U, D (mixed) of one relation layout with that many columns.
 
     FormatError, naming the row, for anything that is not exactly such a message.
@@ -132,7 +132,7 @@ def images(data: pa.BinaryArray, ncolumns: int) -> Images:
     after[newer.rows] = newer.walk(after[newer.rows])
     rows.refuse(after != ends, None, "bytes left over after the last value")
     old = np.where(with_old, tag, np.uint8(0))
-    return Images(kind, old, newer.texts(), newer.state, older.texts(), older.state)
+    return TupleImages(kind, old, newer.texts(), newer.state, older.texts(), older.state)
 
 
 @dataclass

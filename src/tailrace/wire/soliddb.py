@@ -18,11 +18,11 @@ from .soliddb_dates import date_bytes, date_values
 from .soliddb_rows import Bools, Bytes, binary, flat, join, row_layout, split
 from .soliddb_text import char_bytes, char_text, has_nul, unicode_bytes, unicode_text
 
-__all__ = ["KINDS", "Decoded", "Field", "Style", "decode", "decode_values", "encode", "encode_values"]
+__all__ = ["KINDS", "DecodedRows", "RowField", "Style", "decode", "decode_values", "encode", "encode_values"]
 
 
 @dataclass(frozen=True)
-class Field:
+class RowField:
     """One column of a row: its name, the engine's type family (a key of `KINDS`), and its lake type."""
 
     name: str
@@ -48,7 +48,7 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRows:
     """Rows as typed columns; per row whether `encode` gives the same bytes, and what is wrong (null:
     nothing)."""
 
@@ -61,11 +61,11 @@ Wrong: TypeAlias = pa.Array | None
 """Which values their column cannot hold (null in the array); None: none."""
 
 
-def decode(data: pa.Array, fields: Sequence[Field], style: Style) -> Decoded:
+def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedRows:
     """The rows' values. A value that is none of its type is null, with the reason in `why`.
 
     >>> style = Style(layout="B")
-    >>> fields = [Field("id", "INTEGER", "int"), Field("name", "CHAR", "string")]
+    >>> fields = [RowField("id", "INTEGER", "int"), RowField("name", "CHAR", "string")]
     >>> rows = decode(pa.array([b"\\0\\0\\0\\x04\\0\\0\\0\\x07\\0\\0\\0\\x02a\\0"]), fields, style)
     >>> [c.to_pylist() for c in rows.columns], rows.exact.to_pylist(), rows.why.to_pylist()
     ([[7], ['a']], [True], [None])
@@ -83,13 +83,13 @@ def decode(data: pa.Array, fields: Sequence[Field], style: Style) -> Decoded:
     good = np.asarray(pc.is_null(why).to_numpy(zero_copy_only=False), np.bool_)
     if rows.odd is None:  # a layout that does not tell of its sizes: all of a row is written again
         same = pc.fill_null(pc.equal(encode(columns, fields, style), data), False)
-        return Decoded(columns, pc.and_(pa.array(good), same), why)
+        return DecodedRows(columns, pc.and_(pa.array(good), same), why)
     for same in kept:
         good &= same
-    return Decoded(columns, pa.array(good & ~rows.odd & _valid(data)), why)
+    return DecodedRows(columns, pa.array(good & ~rows.odd & _valid(data)), why)
 
 
-def _kept(one: Field, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:
+def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:
     """Which good values are written as the bytes they were read from; None: all."""
     if one.kind in ("INTEGER", "BIGINT", "BINARY") or (one.kind, one.type) == ("DOUBLE", "double"):
         return None
@@ -105,25 +105,25 @@ def _also(why: pa.Array, more: pa.Array) -> pa.Array:
     return pc.coalesce(pc.binary_join_element_wise(why, more, "; "), why, more)
 
 
-def encode(columns: Sequence[pa.Array], fields: Sequence[Field], style: Style) -> pa.Array:
+def encode(columns: Sequence[pa.Array], fields: Sequence[RowField], style: Style) -> pa.Array:
     """DATA of rows with these values.
 
     Raises:
         FormatError: a value that the column's encoding has no bytes for.
 
-    >>> encode([pa.array([7])], [Field("id", "BIGINT", "bigint")], Style()).to_pylist()
+    >>> encode([pa.array([7])], [RowField("id", "BIGINT", "bigint")], Style()).to_pylist()
     [b'\\x08\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07']
     """
     raw = [encode_values(one, values, style) for one, values in zip(fields, columns, strict=True)]
     return join(raw, len(columns[0]) if columns else 0, row_layout(style.layout))
 
 
-def decode_values(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def decode_values(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     """One column's values of their raw bytes."""
     return KINDS[one.kind][0](one, raw, style)
 
 
-def encode_values(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def encode_values(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     """One column's raw bytes."""
     return KINDS[one.kind][1](one, values, style)
 
@@ -146,7 +146,7 @@ def _wrong(raw: pa.Array, good: Bools) -> Wrong:
     return pa.array(bad) if bad.any() else None
 
 
-def _whole(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _whole(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     """INTEGER and BIGINT: 4 and 8 bytes, most significant first."""
     width = 4 if one.kind == "INTEGER" else 8
     matrix, good = fixed(raw, width)
@@ -162,14 +162,14 @@ def _whole(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return pa.array(numbers, pa.int64(), mask=~good).cast(target), _wrong(raw, good)
 
 
-def _whole_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _whole_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     width = 4 if one.kind == "INTEGER" else 8
     known = pc.fill_null(values, False if pa.types.is_boolean(values.type) else 0).cast(pa.int64())
     made = binary(known.to_numpy().astype(f">i{width}").view(np.uint8).reshape(-1, width))
     return _nulls(made, values)
 
 
-def _double(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _double(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     matrix, good = fixed(raw, 8)
     numbers = matrix.view(">f8")[:, 0].astype(np.float64)
     if one.type == "float":
@@ -180,7 +180,7 @@ def _double(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return pa.array(numbers, pa.float64(), mask=~good).cast(arrow_type(one.type)), _wrong(raw, good)
 
 
-def _double_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _double_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     numbers = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy()
     return _nulls(binary(numbers.astype(">f8").view(np.uint8).reshape(-1, 8)), values)
 
@@ -188,7 +188,7 @@ def _double_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
-def _dfloat(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _dfloat(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     """Decimal text; a NUL behind it is dropped, as with CHAR."""
     text, broken = char_text(raw, "utf-8")
     number = pc.fill_null(pc.match_substring_regex(text, _NUMBER), False)
@@ -202,7 +202,7 @@ def _dfloat(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return values, bad if wrong is None else pc.or_(bad, pc.fill_null(wrong, False))
 
 
-def _dfloat_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _dfloat_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     if not pa.types.is_decimal(values.type):
         return values.cast(pa.string()).cast(pa.binary())
     return plain_decimal(values).cast(pa.binary())
@@ -233,13 +233,13 @@ def _nulls(made: pa.Array, like: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(like), made, pa.scalar(None, made.type)) if like.null_count else made
 
 
-def _date(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _date(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     matrix, good = fixed(raw, 11)
     values, fits = date_values(matrix, good, one.type)
     return values, _wrong(raw, fits)
 
 
-def _date_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _date_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     made, good = date_bytes(values, one.type, year_bias=style.year_bias)
     if not (good | ~_valid(values)).all():
         first = values[int(np.argmin(good | ~_valid(values)))]
@@ -247,32 +247,32 @@ def _date_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
     return _nulls(made, values)
 
 
-def _char(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _char(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return char_text(raw, style.char)
 
 
-def _char_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _char_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     return char_bytes(values, style.char, nul=style.trailing_nul, where=one.name)
 
 
-def _unicode(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _unicode(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return unicode_text(raw)
 
 
-def _unicode_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _unicode_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     return unicode_bytes(values, nul=style.trailing_nul)
 
 
-def _binary(one: Field, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
+def _binary(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
     return raw, None
 
 
-def _binary_bytes(one: Field, values: pa.Array, style: Style) -> pa.Array:
+def _binary_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     return values.cast(pa.binary())
 
 
-_Decoder = Callable[[Field, pa.Array, Style], tuple[pa.Array, Wrong]]
-_Encoder = Callable[[Field, pa.Array, Style], pa.Array]
+_Decoder = Callable[[RowField, pa.Array, Style], tuple[pa.Array, Wrong]]
+_Encoder = Callable[[RowField, pa.Array, Style], pa.Array]
 KINDS: dict[str, tuple[_Decoder, _Encoder]] = {
     "CHAR": (_char, _char_bytes),
     "UNICODE": (_unicode, _unicode_bytes),

@@ -23,7 +23,7 @@ from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ...model.types import arrow_type, schema_of
 from ...store.kept import files_between
 from ...store.tables import kept_as
-from ...wire.keylog_values import Field
+from ...wire.keylog_values import KeyLogField
 from ..exceptions import Exceptions
 from ..fold import OPER, SEQ
 from ..keylog_rows import AT, MASK, Sheet
@@ -172,7 +172,7 @@ def _audit(small: Small) -> Audit | None:
         sheet = replace(audit.sheet, ordinals=ordinals)
         log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
         return replace(audit, sheet=sheet, keylog=log)
-    fields = tuple(Field(c.name, c.type) for c in columns)
+    fields = tuple(KeyLogField(c.name, c.type) for c in columns)
     key = tuple(small.relation.key)
     sheet = Sheet("", "", small.table, small.after, 0, 0, fields, ordinals, key, "")
     return Audit(small.table, Rules(), Exceptions(small.target, ""), sheet, plain=True)

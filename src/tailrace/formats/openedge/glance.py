@@ -12,7 +12,7 @@ from ..files import kind_of, places
 from ..glances import Glance, plain_rows
 from ..samples import TableSample, sample
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
-from .policy import DUMP, METADATA, POLICIES, Source, sources
+from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
 from .reading import plain_name, user_columns
 from .tables import AFTER_UPDATE, CHANGE, KNOWN, OPER, TRACKING, knows
 
@@ -59,7 +59,7 @@ def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: st
     return [_one(s, images, [r for r in tracked if _is_of(r, s, len(found) == 1)]) for s in found]
 
 
-def _is_of(row: Mapping[str, Any], source: Source, alone: bool) -> bool:
+def _is_of(row: Mapping[str, Any], source: CapturedTable, alone: bool) -> bool:
     """Whether a tracking row is a source table's; as `shares` says it of rows in Spark."""
     ids = {r["_Policy-Id"] for r in source.rows.get(POLICIES, ())}
     if source.number is not None or ids:
@@ -68,7 +68,7 @@ def _is_of(row: Mapping[str, Any], source: Source, alone: bool) -> bool:
     return alone
 
 
-def _one(source: Source, images: Mapping[str, TableSample], tracked: list[dict[str, Any]]) -> Glance:
+def _one(source: CapturedTable, images: Mapping[str, TableSample], tracked: list[dict[str, Any]]) -> Glance:
     places = {p: c for c, p in source.positions.items()}
     rows: list[dict[str, Any]] = []
     types: dict[str, str] = {}

@@ -19,7 +19,7 @@ from .arrays import split_array
 from .kept import KEPT, Kept
 from .masks import with_bits
 from .options import OpenEdgeOptions
-from .policy import Source
+from .policy import CapturedTable
 from .split import SPLIT
 from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER, VALUED
 
@@ -51,18 +51,18 @@ TIME_ZONE = "_zone"
 
 
 @dataclass(frozen=True)
-class Image:
+class TrackedTable:
     """What is known of one source table: tracking rows, images (None: level 0), names of the tables
     given, whether they have the columns that tailrace adds."""
 
-    source: Source
+    source: CapturedTable
     tracking: DataFrame
     images: DataFrame | None
     given: Mapping[str, str]
     added: bool = False
 
 
-def canonical_of(of: Image, options: OpenEdgeOptions) -> ChangeTable:
+def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     """The canonical change table."""
     from pyspark.sql import functions as F
 
@@ -119,7 +119,7 @@ _THERE = ":there"
 """Beside either row: true, NULL where there is none."""
 
 
-def _together(of: Image) -> DataFrame:
+def _together(of: TrackedTable) -> DataFrame:
     """Tracking row `_t:…` and image `_c:…` of each change side by side, NULL where there is none.
 
     Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
@@ -140,7 +140,7 @@ def _together(of: Image) -> DataFrame:
 
 
 def _values(
-    of: Image, options: OpenEdgeOptions
+    of: TrackedTable, options: OpenEdgeOptions
 ) -> tuple[dict[str, Column], list[tuple[Column, str | Column]]]:
     """The data columns, text read as the type `_Field` says, and what was wrong with it."""
     from pyspark.sql import functions as F
@@ -161,7 +161,7 @@ def _values(
     return values, bad
 
 
-def zoned(of: Image) -> list[str]:
+def zoned(of: TrackedTable) -> list[str]:
     """The columns whose times came as text with an offset (DATETIME-TZ), which instants forget."""
     if of.images is None:
         return []
@@ -169,7 +169,7 @@ def zoned(of: Image) -> list[str]:
     return [c for c in of.source.columns if of.source.types.get(c) == "timestamp" and kinds[c] == "string"]
 
 
-def _offsets(of: Image) -> Column:
+def _offsets(of: TrackedTable) -> Column:
     """What those times say behind the seconds, in order of the columns: `+01:00;;-05:00`."""
     from pyspark.sql import functions as F
 
@@ -177,7 +177,7 @@ def _offsets(of: Image) -> Column:
     return F.when(_c(_THERE).isNotNull(), F.concat_ws(";", *texts)) if texts else F.lit(None).cast("string")
 
 
-def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
+def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
@@ -206,7 +206,7 @@ def _headers(of: Image, code: Column, oper: Column) -> dict[str, Column]:
     return found
 
 
-def _words(of: Image, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
+def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
     """The rows with the words of their field maps beside them, each bit where its column is here: made once,
     for several expressions need them."""
     from pyspark.sql import functions as F
@@ -220,7 +220,7 @@ def _words(of: Image, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFram
     return (df.withColumns(beside) if beside else df), [F.col(n) for n in beside]
 
 
-def _carried(of: Image, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
+def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
     """The column mask; NULL when the image has every column. `changed`: the words of what the field map
     says."""
     from pyspark.sql import functions as F
@@ -243,7 +243,7 @@ def _carried(of: Image, code: Column, changed: Sequence[Column], where: Mapping[
 
 
 def _change_mask(
-    source: Source, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
+    source: CapturedTable, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
 ) -> Column:
     """What the field map says of an update; else what Qlik's rules say (spec/qlik.md §2)."""
     from pyspark.sql import functions as F
@@ -265,7 +265,7 @@ def _raw() -> Column:
 
 
 def _bad(
-    of: Image, options: OpenEdgeOptions, code: Column, oper: Column
+    of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
 ) -> list[tuple[Column, str | Column]]:
     """What is wrong with a change, seen from both of its rows."""
     from pyspark.sql import functions as F
@@ -304,7 +304,7 @@ def _bad(
 
 
 def _orphans(
-    of: Image, code: Column, tracked: Column, imaged: Column, text: Column
+    of: TrackedTable, code: Column, tracked: Column, imaged: Column, text: Column
 ) -> list[tuple[Column, str | Column]]:
     from pyspark.sql import functions as F
 
@@ -317,7 +317,7 @@ def _orphans(
     ]
 
 
-def _field_map_bad(of: Image) -> list[tuple[Column, str | Column]]:
+def _field_map_bad(of: TrackedTable) -> list[tuple[Column, str | Column]]:
     """Bits that no column stands for, where columns are known."""
     from pyspark.sql import functions as F
 

@@ -25,7 +25,7 @@ DUMP = ".cd"
 
 
 @dataclass(frozen=True)
-class Source:
+class CapturedTable:
     """One source table and all that is known of how it was captured.
 
     Attributes:
@@ -63,7 +63,7 @@ def sources(
     keys: Mapping[str, Sequence[str]] | None = None,
     numbers: Mapping[str, int] | None = None,
     dumped: Sequence[TablePolicy] = (),
-) -> list[Source]:
+) -> list[CapturedTable]:
     """The source tables that policies and change tables (name -> user columns) speak of, by name.
 
     Args:
@@ -76,7 +76,7 @@ def sources(
     Raises:
         FormatError: two policies of one source table name different change tables.
     """
-    found: list[Source] = []
+    found: list[CapturedTable] = []
     left = dict(change_tables)
     for policies in _by_source(metadata.get(POLICIES, ())):
         made = _of_policies(policies, metadata, left)
@@ -88,7 +88,9 @@ def sources(
     return sorted((_said(s, keys or {}, numbers or {}) for s in found), key=lambda s: s.name)
 
 
-def _said(source: Source, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]) -> Source:
+def _said(
+    source: CapturedTable, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]
+) -> CapturedTable:
     """What users say goes over what is found."""
     key = _get(keys, source.name)
     number = _get(numbers, source.name)
@@ -118,7 +120,7 @@ def _by_source(policies: Sequence[Row]) -> list[list[Row]]:
 
 def _of_policies(
     policies: list[Row], metadata: Mapping[str, Sequence[Row]], change_tables: Mapping[str, Sequence[str]]
-) -> Source:
+) -> CapturedTable:
     files, fields = metadata.get(FILES, ()), metadata.get(FIELDS, ())
     first = policies[0]
     named = {str(p["_Change-Tablename"]).lower() for p in policies if p.get("_Change-Tablename")}
@@ -144,7 +146,7 @@ def _of_policies(
     levels = {p["_Policy-Id"]: p["_Level"] for p in policies if p.get("_Level") is not None}
     number = None if file is None else file["_File-Number"]
     start = next((p["_First-User-Field"] for p in policies if p.get("_First-User-Field")), FIRST_USER_FIELD)
-    made = Source(
+    made = CapturedTable(
         _name(file, shown, change_table), change_table, levels=levels, number=number, rows=rows, first=start
     )
     if change_table is not None:
@@ -154,7 +156,7 @@ def _of_policies(
 
 def _without_policy(
     name: str, columns: Sequence[str], dumped: Sequence[TablePolicy], metadata: Mapping[str, Sequence[Row]]
-) -> Source:
+) -> CapturedTable:
     """A change table without policy rows: a dump names its source table and identity, else its own name."""
     owner, table = _split(name)
     mine = [p for p in dumped if (p.change_table or "").lower() == table.lower()]
@@ -176,13 +178,13 @@ def _without_policy(
     recids = [f.get("Recid") for f in there]
     rows = {FILES: there, FIELDS: [f for f in metadata.get(FIELDS, ()) if f["_File-Recid"] in recids]}
     number = None if about is None else about["_File-Number"]
-    made = Source(".".join(source), name, key=key, number=number, rows=rows)
+    made = CapturedTable(".".join(source), name, key=key, number=number, rows=rows)
     return _columns(made, columns, change_file, rows)
 
 
 def _columns(
-    source: Source, columns: Sequence[str], file: Row | None, rows: Mapping[str, Sequence[Row]]
-) -> Source:
+    source: CapturedTable, columns: Sequence[str], file: Row | None, rows: Mapping[str, Sequence[Row]]
+) -> CapturedTable:
     """Positions, types and extents of the user columns; without `_Field` they follow each other."""
     recid = None if file is None else file.get("Recid")
     known = {r["_Field-Name"].lower(): r for r in rows.get(FIELDS, ()) if r["_File-Recid"] == recid}
@@ -207,7 +209,7 @@ def _columns(
     return replace(source, columns=tuple(columns), positions=positions, types=types, extents=extents)
 
 
-def _fields(source: Source, file: Row | None, ids: Sequence[str]) -> Source:
+def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> CapturedTable:
     """What the field policies say: the columns each policy captures, and the current one's identity."""
     recid = None if file is None else file.get("Recid")
     fields = [r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid]

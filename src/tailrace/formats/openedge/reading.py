@@ -15,9 +15,9 @@ from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import any_of, conform, find_columns, quoted, reasons
 from .flat import spread
-from .images import TIME_ZONE, ZONE_AT_END, Image, canonical_of
+from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
-from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, Source, sources
+from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, CapturedTable, sources
 from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
@@ -40,7 +40,7 @@ class Located:
         shares: source table -> which tracking rows are its own, as declared columns.
     """
 
-    sources: list[Source]
+    sources: list[CapturedTable]
     metadata: Mapping[str, list[dict[str, Any]]]
     given: Mapping[str, str]
     shares: Mapping[str, Column]
@@ -117,7 +117,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         if source is place.sources[0]:  # lines that cannot be read are some table's
             share = share | _unreadable()
         rows = tracking.filter(share)
-        made = canonical_of(Image(source, rows, images, place.given, added), options)
+        made = canonical_of(TrackedTable(source, rows, images, place.given, added), options)
         if options.arrays == "columns":
             made = spread(made, source.extents, source.types)
         changes[source.name] = made
@@ -129,7 +129,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     return Read(changes, beside, _notes(place.sources, place.metadata), rest, bare)
 
 
-def _without_values(source: Source) -> str | None:
+def _without_values(source: CapturedTable) -> str | None:
     """Why the changes of a source table hold no values; None when they may."""
     levels = sorted(set(source.levels.values()))
     if not levels or max(levels) >= VALUED:
@@ -235,7 +235,7 @@ def _with_zone(df: DataFrame) -> DataFrame:
     return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
 
 
-def _images(df: DataFrame, source: Source, options: OpenEdgeOptions) -> DataFrame:
+def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions) -> DataFrame:
     """The rows of a change table, split ones joined."""
     from pyspark.sql import functions as F
 
@@ -272,7 +272,7 @@ def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:
     return tracking.filter(_is_beside() | ~known).withColumn(WHY, reasons(said))
 
 
-def _notes(found: list[Source], metadata: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(found: list[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """What is odd about the tables as a whole."""
     notes = []
     for source in found:

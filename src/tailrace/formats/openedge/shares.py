@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ..shape import find_columns, quoted
 from .options import OpenEdgeOptions
-from .policy import POLICIES, Source
+from .policy import POLICIES, CapturedTable
 from .tables import TRACKING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def shares(found: list[Source], options: OpenEdgeOptions) -> dict[str, Column]:
+def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Column]:
     """Which tracking rows belong to which source table."""
     from pyspark.sql import functions as F
 
@@ -35,7 +35,7 @@ def shares(found: list[Source], options: OpenEdgeOptions) -> dict[str, Column]:
     return mine
 
 
-def share_of(source: Source, columns: Sequence[str], alone: bool) -> Column | None:
+def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Column | None:
     """Which tracking rows (with these columns) are a source table's: by its number, rows that say none by
     their policy; all of them for one `alone`; None when it cannot be told."""
     from pyspark.sql import functions as F

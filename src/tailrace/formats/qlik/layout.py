@@ -94,7 +94,7 @@ def columns_of(df: DataFrame) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class QlikLayout:
     """Columns by name in order, with Spark types, and places in the primary key of those in it."""
 
     types: Mapping[str, str]
@@ -106,11 +106,11 @@ class Layout:
         return list(self.types)
 
 
-def layout_of(df: DataFrame) -> Layout:
+def layout_of(df: DataFrame) -> QlikLayout:
     """The layout of a table as Spark has it."""
     fields = {f.name: f for f in df.schema if f.name not in ASIDE}
     keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
-    return Layout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
+    return QlikLayout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
 
 
 def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
@@ -120,17 +120,17 @@ def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
     return df
 
 
-def key_of(layouts: Sequence[Layout]) -> list[str]:
+def key_of(layouts: Sequence[QlikLayout]) -> list[str]:
     """The key columns in order, as the newest layout that tells them has it."""
     told = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
     return sorted(told, key=lambda n: told[n])
 
 
-def merged(layouts: Sequence[Layout]) -> Layout:
+def merged(layouts: Sequence[QlikLayout]) -> QlikLayout:
     """One layout for the rows of all, oldest first: the newest one's columns, then those that only older ones
     have; types as wide as needed.
 
-    >>> merged([Layout({"id": "int", "a": "int"}), Layout({"id": "bigint", "b": "string"})]).types
+    >>> merged([QlikLayout({"id": "int", "a": "int"}), QlikLayout({"id": "bigint", "b": "string"})]).types
     {'id': 'bigint', 'b': 'string', 'a': 'int'}
     """
     types: dict[str, str] = {}
@@ -140,7 +140,7 @@ def merged(layouts: Sequence[Layout]) -> Layout:
             known = spelled.setdefault(name.lower(), name)
             types[known] = widen(types[known], kind) if known in types else kind
     keys = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
-    return Layout(types, {spelled[n.lower()]: p for n, p in keys.items()})
+    return QlikLayout(types, {spelled[n.lower()]: p for n, p in keys.items()})
 
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -175,7 +175,7 @@ def _digits(kind: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def arrange(df: DataFrame, want: Layout, prefix: str | None, *, little: bool = False) -> DataFrame:
+def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False) -> DataFrame:
     """The rows in another layout: columns by name, masks moved to it (bytes in the order they were), and
     `column_mask` for rows that lack some of its columns when it has that column. A mask that marks columns
     its own layout has not gets a reason, as does a value that is none of the new type."""
@@ -235,7 +235,7 @@ def _kind(df: DataFrame, name: str) -> str:
 
 
 def _carried(
-    have: Sequence[str], want: Layout, prefix: str, places: Mapping[int, int], *, little: bool
+    have: Sequence[str], want: QlikLayout, prefix: str, places: Mapping[int, int], *, little: bool
 ) -> Column:
     """The column mask of rows of an older layout: NULL when it has every data column."""
     from pyspark.sql import functions as F

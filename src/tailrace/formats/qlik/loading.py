@@ -98,7 +98,7 @@ def _whole(
         heads = {n.lower() for n in lay.headers_of(want.names, prefix).values()}
         data = {n.lower() for n in want.names} - heads
         if any(data - {c.lower() for c in p.columns} for p in parts):
-            want = lay.Layout({**want.types, prefix + lay.COLUMN_MASK: "binary"}, want.keys)
+            want = lay.QlikLayout({**want.types, prefix + lay.COLUMN_MASK: "binary"}, want.keys)
         little = options.mask_order == "little"
         if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
             little = next((told for p in parts if (told := is_little(p, prefix)) is not None), False)

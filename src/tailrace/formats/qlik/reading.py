@@ -80,7 +80,7 @@ def _together(
     short = any({n.lower() for n in want.names} - {n.lower() for n in have.names} - _heads(want, prefix)
                 for have in layouts)  # fmt: skip
     if short and masked not in want.types:
-        want = lay.Layout({**want.types, masked: "binary"}, want.keys)
+        want = lay.QlikLayout({**want.types, masked: "binary"}, want.keys)
     little = options.mask_order == "little" or (
         options.mask_order == "auto" and in_doubt(changed, prefix) and bool(is_little(changed, prefix))
     )
@@ -88,7 +88,7 @@ def _together(
     return lay.keyed(made[0].unionByName(made[1], allowMissingColumns=True), want.keys), prefix
 
 
-def _heads(layout: lay.Layout, prefix: str) -> set[str]:
+def _heads(layout: lay.QlikLayout, prefix: str) -> set[str]:
     return {n.lower() for n in lay.headers_of(layout.names, prefix).values()}
 
 

@@ -24,7 +24,7 @@ from . import layout as lay
 from .files import listing
 from .names import DFM, stem_of
 from .options import QlikOptions
-from .stage import CSV_OPTIONS, Part, staged
+from .stage import CSV_OPTIONS, StagedFile, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,10 +111,10 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
     meta = max(files, key=lambda f: f.age).meta
     if meta is None:
         raise ConfigError(f"{folder}: its newest file has no DFM", hint="use ddl=apply or start=drop")
-    return _in_columns(df, lay.Layout({c.name: c.spark(options.datetime) for c in meta.columns}), options)
+    return _in_columns(df, lay.QlikLayout({c.name: c.spark(options.datetime) for c in meta.columns}), options)
 
 
-def _in_columns(df: DataFrame, want: lay.Layout, options: QlikOptions) -> DataFrame:
+def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> DataFrame:
     """The rows in these columns, those that are no more NULL; the key is the new one's."""
     from pyspark.sql import functions as F
 
@@ -162,8 +162,8 @@ def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
 
 
 def _named(
-    fs: pa.fs.FileSystem, root: str, name: str, parts: Sequence[Part], columns: tuple[dfm.DfmColumn, ...],
-    kind: str, options: QlikOptions, now: datetime, started: str,
+    fs: pa.fs.FileSystem, root: str, name: str, parts: Sequence[StagedFile],
+    columns: tuple[dfm.DfmColumn, ...], kind: str, options: QlikOptions, now: datetime, started: str,
 ) -> list[str]:  # fmt: skip
     """Moves the parts to the vendor's names and writes their DFM files, which come last: a data file without
     one is not finished."""

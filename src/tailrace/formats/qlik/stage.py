@@ -34,7 +34,7 @@ _TEXT: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedFile:
     """A file that Spark wrote: its path, its partition, its rows, its first and last change's commit time."""
 
     path: str
@@ -44,7 +44,9 @@ class Part:
     last: str | None
 
 
-def staged(df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions) -> list[Part]:
+def staged(
+    df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions
+) -> list[StagedFile]:
     """Writes the rows as Spark's parts, by partition where there are some, and counts what is in each."""
     from pyspark.sql import functions as F
 
@@ -74,7 +76,7 @@ def _short(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def _parts(place: str, told: Mapping[str, Any]) -> list[Part]:
+def _parts(place: str, told: Mapping[str, Any]) -> list[StagedFile]:
     """The parts that lie in a folder, with what was counted in them."""
     fs, root = filesystem(place)
     made = []
@@ -87,8 +89,8 @@ def _parts(place: str, told: Mapping[str, Any]) -> list[Part]:
         partition = unquote(folder.removeprefix(f"{PARTITION}=")) if folder.startswith(PARTITION) else ""
         partition = "" if partition == "__HIVE_DEFAULT_PARTITION__" else partition
         made.append(
-            Part(info.path, partition, row["rows"], row["first"], row["last"]) if row
-            else Part(info.path, partition, 0, None, None)
+            StagedFile(info.path, partition, row["rows"], row["first"], row["last"]) if row
+            else StagedFile(info.path, partition, 0, None, None)
         )  # fmt: skip
     with_rows = [p for p in made if p.rows]
     return with_rows or made[:1]

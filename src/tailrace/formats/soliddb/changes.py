@@ -33,7 +33,7 @@ from .log import (
     truncated_name,
 )  # fmt: skip
 from .options import SolidOptions
-from .tables import Layout, union
+from .tables import SolidLayout, union
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,7 +49,7 @@ _MADE_OF = {
 
 
 def table_changes(
-    log: DataFrame, name: str, mine: Sequence[Layout], all: Sequence[Layout], options: SolidOptions
+    log: DataFrame, name: str, mine: Sequence[SolidLayout], all: Sequence[SolidLayout], options: SolidOptions
 ) -> ChangeTable:
     """The change table of the layouts `mine`, of checked records; `all` are the layouts of every table."""
     from pyspark.sql import functions as F
@@ -82,7 +82,7 @@ def table_changes(
 _NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
 
 
-def _records(log: DataFrame, mine: Sequence[Layout], all: Sequence[Layout]) -> DataFrame:
+def _records(log: DataFrame, mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> DataFrame:
     """A table's good records and the marks of transactions, with the place of their layout."""
     from pyspark.sql import functions as F
 
@@ -91,7 +91,7 @@ def _records(log: DataFrame, mine: Sequence[Layout], all: Sequence[Layout]) -> D
     return log.filter(F.col(WHY).isNull() & wanted).withColumn("_layout", layout_of(mine)).drop(RAW)
 
 
-def truncates(mine: Sequence[Layout], all: Sequence[Layout]) -> Column:
+def truncates(mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> Column:
     """Truncates of a table: by RELID, or by the name in DATA when no table has the RELID."""
     from pyspark.sql import functions as F
 
@@ -103,7 +103,7 @@ def truncates(mine: Sequence[Layout], all: Sequence[Layout]) -> Column:
     return is_truncate() & (relid.isin(*{x.relid for x in mine}) | by_name)
 
 
-def layout_of(mine: Sequence[Layout], relid: str | None = "RELID") -> Column:
+def layout_of(mine: Sequence[SolidLayout], relid: str | None = "RELID") -> Column:
     """The place in `mine` of the layout in force for a record of rows; NULL when there is none."""
     from pyspark.sql import functions as F
 
@@ -172,7 +172,7 @@ def _with_neighbours(log: DataFrame, key: Sequence[str]) -> DataFrame:
     return log.withColumn("_strict", strict & F.col("_moves") & ~F.col("_made"))
 
 
-def _headers(mine: Sequence[Layout], columns: Sequence[str]) -> dict[str, Column]:
+def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, Column]:
     """The canonical headers. What solidDB alone has is kept beside, unless writing makes the same again."""
     from pyspark.sql import functions as F
 

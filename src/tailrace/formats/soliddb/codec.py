@@ -25,7 +25,7 @@ class Decoding:
     Adds `_c0`, `_c1`, ... (`columns`), `_exact` (encoding gives the same bytes again) and `_bad` (a reason).
     """
 
-    fields: tuple[tuple[codec.Field, ...], ...]
+    fields: tuple[tuple[codec.RowField, ...], ...]
     columns: tuple[tuple[str, str], ...]
     style: codec.Style
 
@@ -85,7 +85,7 @@ class Encoding:
     """Encodes one table's rows as DATA, a batch at a time; what Spark's tasks run. Adds `_encoded`, takes the
     rows' values (`_c0`, `_c1`, ...) away."""
 
-    fields: tuple[tuple[codec.Field, ...], ...]
+    fields: tuple[tuple[codec.RowField, ...], ...]
     types: tuple[str, ...]
     columns: tuple[str, ...]
     style: codec.Style
@@ -120,7 +120,7 @@ class Encoding:
         back = np.argsort(np.concatenate(order), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(back))
 
-    def _part(self, fields: Sequence[codec.Field], values: Sequence[pa.Array], n: int) -> pa.Array:
+    def _part(self, fields: Sequence[codec.RowField], values: Sequence[pa.Array], n: int) -> pa.Array:
         by_name = dict(zip(self.columns, values, strict=True))
         arrays = []
         for one in fields:

@@ -27,7 +27,7 @@ from .log import (
     is_skipped,
 )  # fmt: skip
 from .options import SolidOptions
-from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Layout, Row, layouts, made_up, same, union
+from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Row, SolidLayout, layouts, made_up, same, union
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,7 +56,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     found = [x for x in layouts(rows[0], rows[1], options.key_columns()) if options.wants(x.table)]
     made: dict[str, ChangeTable] = {}
     pending = {}
-    by_table: dict[str, list[Layout]] = {}
+    by_table: dict[str, list[SolidLayout]] = {}
     for x in found:
         by_table.setdefault(x.table, []).append(x)
     if (log := one.get(SYS_LOG.name)) is not None:
@@ -107,14 +107,16 @@ def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
     return [r.asDict() for r in df.filter(f"{WHY} is null").select(*names).collect()]
 
 
-def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[Layout]]) -> bool:
+def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout]]) -> bool:
     """Whether the system tables are what writing these tables would make up."""
     specs = [(n, tuple(union(x)), x[-1].key) for n, x in by_table.items()]
     made = made_up(specs)
     return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
 
 
-def _notes(one: dict[str, DataFrame], by_table: dict[str, list[Layout]], tables: Tables) -> tuple[str, ...]:
+def _notes(
+    one: dict[str, DataFrame], by_table: dict[str, list[SolidLayout]], tables: Tables
+) -> tuple[str, ...]:
     notes = [
         f"{n} is none of solidDB's tables: not read"
         for n, df in tables.items()
@@ -128,7 +130,7 @@ def _notes(one: dict[str, DataFrame], by_table: dict[str, list[Layout]], tables:
     return tuple(notes)
 
 
-def _told_apart(log: DataFrame, found: Sequence[Layout], options: SolidOptions) -> DataFrame:
+def _told_apart(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
     """All records with `_change`: whether they are a table's changes; and `_place`: their LOGADDR when it
     was made from a change sequence."""
     from pyspark.sql import functions as F

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import UnsupportedError
 from ...model.change import ChangeTable
-from ...wire.soliddb import Field
+from ...wire.soliddb import RowField
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
 
 Row = Mapping[str, Any]
@@ -95,18 +95,20 @@ MADE = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class SolidLayout:
     """The columns of one table id from a LOGADDR on, in DATA's order; its key as far as it is known."""
 
     relid: int
     start: bytes
     table: str
     names: tuple[str, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[RowField, ...]
     key: tuple[str, ...]
 
 
-def layouts(tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]) -> list[Layout]:
+def layouts(
+    tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]
+) -> list[SolidLayout]:
     """What SYS_TABLES and SYS_COLUMNS rows say, by table id and start. Views and solidDB's own tables are
     passed over; a table is called `schema.table`, with its catalog in front where that is not unique."""
     newest: dict[int, Row] = {}
@@ -129,11 +131,11 @@ def layouts(tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Se
         marked = [(_remark(r, "key"), r["COLUMN_NAME"]) for r in ordered]
         key = keys.get(full) or [c for k, c in sorted((int(k), c) for k, c in marked if k)]
         names = tuple(dict.fromkeys([full, name, f"{catalog}.{name}", row["TABLE_NAME"]]))
-        found.append(Layout(relid, start, full, names, tuple(field(r) for r in ordered), tuple(key)))
+        found.append(SolidLayout(relid, start, full, names, tuple(field(r) for r in ordered), tuple(key)))
     return found
 
 
-def field(row: Row) -> Field:
+def field(row: Row) -> RowField:
     """How one column of SYS_COLUMNS stands in DATA. A type nobody knows is kept as its bytes."""
     number = row["SQL_DATA_TYPE_NUM"]
     if number not in SQL:
@@ -147,10 +149,10 @@ def field(row: Row) -> Field:
     said = _remark(row, "type")
     if said and said in MADE and FAMILIES[MADE[said][1]] == family:
         kind = said
-    return Field(row["COLUMN_NAME"], family, kind)
+    return RowField(row["COLUMN_NAME"], family, kind)
 
 
-def union(found: Sequence[Layout]) -> list[tuple[str, str]]:
+def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
     """Names and types of the columns of all layouts of a table, the newest's first. A column whose type
     changed has the wider of its numeric types, or is text."""
     types: dict[str, str] = {}

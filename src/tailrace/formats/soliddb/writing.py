@@ -36,8 +36,8 @@ from .tables import (
     FIRST_RELID,
     SYS_COLUMNS,
     SYS_TABLES,
-    Layout,
     Row,
+    SolidLayout,
     Spec,
     layouts,
     made_up,
@@ -118,7 +118,7 @@ def _frame(session: SparkSession, kind: VendorTable, rows: Sequence[Row]) -> Dat
 
 
 def _records(
-    df: DataFrame, ct: ChangeTable, name: str, found: Sequence[Layout], options: SolidOptions, own: bool
+    df: DataFrame, ct: ChangeTable, name: str, found: Sequence[SolidLayout], options: SolidOptions, own: bool
 ) -> DataFrame:
     """SYS_LOG rows of one table's changes."""
     from pyspark.sql import functions as F

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
-from ...wire.keylog_values import Field, unescape_name
+from ...wire.keylog_values import KeyLogField, unescape_name
 from ..base import WHY, Tables
 from ..shape import conform
 from ..tailrace import types_of
@@ -22,12 +22,12 @@ _DEST = re.compile(r'<Dest>"(?:([^"]*)"\.")?([^"]*)"</Dest>')
 
 
 @dataclass(frozen=True)
-class Source:
+class SqdrTable:
     """A source table: its subscription, its name, its columns as the texts have them, its key."""
 
     subscription: str | None
     table: str
-    fields: tuple[Field, ...]
+    fields: tuple[KeyLogField, ...]
     key: tuple[str, ...]
 
 
@@ -35,7 +35,7 @@ class Source:
 class Sources:
     """The source tables of a key log, and what is odd about them."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SqdrTable, ...]
     notes: tuple[str, ...]
 
 
@@ -57,13 +57,13 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
         table = table_of[subscription]
         fields, key = told_of(told[table]) if table in told else seen[subscription]
-        sources.append(Source(subscription, table, *_as_opted(table, fields, key, options)))
+        sources.append(SqdrTable(subscription, table, *_as_opted(table, fields, key, options)))
     return Sources(tuple(sources), tuple(notes))
 
 
 def _as_opted(
-    table: str, fields: list[Field], key: list[str], options: SqdrOptions
-) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+    table: str, fields: list[KeyLogField], key: list[str], options: SqdrOptions
+) -> tuple[tuple[KeyLogField, ...], tuple[str, ...]]:
     """The columns and the key with what the options say."""
     low = [f.name.lower() for f in fields]
     if len(set(low)) < len(low):
@@ -97,9 +97,9 @@ def _told(tables: Tables) -> _Told:
     return found
 
 
-def told_of(rows: list[dict[str, object]]) -> tuple[list[Field], list[str]]:
+def told_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
     rows = sorted(rows, key=lambda r: int(str(r["place"] or 0)))
-    fields = [Field(str(r["column_name"]), str(r["type"] or "string"), bool(r["octet"])) for r in rows]
+    fields = [KeyLogField(str(r["column_name"]), str(r["type"] or "string"), bool(r["octet"])) for r in rows]
     return fields, [str(r["column_name"]) for r in rows if r["is_key"]]
 
 
@@ -149,7 +149,9 @@ def _name_in(dest: str) -> str | None:
     return ".".join(p for p in parts if p) or None
 
 
-def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, tuple[list[Field], list[str]]]:
+def _seen(
+    log: DataFrame, subscriptions: list[str | None]
+) -> dict[str | None, tuple[list[KeyLogField], list[str]]]:
     """Columns and keys by the names that the texts have: full rows say the order, `before_key` the key.
 
     One of all columns is none: it tells equal rows no better, and tables without key have it.
@@ -167,7 +169,7 @@ def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, t
     )
     rows = sqdr_text.names(texts, "subscription_id", {"image": True, "before_key": False})
     found = rows.groupBy("subscription_id", "text", "name").agg(F.max("place").alias("place")).collect()
-    made: dict[str | None, tuple[list[Field], list[str]]] = {}
+    made: dict[str | None, tuple[list[KeyLogField], list[str]]] = {}
     for subscription in subscriptions:
         mine = sorted(
             (r["place"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
@@ -175,5 +177,8 @@ def _seen(log: DataFrame, subscriptions: list[str | None]) -> dict[str | None, t
         key = [n for _, n, text in mine if text == "before_key"]
         images = [n for _, n, text in mine if text == "image"]
         order = dict.fromkeys(images + key)
-        made[subscription] = [Field(n) for n in order], [] if images and set(images) <= set(key) else key
+        made[subscription] = (
+            [KeyLogField(n) for n in order],
+            [] if images and set(images) <= set(key) else key,
+        )
     return made

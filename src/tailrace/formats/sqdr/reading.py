@@ -12,7 +12,7 @@ from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTa
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start
 from . import text as sqdr_text
-from .columns import Source, sources_of
+from .columns import SqdrTable, sources_of
 from .detail import part
 from .flags import DIFFERS, EXPECTED, recount
 from .tables import (
@@ -92,7 +92,7 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
 class _Layout:
     """Where a source's columns are in its change table."""
 
-    source: Source
+    source: SqdrTable
     start: int
 
     @property
@@ -107,7 +107,7 @@ class _Layout:
         return [self.start + i for i in places]
 
 
-def _changes(rows: DataFrame, source: Source, options: SqdrOptions) -> ChangeTable:
+def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
     layout = _Layout(source, data_start([*HEADERS, *_EXTRA]))

@@ -17,12 +17,12 @@ from ...errors import UnsupportedError
 from ...model import mask
 from ...model.types import arrow_type
 from ...wire import keylog_text
-from ...wire.keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, Field, escape_name
+from ...wire.keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, KeyLogField, escape_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Item = tuple[Field, str, str | None]
+Item = tuple[KeyLogField, str, str | None]
 """A column of an image: what it is, SQL of its value, SQL of whether it is there (None: always)."""
 DEST_END = "</Dest>"
 _SPECIAL, _CONTROL = "[\\x00-\\x1f&'\"<>]", "[\\x00-\\x1f]"
@@ -35,7 +35,12 @@ _PLAIN = (*_NUMBERS, "date")
 
 
 def parsed(
-    text: Column, fields: Sequence[Field], ordinals: Sequence[int], *, row: bool = False, values: bool = True
+    text: Column,
+    fields: Sequence[KeyLogField],
+    ordinals: Sequence[int],
+    *,
+    row: bool = False,
+    values: bool = True,
 ) -> Column:
     """The items of a text: a struct of a struct `v` of the fields' values (`c0`, `c1`, ... of their types),
     `m` which of them are there (a mask of `ordinals`; NULL: all of them) and `why` what is wrong with it.
@@ -103,7 +108,7 @@ def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.Reco
 # -- writing: SQL text, parsed once; as Column calls a wide table would take seconds to put together
 
 
-def value_text(value: str, field: Field) -> str:
+def value_text(value: str, field: KeyLogField) -> str:
     """SQL of a value as it stands between the quotes; NULL stays NULL. `value` is SQL of type `field.type`.
 
     Raises:
@@ -198,14 +203,14 @@ def dest_of(image: Column) -> Column:
     return F.when(image.startswith("<Dest>") & image.contains(DEST_END), F.concat(begun, F.lit(DEST_END)))
 
 
-def field_of(name: str, kind: str, *, octet: bool = False) -> Field:
+def field_of(name: str, kind: str, *, octet: bool = False) -> KeyLogField:
     """A field, its type checked.
 
     Raises:
         UnsupportedError: not a type of the lake's.
     """
     arrow_type(kind)
-    return Field(name, kind, octet)
+    return KeyLogField(name, kind, octet)
 
 
 def unescaped(value: Column) -> Column:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...model import mask, sequence
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
-from ...wire.keylog_values import Field
+from ...wire.keylog_values import KeyLogField
 from ..shape import quoted
 from . import text as sqdr_text
 from .detail import written
@@ -57,7 +57,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     return {KEYLOG: log, COLUMNS: spark.createDataFrame(rows, kinds)}
 
 
-def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[Field]:
+def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[KeyLogField]:
     """A change table's columns as a key log has them."""
     octets = [n.strip() for n in options.octet.split(",")]
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
@@ -107,7 +107,7 @@ def stays(ct: ChangeTable) -> Column:
     return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
 
 
-def _items(ct: ChangeTable, fields: list[Field]) -> list[sqdr_text.Item]:
+def _items(ct: ChangeTable, fields: list[KeyLogField]) -> list[sqdr_text.Item]:
     """Each column with its value and whether the image carries it (told by the mask's words)."""
     if not has(ct, "column_mask"):
         return [(f, quoted(f.name), None) for f in fields]
@@ -129,7 +129,7 @@ def _with_words(ct: ChangeTable) -> DataFrame:
     return ct.df.withColumns({f"{_WORD}{i}": word for i, word in enumerate(found)})
 
 
-def _log(ct: ChangeTable, fields: list[Field], *, ordered: bool) -> DataFrame:
+def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

@@ -46,7 +46,7 @@ def parts(session: Session, relation: Relation, rows_per_part: int) -> list[Base
 
 
 @dataclass(frozen=True)
-class PartReader:
+class PgPartReader:
     """`read_part` of one server, as a function that goes to worker processes; `only`: SQL of a condition on
     the rows that are wanted."""
 

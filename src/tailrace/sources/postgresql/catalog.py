@@ -12,7 +12,7 @@ from ...model.change import Relation
 from ...model.nearest import meant
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from .connect import Session, quoted_table
-from .evidence import LiveColumn, LiveTable, Look, Moment, Snapshot
+from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
 from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
 from .timeline import Timeline
 
@@ -137,7 +137,7 @@ def _live(rows: Sequence[tuple[Any, ...]]) -> LiveTable:
     relid, schema, name, identity, primary, index, listed, file, snapshot, at = rows[0][:10]
     keys = frozenset(primary or ()), frozenset(index or ())
     return LiveTable(
-        relid, schema, name, identity, columns, *keys, listed, file, at, Snapshot.parse(snapshot)
+        relid, schema, name, identity, columns, *keys, listed, file, at, XidSnapshot.parse(snapshot)
     )
 
 

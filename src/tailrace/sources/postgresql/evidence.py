@@ -58,10 +58,10 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class XidSnapshot:
     """`pg_current_snapshot()`: which transactions a look sees.
 
-    >>> seen = Snapshot.parse("0:104:102")
+    >>> seen = XidSnapshot.parse("0:104:102")
     >>> [seen.sees(xid) for xid in (101, 102, 103, 104)]
     [True, False, True, False]
     """
@@ -70,10 +70,10 @@ class Snapshot:
     running: frozenset[int]
 
     @staticmethod
-    def parse(text: str) -> Snapshot:
+    def parse(text: str) -> XidSnapshot:
         """From its text, `xmin:xmax:xip,...`."""
         _, end, running = text.split(":")
-        return Snapshot(int(end), frozenset(int(x) for x in running.split(",") if x))
+        return XidSnapshot(int(end), frozenset(int(x) for x in running.split(",") if x))
 
     def sees(self, xid: int) -> bool:
         """Whether a committed transaction, by the 32 bits of its id that the stream has, is seen."""
@@ -97,7 +97,7 @@ class LiveTable:
     listed: bool = False
     file: int = 0
     at: int = 0
-    snapshot: Snapshot | None = None
+    snapshot: XidSnapshot | None = None
 
     def sees(self, xid: int) -> bool:
         """Whether it is from after a transaction."""

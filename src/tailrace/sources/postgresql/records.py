@@ -40,7 +40,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Transaction:
+class OpenTransaction:
     """The transaction going on at the end of a chunk; `ordinal` is its next record's."""
 
     xid: int
@@ -60,7 +60,7 @@ class Built:
     end: int | None
 
 
-class Builder:
+class RecordBuilder:
     """Turns XLogData payloads into log records; keeps the open transaction between calls.
 
     Transactions and messages before `after` (an LSN) are left out: they are in the log already.
@@ -68,7 +68,7 @@ class Builder:
 
     def __init__(self, after: int = 0) -> None:
         self.after = after
-        self.open: Transaction | None = None
+        self.open: OpenTransaction | None = None
         self.last_commit_us: int | None = None
 
     def build(self, parts: Sequence[bytes | memoryview]) -> Built:
@@ -82,7 +82,7 @@ EMPTY = pa.RecordBatch.from_pylist([], schema=records.RECORDS)
 class _Batch:
     """One call's arrays. Per message: kind, copies (records it gives), transaction; then per record."""
 
-    def __init__(self, state: Builder, parts: Sequence[bytes | memoryview]) -> None:
+    def __init__(self, state: RecordBuilder, parts: Sequence[bytes | memoryview]) -> None:
         self.state = state
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         self.ends: Ints = np.cumsum(sizes)
@@ -125,7 +125,7 @@ class _Batch:
         _, stops, _ = pgoutput.commits(self.buf, self.starts[commits], self.ends[commits])
         self._check(begins, commits)
         lsns, times, xids = pgoutput.begins(self.buf, self.starts[begins], self.ends[begins])
-        held = state.open or Transaction(0, 0, state.last_commit_us or 0, 0)
+        held = state.open or OpenTransaction(0, 0, state.last_commit_us or 0, 0)
         transaction = np.cumsum(self.kind == ord("B"))  # 0: the one carried over
         xids = np.concatenate(([held.xid], xids))
         lsns = np.concatenate(([held.commit_lsn], lsns))
@@ -145,7 +145,7 @@ class _Batch:
         self._place_rare(columns)
         end, complete = self._end(commits, stops)
         self._carry(
-            begins, commits, Transaction(int(xids[-1]), int(lsns[-1]), int(times[-1]), 0), first, source
+            begins, commits, OpenTransaction(int(xids[-1]), int(lsns[-1]), int(times[-1]), 0), first, source
         )
         keep = columns["lsn"] >= state.after
         relations = [(int(self.first[index]), message) for index, message in self.relations]
@@ -198,13 +198,13 @@ class _Batch:
             last, end = max(last, message), max(end or 0, lsn + 1)
         return end, int(self.first[last] + self.copies[last]) if last >= 0 else 0
 
-    def _carry(self, begins: Ints, commits: Ints, newest: Transaction, first: Ints, source: Ints) -> None:
+    def _carry(self, begins: Ints, commits: Ints, newest: OpenTransaction, first: Ints, source: Ints) -> None:
         state = self.state
         began = int(begins[-1]) if len(begins) else -1
         ended = int(commits[-1]) if len(commits) else -1
         if began > ended or (state.open and ended < 0):
             ordinal = len(source) - int(first[-1])
-            state.open = Transaction(newest.xid, newest.commit_lsn, newest.commit_us, ordinal)
+            state.open = OpenTransaction(newest.xid, newest.commit_lsn, newest.commit_us, ordinal)
         elif ended >= 0:
             state.open = None
         if len(begins):

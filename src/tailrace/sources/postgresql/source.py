@@ -29,7 +29,7 @@ from .address import address
 from .check_tables import Question
 from .connect import ANEW, Session, asking, connect, lsn_of, position_at
 from .evidence import Moment
-from .stream import Stream
+from .stream import SlotStream
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -74,7 +74,7 @@ class PostgresSource:
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
-        self._stream = Stream(
+        self._stream = SlotStream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
         self._timeline = catalog.timeline(self._session, self.publication)
@@ -272,9 +272,9 @@ class PostgresSource:
         """The rows of one piece as of the snapshot (in another process: `baseline.read_part`)."""
         return baseline.read_part(self.url, snapshot.name, relation, part)
 
-    def part_reader(self) -> baseline.PartReader:
+    def part_reader(self) -> baseline.PgPartReader:
         """`read_part` as a picklable function, for worker processes."""
-        return baseline.PartReader(self.url)
+        return baseline.PgPartReader(self.url)
 
     def mark(self, text: str) -> bytes:
         """Writes a logical message (prefix `tailrace`) in a transaction of its own; the position after it."""

@@ -23,7 +23,7 @@ from ...wire.records import Chunk
 from .address import address
 from .connect import Session, asking, connect, literal, lsn_of, lsn_text, position_at, quoted, refused
 from .evidence import Moment
-from .records import EMPTY, HEADER, Builder, Built
+from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
 
 STATUS_S = 10.0
@@ -41,7 +41,7 @@ _STATUS = struct.Struct(">cQQQqB")
 Layouts = Callable[[RelationMessage, Moment, Relation | None], Relation]
 
 
-class Stream:
+class SlotStream:
     """Reads one slot from a position on.
 
     Args:
@@ -80,7 +80,7 @@ class Stream:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self._pause_s = TCP_PAUSE_S if self._pg.hostaddr else UNIX_PAUSE_S
-        self._builder = Builder(after or 0)
+        self._builder = RecordBuilder(after or 0)
         self._known = {relation.relid: relation for relation in known}
         self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
         self._flushed = self._read_to = self.seen = after or 0
@@ -269,4 +269,4 @@ def _status_interval(session: Session) -> float:
     return STATUS_S  # 0: never times out
 
 
-__all__ = ["Layouts", "Stream"]
+__all__ = ["Layouts", "SlotStream"]

@@ -38,7 +38,7 @@ def lock(connection: Connection, tables: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class PartReader:
+class SolidPartReader:
     """Reads a table as of a snapshot, in whatever process: a picklable function."""
 
     server: Server

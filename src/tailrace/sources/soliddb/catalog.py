@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES, SYSTEM, field
 from ...model.change import Column, Relation
-from ...wire.soliddb import Field
+from ...wire.soliddb import RowField
 from .connect import Connection, rows
 
 TABLES = f"SELECT ID, TABLE_NAME, TABLE_TYPE, TABLE_SCHEMA FROM {SYSTEM}.SYS_TABLES"
@@ -87,12 +87,12 @@ def _column(row: Mapping[str, Any], key: bool, wanted: str | None) -> Column:
 _SOURCE = re.compile(r"(.*?)(?:\((\d+|None),(\d+)\))? (-?\d+|None)/(-?\d+|None)")
 
 
-def fields(relation: Relation) -> tuple[Field, ...]:
+def fields(relation: Relation) -> tuple[RowField, ...]:
     """How the columns of a layout stand in DATA: told by their source types.
 
     >>> price = Column("P", 1, "NUMERIC(10,2) 2/5", "numeric", "string")
     >>> fields(Relation(7, "S", "T", "f", (price,)))
-    (Field(name='P', kind='DFLOAT', type='decimal(10,2)'),)
+    (RowField(name='P', kind='DFLOAT', type='decimal(10,2)'),)
     """
     made = []
     for column in relation.columns:

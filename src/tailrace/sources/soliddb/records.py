@@ -28,7 +28,7 @@ _LAYOUT = "is source.options.row_layout right? does the layout of the table fit 
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
-class Builder:
+class SysLogBuilder:
     """Turns rows into chunks; keeps the layouts and the open transaction between calls."""
 
     def __init__(self, layout: Callable[[int], Relation], style: soliddb.Style, policy: str) -> None:
@@ -45,7 +45,7 @@ class Builder:
 
 
 class _Batch:
-    def __init__(self, state: Builder, rows: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, state: SysLogBuilder, rows: Sequence[Sequence[Any]]) -> None:
         self.state = state
         recid, trx, stmt, relid, flags, address, data = zip(*rows, strict=True)
         self.recid, self.trx, self.stmt = _ints(recid), _ints(trx), _ints(stmt)

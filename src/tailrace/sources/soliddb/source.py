@@ -23,10 +23,10 @@ from ...model.change import Relation
 from ...wire.records import Chunk
 from ...wire.soliddb_address import behind, short
 from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Snapshot, SourceObject
-from .baseline import PartReader, lock, quoted
+from .baseline import SolidPartReader, lock, quoted
 from .catalog import chosen, names, relation
 from .connect import Connection, Server, asking, let_go
-from .stream import Stream, log_end
+from .stream import SysLogStream, log_end
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -86,7 +86,7 @@ class SolidSource:
         self._least = b""  # where the stream begins: later than LOG's end when that is not its first one
         self._length: int = self.options.logaddr_bytes
         self._asked: tuple[float, bytes] | None = None
-        self._stream = Stream(
+        self._stream = SysLogStream(
             server, self._announced, self.options.style(), self.options.capture_off, fetch_rows
         )
 
@@ -238,9 +238,9 @@ class SolidSource:
         """The rows of a table as of the snapshot."""
         return self.part_reader()(snapshot, relation, part)
 
-    def part_reader(self) -> PartReader:
+    def part_reader(self) -> SolidPartReader:
         """`read_part` as a picklable function, for worker processes."""
-        return PartReader(self.server)
+        return SolidPartReader(self.server)
 
     def mark(self, text: str) -> bytes:
         """UnsupportedError: the log takes no messages."""

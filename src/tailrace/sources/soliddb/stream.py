@@ -19,7 +19,7 @@ from ...wire.records import Chunk
 from ...wire.soliddb import Style
 from ...wire.soliddb_address import LENGTHS, long, record_before
 from .connect import Connection, Cursor, Server, asking, let_go
-from .records import Builder
+from .records import SysLogBuilder
 
 COLUMNS = ("RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", "DATA")
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM SYS_LOG WHERE LOGADDR > ?"
@@ -29,14 +29,14 @@ BEFORE = 5
 Policy = Literal["skip-all", "skip-deletes", "keep"]
 
 
-class Stream:
+class SysLogStream:
     """Reads SYS_LOG from a position on, over a connection of its own."""
 
     def __init__(
         self, server: Server, layout: Callable[[int], Relation], style: Style, policy: Policy, fetch_rows: int
     ) -> None:
         self._server, self._fetch_rows = server, fetch_rows
-        self._builder = Builder(layout, style, policy)
+        self._builder = SysLogBuilder(layout, style, policy)
         self._connection: Connection | None = None
         self._cursor: Cursor | None = None
         self._held: list[Sequence[Any]] = []
