@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -12,10 +13,12 @@ import pytest
 
 from tailrace.config.task import load
 
+from .chaos.__main__ import Points
 from .chaos.clock import behind
 from .chaos.disk import Disk
+from .chaos.faults import AT_REST, DEADLY, GENTLE, TRIES, WITH_CHILDREN, deck, struck
 from .chaos.lives import tracebacks
-from .chaos.tasks import edit_rules, written
+from .chaos.tasks import Plan, edit_rules, plan, written
 
 pytestmark = pytest.mark.unit
 SOURCE, DATABASE = "postgresql://postgres@127.0.0.1:1/postgres", "postgresql://postgres@127.0.0.1:2/postgres"
@@ -24,7 +27,7 @@ SOURCE, DATABASE = "postgresql://postgres@127.0.0.1:1/postgres", "postgresql://p
 def test_whole_rounds_have_every_target_with_and_without_rules_and_key_log(tmp_path: Path) -> None:
     file, met = tmp_path / "chaos.yaml", set()
     for seed in range(1, 17, 2):  # every other round is a whole one
-        file.write_text(written(Random(seed), seed, SOURCE, DATABASE, ["", "log.commit"], whole=True))
+        file.write_text(written(Random(seed), plan(seed, whole=True), SOURCE, DATABASE))
         task = load(file)
         met.add((task.target.type, task.apply.mode, task.keylog.mode))
     assert met == {
@@ -35,14 +38,59 @@ def test_whole_rounds_have_every_target_with_and_without_rules_and_key_log(tmp_p
     }
 
 
+def test_rounds_get_fail_points_that_their_task_comes_to() -> None:
+    database = Plan(True, "", logged=False, opened=False)
+    points = Points(1)
+    to_database = {points.next(database, alone=False) for _ in range(60)}
+    assert "postgresql.commit" in to_database and "store.stored" in to_database
+    assert not [p for p in to_database if p.startswith(("delta.", "keylog.", "windows.", "log."))]
+    assert "apply.exceptions" not in to_database and "drop.source" not in to_database
+    assert {points.next(database, alone=True) for _ in range(60)} >= {"log.commit", "baseline.land"}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_round_deals_every_fault_once_and_again_those_that_had_nothing_to_do(whole: bool) -> None:
+    cards, dealt = deck(Random(3), whole=whole), Counter[str]()
+
+    def do(name: str) -> bool:
+        dealt[name] += 1
+        return name != "full"  # no disk that can be full
+
+    while cards.live:
+        cards.strike(do, alone=not whole)
+    while cards.rest:
+        cards.between(do)
+    every = {*GENTLE, *AT_REST, *DEADLY} - ({*WITH_CHILDREN, "parent"} if not whole else set())
+    assert set(dealt) == every
+    assert dealt["full"] == TRIES and dealt["order"] == 3 and dealt["slot"] == 1
+
+
+def test_capture_alone_gets_no_fault_of_a_jvm() -> None:
+    cards, dealt = deck(Random(3), whole=True), []
+    for _ in range(40):
+        cards.strike(lambda name: not dealt.append(name), alone=True)
+    assert set(cards.live) == {"capture", "java", "worker"} and not set(dealt) & set(WITH_CHILDREN)
+
+
+def test_a_fault_that_found_nothing_did_not_strike() -> None:
+    said = [
+        "worker: nobody",
+        "cut: 0 connections",
+        "log: all of LOG is stored",
+        "full: no disk that can be full",
+    ]
+    assert not any(map(struck, said))
+    assert struck("cut: 2 connections") and struck("order: resync m.bag: code 0") and struck("java: 4711")
+
+
 def test_rules_are_edited_in_a_file_that_stays_right(tmp_path: Path) -> None:
     file = tmp_path / "chaos.yaml"
-    file.write_text(written(Random(1), 1, SOURCE, DATABASE, [], whole=False))
-    modes = {edit_rules(file, Random(n)): load(file).apply.mode for n in range(20)}
+    file.write_text(written(Random(1), plan(1, whole=False), SOURCE, DATABASE))
+    modes = {mode: (edit_rules(file, mode), load(file).apply.mode) for mode in ("strict", "", "upsert")}
     assert modes == {
-        "rules are strict now": "strict",
-        "rules are upsert now": "upsert",
-        "rules are none now": None,
+        "strict": ("rules are strict now", "strict"),
+        "upsert": ("rules are upsert now", "upsert"),
+        "": ("rules are none now", None),
     }
 
 

@@ -16,12 +16,12 @@ from deltalake import write_deltalake
 from tailrace.config.task import Task, load
 from tailrace.lake import log
 
-from .chaos.tasks import written
+from .chaos.tasks import plan, written
 from .chaos.validators import OPER, POSITION, SEQ, _changes, _keylog, _log
 
 pytestmark = pytest.mark.unit
 TABLE = "m.keyed"
-KEYLOG = ["subscription_id", "change_row_counter", "change_row_type", "result_error", "resync_state"]
+KEYLOG = ["subscription_id", "change_row_counter", "change_row_type", "result_error", "result_row_count"]
 
 
 def _task(folder: Path) -> Task:
@@ -29,7 +29,7 @@ def _task(folder: Path) -> Task:
         "postgresql://postgres@127.0.0.1:1/postgres",
         "postgresql://postgres@127.0.0.1:2/postgres",
     )
-    (folder / "chaos.yaml").write_text(written(Random(1), 0, source, database, ["keylog."], whole=True))
+    (folder / "chaos.yaml").write_text(written(Random(1), plan(0, whole=True), source, database))
     return load(folder / "chaos.yaml")
 
 
@@ -40,7 +40,7 @@ def _seq(number: int) -> str:
 def _write(path: str, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
     columns = list(zip(*rows, strict=True))
     arrays = [
-        pa.array(c, pa.string()) if n == "result_error" else pa.array(c)
+        pa.array(c, {"result_error": pa.string(), "result_row_count": pa.int64()}.get(n))
         for n, c in zip(names, columns, strict=True)
     ]
     write_deltalake(path, pa.table(dict(zip(names, arrays, strict=True))), mode="overwrite")
@@ -50,12 +50,13 @@ def _made(
     task: Task,
     changes: Sequence[tuple[int, str]],
     tracked: Sequence[int],
-    logged: Sequence[tuple[int, str | None]] = (),
+    logged: Sequence[tuple[int, str | None] | tuple[int, str | None, str, int | None]] = (),
 ) -> None:
     _write(task.changes_path(TABLE), [SEQ, OPER, POSITION], [(_seq(n), o, f"{n:04d}") for n, o in changes])
     _write(task.tracking_path, ["_Policy-Id", "change_seq"], [(TABLE, _seq(n)) for n in tracked])
     if logged:
-        _write(task.keylog_path, KEYLOG, [(TABLE, n, "U", error, "") for n, error in logged])
+        full = [(*one, "U", 1)[:4] for one in logged]
+        _write(task.keylog_path, KEYLOG, [(TABLE, n, kind, error, count) for n, error, kind, count in full])
 
 
 def _found(task: Task) -> tuple[list[str], Counter[str]]:
@@ -73,7 +74,13 @@ def test_what_is_right_is_counted(tmp_path: Path) -> None:
     task = _task(tmp_path)
     _made(task, [(1, "I"), (2, "B"), (2, "U"), (3, "D")], [1, 2, 3], [(2, None), (3, None)])
     assert _found(task) == ([], Counter({"changes": 4, "TRACKING": 3}))
-    assert _of_keylog(task) == ([], Counter({"key log": 2}))  # change 1 is in the baseline
+    assert _of_keylog(task) == ([], Counter({"key log": 2, "row counts": 2}))  # change 1 is in the baseline
+
+
+def test_a_truncate_has_no_row_count(tmp_path: Path) -> None:
+    task = _task(tmp_path)
+    _made(task, [(2, "T")], [2], [(2, None, "T", None)])
+    assert _of_keylog(task) == ([], Counter({"key log": 1, "row counts": 1}))
 
 
 def test_planted_in_change_tables_and_tracking(tmp_path: Path) -> None:
@@ -97,6 +104,8 @@ def test_planted_in_the_key_log(tmp_path: Path) -> None:
         ([(2, None), (3, None), (3, None)], "1 changes are in the key log more than once"),
         ([(2, None), (3, None), (4, None)], "1 changes of the key log are not in TRACKING"),
         ([(2, None), (3, "insert_exists: x")], "1 changes met something else than they expected"),
+        ([(2, None), (3, None, "U", 0)], "1 changes met something else than they expected"),
+        ([(2, None), (3, None, "I", None)], "1 changes met something else than they expected"),
     ]:
         _made(task, changes, [1, 2, 3], logged)
         [find] = _of_keylog(task)[0]

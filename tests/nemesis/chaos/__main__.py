@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from itertools import count, cycle
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -20,6 +20,7 @@ from tailrace.lake import failpoints
 from .. import __main__ as schedules
 from .driver import Round, keep, play
 from .lives import CAPTURE
+from .tasks import Plan, plan
 
 QUICK = 4
 
@@ -27,9 +28,7 @@ QUICK = 4
 def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | None) -> int:
     """Plays rounds, and schedules for a share of the time; `only` this one of the seed's rounds, when it is told."""
     began, end = time.monotonic(), time.monotonic() + minutes * 60
-    points = shuffled(seed)
-    quick = cycle([p for p in points if p.partition(".")[0] in CAPTURE])
-    slow = cycle([p for p in points if p.partition(".")[0] not in CAPTURE])
+    points = Points(seed)
     done = schedules.tally(minutes * 60 * share, seed * 1_000_000)
     rounds: list[Round] = []
     for n in count():
@@ -37,14 +36,14 @@ def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | Non
             break
         # Lives of capture alone are quick: every other round has no others, and no JVM.
         whole = kinds == "whole" or (kinds == "mixed" and n % 2 == 1)
-        chosen = [next(quick) for _ in range(QUICK)]
-        if whole:
-            chosen = [chosen[0], next(slow), ""]
-        else:
+        # Plans go by the number: in `whole` rounds on end it does not skip every other one.
+        number = seed * 1000 + (2 * n + 1 if kinds == "whole" else n)
+        one = plan(number, whole=whole)
+        # Of capture alone all lives but the last have one; of a whole task the first two and the last.
+        chosen = [points.next(one, alone=k == 0 or not whole) for k in range(3 if whole else QUICK)]
+        if not whole:
             chosen.append("")
         if only is None or only == n:
-            # Task files go by the number: in `whole` rounds on end it does not skip every other one.
-            number = seed * 1000 + (2 * n + 1 if kinds == "whole" else n)
             rounds.append(
                 _played(number, chosen, f"--minutes 0 --seed {seed} --kinds {kinds} --only {n}", whole)
             )
@@ -68,17 +67,20 @@ def _played(number: int, points: list[str], again: str, whole: bool) -> Round:
     return at
 
 
-def shuffled(seed: int) -> list[str]:
-    """All fail points, those of one part of tailrace beside each other: a round's task can reach them all."""
-    random = Random(seed)
-    parts: dict[str, list[str]] = {}
-    for point in sorted(failpoints.POINTS):
-        parts.setdefault(point.partition(".")[0], []).append(point)
-    names = sorted(parts)
-    random.shuffle(names)
-    for each in parts.values():
-        random.shuffle(each)
-    return [point for name in names for point in parts[name]]
+class Points:
+    """Fail points in an order of the seed's own; each one is given out before one comes again, but for those that
+    a round's task does not come to."""
+
+    def __init__(self, seed: int) -> None:
+        self._waiting = sorted(failpoints.POINTS)
+        Random(seed).shuffle(self._waiting)
+
+    def next(self, one: Plan, *, alone: bool) -> str:
+        """The next one that such a task comes to; `alone`: that capture alone does."""
+        found = next(p for p in self._waiting if (p.partition(".")[0] in CAPTURE) == alone and one.reaches(p))
+        self._waiting.remove(found)
+        self._waiting.append(found)
+        return found
 
 
 def _tables(rounds: list[Round], done: schedules.Tally, seconds: float) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DRAIN_S = 1500.0
 """A find is a state that is wrong, not a machine that is slow."""
 TRIES = 6
+NO_REST = "it does not come to rest"
 WITH_OWN_JVM = 0.2
 """How often everything is drained by `run --once`, which starts a JVM of its own: a minute or more."""
 
@@ -49,9 +50,7 @@ def calm(at: Round, file: Path, url: str, random: Random, *, whole: bool) -> Non
         mended |= unproved
         if not _ordered(at, file, url) and not unproved:
             return
-    at.finds.append(
-        "it does not come to rest: " + (tries[-1] if tries else "tables stay paused, suspended or removed")
-    )
+    at.finds.append(f"{NO_REST}: {tries[-1] if tries else 'tables stay paused, suspended or removed'}")
 
 
 def _command(at: Round, file: Path, n: int, action: str) -> tuple[int, str]:

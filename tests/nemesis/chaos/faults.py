@@ -10,8 +10,9 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -26,21 +27,75 @@ from .commands import PYTHON, plain, tailrace
 from .disk import DONE, Disk
 from .losses import Losses
 from .proxy import Proxy
-from .tasks import edit_rules
+from .tasks import MODES, edit_rules
 
-LIVE = {
-    "capture": 4, "java": 2, "parent": 2, "worker": 2, "senders": 2, "cut": 3, "server": 1.5, "second": 1,
-    "order": 5, "full": 2, "slot": 0.5,
-}  # fmt: skip
-"""How often, beside each other, faults strike a running task."""
-WITH_CHILDREN = ("capture", "java", "worker")
-DEAD = {"nothing": 1, "checkpoints": 2, "slot": 1, "log": 3, "rules": 2, "validate": 1}
-"""How often they happen while nothing runs."""
-STRUCK: Counter[str] = Counter()
-"""How often each was chosen in this session: who was not, comes sooner."""
+GENTLE = ("capture", "senders", "cut", "cut", "server", "second", "order", "order", "order")
+"""Faults that a running task lives through, or that no process of it is ended by."""
+DEADLY = ("java", "parent", "worker", "full", "slot")
+"""Those that end it, or may."""
+AT_REST = ("checkpoints", "log", "rules", "validate")
+"""Those that happen while nothing runs."""
+WITH_CHILDREN = ("capture", "java", "worker", "checkpoints", "validate")
+"""Those that need more than capture alone."""
+QUIET = ("cut", "senders", "capture", "server")
+"""Those after which no table needs a new baseline: what a round's last life has."""
+CHILD_S = 20.0
+"""How long a fault waits for the process that it is for."""
+TRIES = 4
+"""How often a fault is tried that finds nothing to do."""
 NOT = re.compile(r"no\b|nobody|nothing|0 |all of LOG|newer baselines")
 """How words begin of a fault that has done nothing."""
 TABLES = ["m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.G*", "m.*"]
+
+
+@dataclass
+class Deck:
+    """The faults that a round deals; one that found nothing to do comes again later."""
+
+    live: list[str]
+    rest: list[str] = field(default_factory=list)
+    _tries: Counter[str] = field(default_factory=Counter)
+
+    def strike(self, do: Callable[[str], bool], *, alone: bool) -> None:
+        """Deals a fault that strikes a running task, by `do`, which says whether it did; `alone`: capture alone
+        is at work."""
+        name = next((n for n in self.live if not alone or n not in WITH_CHILDREN), None)
+        self._dealt(self.live, name, do)
+
+    def between(self, do: Callable[[str], bool]) -> None:
+        """Deals one that happens while nothing runs."""
+        self._dealt(self.rest, next(iter(self.rest), None), do)
+
+    def _dealt(self, cards: list[str], name: str | None, do: Callable[[str], bool]) -> None:
+        if name is None:
+            return
+        cards.remove(name)
+        self._tries[name] += 1
+        if not do(name) and self._tries[name] % TRIES:
+            cards.append(name)
+
+
+def deck(random: Random, *, whole: bool) -> Deck:
+    """Every fault there is; the deadly ones stand between others."""
+    here = [n for n in (*GENTLE, *AT_REST, *DEADLY) if whole or n not in (*WITH_CHILDREN, "parent")]
+    deadly, gentle, rest = ([n for n in here if n in kind] for kind in (DEADLY, GENTLE, AT_REST))
+    for cards in (deadly, gentle, rest):
+        random.shuffle(cards)
+    for n, name in enumerate(deadly):
+        gentle.insert(
+            (n + 1) * (len(gentle) + 1) // len(deadly) if n + 1 < len(deadly) else len(gentle), name
+        )
+    return Deck(gentle, rest)
+
+
+def last_deck(random: Random) -> Deck:
+    """The faults of a round's last life."""
+    return Deck([*random.sample(QUIET, 2), random.choice(["java", "parent", "worker"])])
+
+
+def struck(words: str) -> bool:
+    """Whether a fault did anything, by what it said."""
+    return NOT.match(words.partition(": ")[2] or words) is None
 
 
 def _at_work(pid: int) -> bool:
@@ -72,38 +127,34 @@ class Faults:
             "second": self.second_run,
             "order": self.order,
             "full": self.fill,
-            "slot": lambda pid: self._losses.drop_slot(),
+            "slot": lambda pid: losses.drop_slot(),
         }
         self.dead: dict[str, Callable[[], str]] = {
-            "nothing": lambda: "nothing",
             "checkpoints": self.lose_checkpoints,
-            "slot": losses.lose_slot,
             "log": losses.lose_log,
-            "rules": lambda: edit_rules(self.file, self._random),
+            "rules": lambda: edit_rules(self.file, self._random.choice([*MODES, ""])),
             "validate": self.validate,
         }
 
-    def strike(self, pid: int, *, alone: bool, last: bool) -> str:
-        """One of them; `alone`: capture alone is at work. The last life keeps its slot: what it captures is judged."""
-        names = [n for n in LIVE if not (alone and n in WITH_CHILDREN) and not (last and n == "slot")]
-        name = self._chosen(names, LIVE)
+    def strike(self, name: str, pid: int) -> str:
+        """One that strikes a running task; in words."""
         return self._told(name, self.live[name](pid))
 
-    def rest(self) -> str:
+    def rest(self, name: str) -> str:
         """One that happens while nothing runs."""
-        if self._losses.slot_dropped:
-            return self._told("anew", self._losses.begin_anew())
-        name = self._chosen(list(DEAD), DEAD)
         return self._told(name, self.dead[name]())
 
-    def _chosen(self, names: list[str], often: Mapping[str, float]) -> str:
-        """By chance; a slow machine has room for few in a life, so it is the turn of those that were rare."""
-        name = self._random.choices(names, [often[n] / (1 + STRUCK[n]) ** 2 for n in names])[0]
-        STRUCK[name] += 1
-        return name
+    def begin_anew(self) -> str:
+        """What is due when the slot is gone."""
+        return self._told("anew", self._losses.begin_anew())
+
+    @property
+    def slot_dropped(self) -> bool:
+        """Whether it is gone."""
+        return self._losses.slot_dropped
 
     def _told(self, name: str, words: str) -> str:
-        self.done[name] += NOT.match(words) is None
+        self.done[name] += struck(words)
         return f"{name}: {words}"
 
     def _kill(self, pid: int | None) -> str:
@@ -122,20 +173,32 @@ class Faults:
                         return int(one.pid)
         return None
 
+    def _soon(self, pid: int, is_it: Callable[[psutil.Process], bool]) -> int | None:
+        """A child, which may be about to be started."""
+        end = time.monotonic() + CHILD_S
+        while (found := self._child(pid, is_it)) is None and time.monotonic() < end and _at_work(pid):
+            time.sleep(0.2)
+        return found
+
     def kill_capture(self, pid: int) -> str:
-        return self._kill(self._child(pid, lambda p: p.ppid() == pid and "capture" in p.cmdline()))
+        return self._kill(self._soon(pid, lambda p: p.ppid() == pid and "capture" in p.cmdline()))
 
     def kill_java(self, pid: int) -> str:
-        return self._kill(self._child(pid, lambda p: p.name() == "java"))
+        return self._kill(self._soon(pid, lambda p: p.name() == "java"))
 
     def kill_parent(self, pid: int) -> str:
         os.kill(pid, signal.SIGKILL)  # counted when it has ended
         return str(pid)
 
     def kill_worker(self, pid: int) -> str:
-        return self._kill(
-            self._child(pid, lambda p: any("pyspark" in a for a in p.cmdline()) and p.name() != "java")
-        )
+        """A process in which Spark runs Python; now and then the one that starts them."""
+
+        def python(one: psutil.Process) -> bool:
+            return any("pyspark" in a for a in one.cmdline()) and one.name() != "java"
+
+        daemon = self._soon(pid, python)
+        worker = None if daemon is None else self._child(daemon, python)
+        return self._kill(worker if worker is not None and self._random.random() < 0.8 else daemon)
 
     def end_senders(self, pid: int) -> str:
         with psycopg.connect(self._server.url(), autocommit=True) as db:
@@ -223,6 +286,7 @@ class Faults:
         return f"code {done.returncode}: {plain(done.stderr)[-200:]}"
 
     def lose_checkpoints(self) -> str:
-        for name in ("store", "apply"):
-            shutil.rmtree(self._task.checkpoint_path(name), ignore_errors=True)
-        return "checkpoints deleted"
+        there = [p for n in ("store", "apply") if (p := Path(self._task.checkpoint_path(n))).exists()]
+        for one in there:
+            shutil.rmtree(one, ignore_errors=True)
+        return f"{len(there)} checkpoints deleted"

@@ -21,35 +21,46 @@ from tailrace.lake import failpoints
 from . import disk
 from .clock import BY, set_back
 from .commands import PYTHON, plain
-from .faults import Faults
+from .faults import DEADLY, Deck, Faults, struck
 
 if TYPE_CHECKING:
     from .driver import Round
 
 UP_S, DOWN_S = 300.0, 300.0
+ALONE_S, WHOLE_S = (3.0, 7.0), (10.0, 120.0)
+"""How long a life of capture alone lasts, and one of a whole task: that one as long as there are faults to deal."""
 CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "orders", "ddl", "rename", "membership")
 """Parts of tailrace whose fail points the process without JVM comes to: it lives alone then, which is quick."""
-CAUSES = re.compile(rf"^(java|worker|parent|slot): |{disk.DONE}")
+CAUSES = re.compile(rf"^({'|'.join(DEADLY)}): ")
 """Faults that may end a task; after every other one it goes on by itself."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone: bool, last: bool) -> None:
-    """One life; `point` is the fail point that it gets."""
-    env, action, run = _environment(at, n, random, point, alone=alone), "capture" if alone else "run", []
+def live(at: Round, n: int, random: Random, faults: Faults, deck: Deck, point: str, *, alone: bool) -> None:
+    """One life; `point` is the fail point that it gets, the faults are dealt while it lasts."""
+    env, action = _environment(at, n, random, point, alone=alone), "capture" if alone else "run"
+    run: list[str] = []
     with (at.folder / f"life-{n}.log").open("w") as out:
         running = subprocess.Popen(
             [*PYTHON, action, str(faults.file)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env
         )
         atexit.register(running.kill)
         _until_up(running, Path(faults.run_path) / f"{'capture' if alone else 'pipeline'}.json")
-        end = time.monotonic() + (random.uniform(3, 7) if alone else random.uniform(20, 60))
-        while (time.monotonic() < end or not (run or point)) and running.poll() is None:
+        began, (least, most) = time.monotonic(), ALONE_S if alone else WHOLE_S
+
+        def strike(name: str) -> bool:
+            with suppress(psutil.NoSuchProcess, psycopg.OperationalError, subprocess.TimeoutExpired):
+                run.append(faults.strike(name, running.pid))
+                at.say(run[-1])
+                return struck(run[-1])
+            return False
+
+        while running.poll() is None:
+            if time.monotonic() - began > (most if alone or deck.live else least):
+                break
             time.sleep(random.uniform(0.5, 4))
-            if running.poll() is None and not (point and random.random() < 0.6):
-                with suppress(psutil.NoSuchProcess, psycopg.OperationalError, subprocess.TimeoutExpired):
-                    run.append(faults.strike(running.pid, alone=alone, last=last))
-                    at.say(run[-1])
+            if running.poll() is None:
+                deck.strike(strike, alone=alone)
         if run and disk.DONE in run[-1] and running.poll() is None:
             time.sleep(2)  # it may be about to say so
         fell = running.poll()
@@ -60,9 +71,14 @@ def live(at: Round, n: int, random: Random, faults: Faults, point: str, *, alone
     text = (at.folder / f"life-{n}.log").read_text(errors="replace")
     if running.returncode > 0:
         at.say("  said: " + " / ".join(text.strip().splitlines()[-4:])[:600])
-    if fell is not None and not point and len(run) == 1 and disk.DONE in run[0]:
+    if fell is not None and not point and [disk.DONE in one for one in run if CAUSES.match(one)] == [True]:
         at.finds += [f"life {n}: without room it said {text[-600:]!r}"] * (disk.FULL not in plain(text))
-    if fell is not None and fell > 0 and not point and not any(CAUSES.search(one) for one in run):
+    if (
+        fell is not None
+        and fell > 0
+        and not point
+        and not any(CAUSES.match(one) and struck(one) for one in run)
+    ):
         at.finds.append(
             f"life {n}: it ended with code {fell}, and nothing was done to it but {run}: {text[-900:]!r}"
         )

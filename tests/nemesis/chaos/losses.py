@@ -63,11 +63,6 @@ class Losses:
             self.finds.append(f"slot dropped: resync --new-stream ends with {_words(done)}")
         return f"without a slot: code {met.returncode}; begun anew: code {done.returncode}"
 
-    def lose_slot(self) -> str:
-        """Both."""
-        said = self.drop_slot()
-        return f"{said}; {self.begin_anew()}" if self.slot_dropped else said
-
     def lose_log(self) -> str:
         """A file of LOG goes that is not stored: it must be named; then it is put back, or given up."""
         lost = self._not_stored() or (tailrace("capture", self._file, "--once") and self._not_stored())

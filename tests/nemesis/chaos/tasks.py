@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -22,35 +22,62 @@ spark: {{spark.driver.memory: 2g}}
 {keylog}
 """
 MODES = ("strict", "upsert")
+ELSEWHERE = re.compile(r"drop\.|delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
+"""Fail points that no round comes to: tasks that are dropped, tables that are mapped to others."""
 
 
-def written(
-    random: Random, seed: int, source: str, database: str, points: Sequence[str], *, whole: bool
-) -> str:
-    """A task file. Target, rules and key log go by the seed, all combinations in eight whole rounds on end;
-    they are other ones where the fail points could not be reached."""
-    words, turn = " ".join(points), seed // 2
-    to_database = (
-        turn % 2 == 1 if not ("postgresql." in words or "delta." in words) else "postgresql." in words
+@dataclass(frozen=True)
+class Plan:
+    """What a round's task has; `mode`: its rules, none when empty."""
+
+    database: bool
+    mode: str
+    logged: bool
+    opened: bool
+
+    def reaches(self, point: str) -> bool:
+        """Whether such a task comes to a fail point."""
+        if ELSEWHERE.match(point):
+            return False
+        part, name = point.split(".", 1)
+        needs = {
+            "postgresql": self.database,
+            "delta": not self.database,
+            "keylog": self.logged,
+            "windows": self.opened,
+        }
+        if name in ("change", "consumers"):
+            return self.logged
+        return needs.get(part, True) and (name != "exceptions" or bool(self.mode))
+
+
+def plan(seed: int, *, whole: bool) -> Plan:
+    """The plan of a seed: target, rules and key log have all combinations in eight whole rounds on end."""
+    turn = seed // 2
+    return Plan(
+        database=whole and turn % 2 == 1,
+        mode=MODES[0] if turn // 2 % 2 == 1 else "",
+        logged=turn // 4 % 2 == 0,
+        opened=turn % 5 == 3,
     )
-    ruled = "exceptions" in words or turn // 2 % 2 == 1
-    logged = "keylog." in words or "control.change" in words or turn // 4 % 2 == 0
-    opened = "windows." in words or random.random() < 0.2
+
+
+def written(random: Random, one: Plan, source: str, database: str) -> str:
+    """A task file."""
     return TASK.format(
         source=source,
-        target=f"'{database}?schema=lake'" if whole and to_database else "{path: disk/lake}",
+        target=f"'{database}?schema=lake'" if one.database else "{path: disk/lake}",
         changes=random.choice([300, 3000, 100000]),
         named=random.choice(["ignore", "apply"]),
         keep=random.choice(["0s", "1h"]),
-        mode=f", mode: {MODES[0]}" if ruled else "",
-        window="open" if opened else "auto",
-        keylog="keylog: {mode: all}" if logged else "",
+        mode=f", mode: {one.mode}" if one.mode else "",
+        window="open" if one.opened else "auto",
+        keylog="keylog: {mode: all}" if one.logged else "",
     )
 
 
-def edit_rules(file: Path, random: Random) -> str:
+def edit_rules(file: Path, mode: str) -> str:
     """Other rules, or none; says which."""
     text = file.read_text()
-    mode = random.choice([*MODES, ""])
     file.write_text(re.sub(r"(max_changes: \d+)[^}]*\}", rf"\1{f', mode: {mode}' if mode else ''}}}", text))
     return f"rules are {mode or 'none'} now"

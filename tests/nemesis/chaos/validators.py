@@ -46,7 +46,8 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
     how many rows, or changes, each validator had."""
     yield from _validated(task, file, url, judged, applied=applied)
     due = ["changes", "TRACKING"] + ["LOG"] * (task.maintenance.keep_log > 0)
-    due += (["targets", "status"] if applied else []) + ["key log"] * (applied and task.keylog.mode == "all")
+    due += ["targets", "status"] if applied else []
+    due += ["key log", "row counts"] * (applied and task.keylog.mode == "all")
     due += ["replayed"] * (not task.target.database)
     for name in due:
         if not judged[name]:
@@ -205,10 +206,10 @@ def _replayed(
 
 def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[str]) -> Iterator[str]:
     """Each change that TRACKING has since a table's newest baseline stands in the key log once, no other one
-    more than once, and met what it expected."""
+    more than once; it met what it expected, and touched one row (a truncate has no count)."""
     if task.keylog.mode != "all" or not lake.exists(task.keylog_path):
         return
-    columns = ["subscription_id", "change_row_counter", "change_row_type", "result_error", "resync_state"]
+    columns = ["subscription_id", "change_row_counter", "change_row_type", "result_error", "result_row_count"]
     rows, tracking = lake.read(task.keylog_path, columns), _tracked(task)
     for table, taken in baselines.items():
         mine = rows.filter(pc.equal(rows["subscription_id"], table))
@@ -226,10 +227,26 @@ def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[s
             yield f"{table}: {len(twice)} changes are in the key log more than once, {twice[0]} first"
         if strange := sorted(set(logged) - {int(s[16:]) for s in tracking.get(table, [])}):
             yield f"{table}: {len(strange)} changes of the key log are not in TRACKING, {strange[0]} first"
-        odd = mine.filter(pc.is_valid(mine["result_error"]))
-        if taken.window == "exact" and odd.num_rows:
-            said = Counter(odd["result_error"].to_pylist()).most_common(1)
-            yield f"{table}: {odd.num_rows} changes met something else than they expected: {said}"
+        if taken.window == "exact":
+            yield from _unexpected(table, mine, numbers, judged)
+
+
+def _unexpected(table: str, logged: pa.Table, numbers: set[int], judged: Counter[str]) -> Iterator[str]:
+    """Changes on top of an exact baseline that met something else than they expected."""
+    since = logged.filter(
+        pc.is_in(logged["change_row_counter"], value_set=pa.array(sorted(numbers), pa.int64()))
+    )
+    judged["row counts"] += since.num_rows
+    kinds, counts = since["change_row_type"], since["result_row_count"]
+    one = pc.and_(pc.fill_null(pc.equal(counts, 1), False), pc.is_null(since["result_error"]))
+    none = pc.and_(pc.equal(kinds, "T"), pc.is_null(counts))
+    odd = since.filter(pc.invert(pc.or_(one, none)))
+    if odd.num_rows:
+        said = Counter(
+            tuple(r.values())
+            for r in odd.select(["change_row_type", "result_error", "result_row_count"]).to_pylist()
+        )
+        yield f"{table}: {odd.num_rows} changes met something else than they expected: {said.most_common(2)}"
 
 
 def _status(file: Path, tables: list[str], judged: Counter[str]) -> Iterator[str]:
