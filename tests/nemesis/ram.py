@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import inspect
 import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -27,6 +26,8 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.lake.delta import admits
 from tailrace.state import ledger, orders, rolling, upkeep
+
+_ledger_files = rolling._files
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,11 @@ class RamLake:
         self.at = at
         self.tables: dict[str, list[Version]] = {}
         self.parts: dict[str, pa.Table] = {}
+        self.numbers = count()
         self._rows: dict[str, tuple[Version, pa.Table]] = {}
         self._stats: dict[str, dict[str, Any]] = {}
         self._actions: dict[str, tuple[Version, pa.Table]] = {}
+        self._ledgers: dict[str, tuple[Version, list[rolling.File]]] = {}
 
     @contextmanager
     def unnoticed(self) -> Iterator[None]:
@@ -97,9 +100,20 @@ class RamLake:
             row: dict[str, Any] = {"path": file, "size_bytes": part.num_rows}
             for f in part.schema:
                 if pa.types.is_integer(f.type) or pa.types.is_timestamp(f.type):
-                    row |= {f"{k}.{f.name}": v for k, v in pc.min_max(part[f.name]).as_py().items()}
+                    values = [v for v in part[f.name].to_pylist() if v is not None]
+                    row[f"min.{f.name}"], row[f"max.{f.name}"] = (
+                        min(values, default=None),
+                        max(values, default=None),
+                    )
             self._stats[file] = row
         return self._stats[file]
+
+    def files(self, delta: _Delta, book: rolling.Book) -> list[rolling.File]:
+        """The files of a ledger, as `rolling` has them: worked out once a version."""
+        now = delta.now
+        if delta.path not in self._ledgers or self._ledgers[delta.path][0] is not now:
+            self._ledgers[delta.path] = now, list(_ledger_files(delta, book))  # type: ignore[arg-type]
+        return self._ledgers[delta.path][1]
 
     # what `tailrace.lake.delta` has
 
@@ -220,6 +234,7 @@ class RamLake:
                 if hasattr(module, "DeltaTable"):
                     put.enter_context(mock.patch.object(module, "DeltaTable", self.delta))
             put.enter_context(mock.patch.object(rolling.Ledger, "_dataset", read))
+            put.enter_context(mock.patch.object(rolling, "_files", self.files))
             yield
 
 
@@ -234,7 +249,7 @@ class _Part:
     """A part that is being written."""
 
     def __init__(self, ram: RamLake, schema: pa.Schema, name: str) -> None:
-        self._ram, self._schema, self.path = ram, schema, f"{name}-{uuid.uuid4().hex}"
+        self._ram, self._schema, self.path = ram, schema, f"{name}-{next(ram.numbers):06d}"
         self._tables: list[pa.Table] = []
         self.rows = 0
 
@@ -292,7 +307,7 @@ class _Delta:
     number: int
 
     @property
-    def _now(self) -> Version:
+    def now(self) -> Version:
         return self.ram.tables[self.path][self.number]
 
     def version(self) -> int:
@@ -302,13 +317,13 @@ class _Delta:
         """Nobody looks at it."""
 
     def transaction_version(self, app_id: str) -> int | None:
-        return self._now.progress.get(app_id)
+        return self.now.progress.get(app_id)
 
     def to_pyarrow_table(self) -> pa.Table:
-        return self.ram.chosen(self._now.files, self._now.schema)
+        return self.ram.chosen(self.now.files, self.now.schema)
 
     def get_add_actions(self, flatten: bool) -> pa.Table:
-        return self.ram.actions(self.path, self._now)
+        return self.ram.actions(self.path, self.now)
 
     def create_write_transaction(self, actions: Sequence[Any], **more: Any) -> None:
         gone = {a.path for a in actions if isinstance(a, RemoveAction)}

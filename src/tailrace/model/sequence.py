@@ -121,7 +121,9 @@ def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp
     >>> run_lengths(np.array([0, 2, 3]), 4).tolist()
     [2, 1, 1]
     """
-    return np.diff(starts, append=total)
+    ends = np.empty_like(starts)
+    ends[:-1], ends[-1:] = starts[1:], total
+    return ends - starts
 
 
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

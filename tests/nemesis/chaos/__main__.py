@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tailrace.lake import failpoints
 
-from .. import __main__ as schedules
+from ..tally import Tally, tally
 from .driver import Round, keep, play
 from .lives import CAPTURE
 from .tasks import Plan, plan
@@ -29,7 +29,7 @@ def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | Non
     """Plays rounds, and schedules for a share of the time; `only` this one of the seed's rounds, when it is told."""
     began, end = time.monotonic(), time.monotonic() + minutes * 60
     points = Points(seed)
-    done = schedules.tally(minutes * 60 * share, seed * 1_000_000)
+    done = tally(minutes * 60 * share, seed * 1_000_000)
     rounds: list[Round] = []
     for n in count():
         if rounds and (only is not None or time.monotonic() > end):
@@ -83,7 +83,7 @@ class Points:
         return found
 
 
-def _tables(rounds: list[Round], done: schedules.Tally, seconds: float) -> None:
+def _tables(rounds: list[Round], done: Tally, seconds: float) -> None:
     shown = Table(title=f"{seconds / 60:.1f} minutes of chaos")
     for name in (
         "rounds",
