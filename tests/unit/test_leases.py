@@ -15,7 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from tailrace.cli import main as cli
+from tailrace.config.task import load
 from tailrace.errors import ConfigError, LeaseLostError
 from tailrace.lake import delta as lake
 from tailrace.lake import guards
@@ -119,6 +122,29 @@ def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(
     live.refuse(tmp_path, "pipeline")
     with live.lock(tmp_path, "pipeline") as lease:
         assert lease.term == 2 and time.monotonic() - began < LONG
+
+
+@pytest.mark.parametrize("command", ["pipeline", "run"])
+def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    source = "{url: 'postgresql://me@127.0.0.1:1/shop', tables: ['s.*']}"
+    file.write_text(f"name: shop\nhome: home\nsource: {source}\ntarget: {{path: lake}}\n")
+    first = Other(Path(load(file).run_path))
+    try:
+        monkeypatch.setattr(
+            "tailrace.runtime.session.session", lambda *a, **k: pytest.fail("a JVM is started")
+        )
+        monkeypatch.setattr(
+            "tailrace.runtime.processes.CaptureChild.start", lambda self: pytest.fail("capture is started")
+        )
+        done = CliRunner().invoke(cli.app, [command, str(file)])
+        assert isinstance(done.exception, ConfigError), done.output
+        assert f"runs already, as process {first.process.pid} on " in done.exception.what
+    finally:
+        first.process.kill()
+        first.process.join()
 
 
 def test_one_that_lives_on_another_host_is_named(
