@@ -61,6 +61,27 @@ def test_a_good_java_on_path_is_used(machine: Path, monkeypatch: pytest.MonkeyPa
     on_path(monkeypatch, home)
     found = java.ensure_java()
     assert (found.path, str(found.major), found.origin) == (home, says, "PATH")
+
+
+def test_a_java_of_the_system_is_started_by_the_launcher_too(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path(monkeypatch, home := fake(machine / "jvm", SAYS["21"]))
+    java.ensure_java()
+    launcher = Path(os.environ["JAVA_HOME"])
+    assert launcher.is_relative_to(machine / "cache")
+    assert f"exec {home}/bin/java" in (launcher / "bin" / "java").read_text()
+    again = java.ensure_java()  # a child process finds the launcher in JAVA_HOME, and makes no other
+    assert (again.path, again.major, os.environ["JAVA_HOME"]) == (launcher, 21, str(launcher))
+
+
+def test_where_no_launcher_can_be_made_java_is_started_as_it_is(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine / "full").touch()
+    monkeypatch.setattr(java, "cache_folder", lambda: machine / "full")
+    on_path(monkeypatch, home := fake(machine / "jvm", SAYS["21"]))
+    java.ensure_java()
     assert os.environ["JAVA_HOME"] == str(home)
 
 

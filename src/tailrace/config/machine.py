@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -26,7 +28,7 @@ def memory_bytes() -> int:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for tailrace, created; a private temporary one without a writable home."""
+    """The user's cache folder for tailrace, created; without a writable home one of this process alone."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = Path(base) / "tailrace"
     try:
@@ -35,4 +37,6 @@ def cache_folder() -> Path:
             return folder
     except OSError:
         pass  # a service account without a home: every process then makes its own
-    return Path(tempfile.mkdtemp(prefix="tailrace-cache-"))
+    made = tempfile.mkdtemp(prefix="tailrace-cache-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)

