@@ -26,10 +26,10 @@ from measure import HERE, Row, say
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.engine.rules import Rules
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 

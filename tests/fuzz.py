@@ -20,7 +20,7 @@ def frames(data: bytes) -> None:
     import pyarrow as pa
 
     from tailrace.errors import FormatError
-    from tailrace.sources.postgresql.records import Builder
+    from tailrace.sources.postgresql.records import RecordBuilder
     from tailrace.wire import pgoutput
 
     payloads, at = [], 0
@@ -30,7 +30,7 @@ def frames(data: bytes) -> None:
     if not payloads:  # capture asks for none
         return
     with suppress(FormatError):
-        Builder().build(payloads)
+        RecordBuilder().build(payloads)
     rows = pa.array([p[25:] for p in payloads if p[25:26] in (b"I", b"U", b"D")], pa.binary())
     for columns in range(5 * bool(len(rows))):
         with suppress(FormatError):

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from tailrace import formats
-from tailrace.apply.rules import markdown as rules
-from tailrace.apply.rules import outcomes_markdown
 from tailrace.apply.targets.postgresql_types import markdown as postgresql_types
 from tailrace.cli.exit_codes import markdown as exit_codes
 from tailrace.config.task import reference
+from tailrace.engine.rule_pages import markdown as rules
+from tailrace.engine.rule_pages import outcomes_markdown
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
 from tailrace.runtime.metrics import markdown as metrics

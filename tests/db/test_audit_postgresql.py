@@ -19,8 +19,6 @@ from tailrace.apply import shared
 from tailrace.apply.effects import relation_of
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog import SCHEMA
-from tailrace.apply.keylog_rows import Sheet
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets import postgresql_layout
 from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.auditor import wanted
@@ -29,6 +27,8 @@ from tailrace.apply.targets.postgresql_notes import Notes
 from tailrace.apply.targets.postgresql_place import Place, locked
 from tailrace.apply.targets.postgresql_progress import Progress
 from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.engine.log_rows import Sheet
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tailrace.apply.fold import KEPT, OP, OPER, SEQ
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta_local import NET
 from tailrace.apply.targets.postgresql_place import Place, session
 from tailrace.apply.targets.postgresql_progress import Progress
@@ -16,6 +14,8 @@ from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.targets.postgresql_stage import EXTRA_SQL, Staged
 from tailrace.apply.targets.postgresql_types import casts
 from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.engine.columns import KEPT, OP, OPER, SEQ
+from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql.connect import Session, quoted
 

@@ -15,11 +15,11 @@ import pytest
 from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.postgresql import PostgresTarget
 from tailrace.apply.targets.postgresql_refused import Trial
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence

@@ -16,10 +16,10 @@ from tailrace.apply.exceptions import Orders
 from tailrace.apply.gate import Ordered
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.rules import MODES, Rules
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
+from tailrace.engine.rules import MODES, Rules
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import sequence

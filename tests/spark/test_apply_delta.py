@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.fold import OP
 from tailrace.apply.shared import Place
 from tailrace.apply.targets import delta_batch, delta_layout, delta_local
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.engine.columns import OP
 from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places

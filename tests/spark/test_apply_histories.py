@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.query.state import state_at
 from tailrace.testing.images import Image, batch_of, change_table, count

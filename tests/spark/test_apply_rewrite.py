@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.fold import KEPT, OP, OPER, SEQ
 from tailrace.apply.targets import delta_local, delta_rewrite
-from tailrace.apply.targets.delta_changes import Source
 from tailrace.apply.targets.delta_rewrite import Rewrite, merge
 from tailrace.apply.targets.delta_size import is_plain
+from tailrace.engine.columns import KEPT, OP, OPER, SEQ
+from tailrace.engine.source import Source
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
 

@@ -13,7 +13,7 @@ from deltalake.schema import Field, PrimitiveType, Schema
 from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
-from tailrace.apply.rules import Rules
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence

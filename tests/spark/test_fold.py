@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.fold import KEPT, OP, fold, images, refused
+from tailrace.apply.fold import fold, images, refused
 from tailrace.apply.plan import UNKNOWN
+from tailrace.engine.columns import KEPT, OP
 from tailrace.testing.images import RELATION, Image, change_table, count, image, move
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.rules import Rules
 from tailrace.apply.task_rules import TableRules
+from tailrace.engine.rules import Rules
 from tailrace.model.change import Relation
 from tailrace.testing.images import Image
 

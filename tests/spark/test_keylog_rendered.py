@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
 

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.keylog import KeyLog
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 

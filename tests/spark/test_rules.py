@@ -16,8 +16,8 @@ from tailrace.apply import one_task
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.rules import DEFAULTS, Rules
 from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr import reading as sqdr_read

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta import DeltaTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence

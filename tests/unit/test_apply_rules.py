@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.rules import (
-    CONFLICTS,
-    MODES,
-    POLICIES,
-    SITUATIONS,
-    Rules,
-    markdown,
-    outcomes_markdown,
-    reason,
-)
+from tailrace.engine.rule_pages import markdown, outcomes_markdown
+from tailrace.engine.rules import CONFLICTS, MODES, POLICIES, SITUATIONS, Rules, reason
 from tailrace.errors import ConfigError
 from tailrace.operate.vendor_apply import Ruling, ruling
 

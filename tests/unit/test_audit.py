@@ -14,15 +14,15 @@ from deltalake import DeltaTable
 from pyspark.sql import Row
 
 from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.fold import OPER, SEQ
 from tailrace.apply.keylog import SCHEMA
-from tailrace.apply.keylog_rows import AT, MASK, Sheet
 from tailrace.apply.plan import Limits
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.delta_audit import AuditTask
 from tailrace.apply.targets.delta_local import TOO_LARGE
 from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
+from tailrace.engine.columns import AT, MASK, OPER, SEQ
+from tailrace.engine.log_rows import Sheet
+from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
-from tailrace.formats.sqdr.tables import IGNORED
 from tailrace.lake import delta as lake
 from tailrace.operate import ask, rows
 from tailrace.operate.latencies import STEP
 from tailrace.operate.runs import Group, Runs, Subscription
+from tailrace.wire.keylog_values import IGNORED
 
 from .keylog_rows import NOON, SCHEMA, missed, row, write
 

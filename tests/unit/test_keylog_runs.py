@@ -9,12 +9,12 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.formats.sqdr.control import TABLES, table_of
-from tailrace.formats.sqdr.tables import IGNORED
 from tailrace.lake import delta as lake
 from tailrace.operate import control_tables, retention
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.retention import add_consumer, of_keylog, prune
 from tailrace.operate.runs import REPAIR, Group, Runs, Subscription
+from tailrace.wire.keylog_values import IGNORED
 
 from .keylog_rows import SCHEMA, missed, row, write
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.apply.keylog_rows import LETTER
-from tailrace.apply.rules import Rules
 from tailrace.apply.targets.delta_audit import AuditTask
 from tailrace.apply.targets.delta_local import append
+from tailrace.engine.columns import LETTER
+from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make

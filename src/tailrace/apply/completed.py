@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
 from ..model.change import TRUNCATE, UPDATE, ChangeTable, Relation
 from .data_errors import lacks
 from .expect import EPOCH, epochs
-from .fold import CARRIED, OPER, SEQ, Images, col, images
+from .fold import CARRIED, Images, col, images
 from .keychange import (
     FROM,
     KEY,

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
+from ..engine.null_keys import null_in_key
 from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
-from .fold import OPER, SEQ, col, quote
-from .null_keys import null_in_key
+from .fold import col, quote
 from .outcomes import SITUATION, WHY, small
 
 if TYPE_CHECKING:

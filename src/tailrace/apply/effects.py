@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import Rules
 from ..errors import ConfigError, TailraceError, from_spark
 from ..model import mask
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
 from .completed import filled, lacking
 from .expect import Expected
-from .fold import OPER, SEQ, col, refused
+from .fold import col, refused
 from .outcomes import EFFECTIVE, SITUATION, small
 from .plan import SPECIAL
-from .rules import Rules
 from .targets.base import Target
 
 if TYPE_CHECKING:

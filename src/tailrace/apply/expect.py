@@ -17,10 +17,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import ENDING, PLAIN, Rules
 from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
-from .fold import OPER, SEQ, col, images
+from .fold import col, images
 from .outcomes import EXISTED, OLD, SILENT, SITUATION, bare, silenced, small, with_outcome
-from .rules import ENDING, PLAIN, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,11 +15,12 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import PLAIN, Rules
 from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from .expect import EPOCH, Expected, epochs
-from .fold import OPER, SEQ, col, images
+from .fold import col, images
 from .outcomes import OLD, SITUATION, small
-from .rules import PLAIN, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OP, OPER, SEQ, UPSERT
+from ..engine.null_keys import null_key
 from ..errors import ApplyError, causes
 from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from .plan import UNKNOWN
@@ -22,11 +24,7 @@ from .plan import UNKNOWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OP, KEPT = "header__op", "header__kept"
-"""Columns that a fold adds. `OP`: U (write) or D (delete). `KEPT`, only when `Folded.partial`: one character
-a data column, `1` where the target's value stays; NULL when nothing does."""
-UPSERT = "U"
-SEQ, OPER, CARRIED = "header__seq", "header__oper", "header__carried"
+CARRIED = "header__carried"
 NULL_KEY = "tailrace: NULL key at "
 UNKNOWN_MATCH = "tailrace: criteria need a column that is not in the image at "
 UNKNOWN_VALUE = "tailrace: an expression needs a column that is not in the image at "
@@ -198,12 +196,3 @@ def refused(error: BaseException, table: str, key: Sequence[str]) -> ApplyError 
 def met_null_key(error: BaseException) -> bool:
     """Whether a job failed because a key was NULL, whatever was made of its error since."""
     return any(NULL_KEY in str(one) for one in causes(error))
-
-
-def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:
-    """The error for a change whose key is NULL."""
-    return ApplyError(
-        f"a change has NULL in the row key ({', '.join(key)})",
-        where=f"{table}, change_seq {seq}",
-        hint="correct or take out that change, or choose a key of columns that are NOT NULL",
-    )

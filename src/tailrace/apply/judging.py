@@ -13,17 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import ENDING, Rules
 from ..errors import ApplyError, ConcurrentCommitError
 from ..model.change import PREFIX, UPDATE, ChangeTable
 from . import data_errors, effects
 from .completed import completed, lacking
 from .data_errors import Bad, Demands, retyped, without
 from .expect import expect
-from .fold import OPER, SEQ, col, met_null_key
+from .fold import col, met_null_key
 from .outcomes import WHY
 from .plan import TableBatch
 from .ruled_batch import Batch
-from .rules import ENDING, Rules
 from .targets.base import Target
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..engine.columns import KEPT, OP, OPER, SEQ, UPSERT
 from ..model.change import BEFORE, DELETE, INSERT, UPDATE
-from .fold import CARRIED, KEPT, OP, OPER, SEQ, UPSERT, Folded, Images, col
+from .fold import CARRIED, Folded, Images, col
 from .outcomes import SILENT
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ..engine.rules import Rules
 from ..errors import ConfigError, OvertakenError
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..lake import delta as lake
@@ -29,7 +30,6 @@ from . import keylog_tasks
 from .expect import Expected
 from .keylog_spark import rendered
 from .outcomes import outcomes
-from .rules import Rules
 from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:

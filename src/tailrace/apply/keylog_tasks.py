@@ -6,25 +6,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..engine.columns import AT, DETAIL, MASK, OPER, SEQ, letters, typed
+from ..engine.decide import NAMES
+from ..engine.log_rows import Lines, Sheet, written
+from ..engine.rules import Rules
 from ..formats.sqdr import text as sqdr_text
 from ..formats.sqdr import writing as sqdr_writing
 from ..formats.sqdr.tables import KEYLOG_TABLE, SqdrOptions
 from ..lake import delta as lake
 from ..model.change import NATIVE, ChangeTable
 from ..model.types import arrow_type
-from .decide import NAMES
-from .fold import OPER, SEQ, col
-from .keylog_rows import AT, DETAIL, MASK, Lines, Sheet, letters, written
+from .fold import col
 from .keylog_spark import running
 from .outcomes import OLD, SITUATION, WHY
-from .rules import Rules
-from .targets.delta_local import result, run, typed
+from .targets.delta_local import result, run
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,7 +44,7 @@ def plain(changes: ChangeTable) -> bool:
 
 
 def beside(changes: ChangeTable) -> dict[str, Column]:
-    """The columns that a task gets beside the images, see `keylog_rows`."""
+    """The columns that a task gets beside the images, see `engine.columns`."""
     made = {}
     if sqdr_writing.has(changes, "column_mask"):
         made[MASK] = col(changes.header("column_mask"))
@@ -99,11 +101,11 @@ class LogTask:
     flagged_only: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = lake.Part(self.path, self.schema)
+        part, now = lake.Part(self.path, self.schema), datetime.now(timezone.utc)
         for batch in batches:
             if batch.num_rows:
                 lines = _lines(batch, self.sheet)
-                part.write(written(lines, self.rules, self.sheet, self.schema, images=self.images))
+                part.write(written(lines, self.rules, self.sheet, self.schema, now, images=self.images))
         added = part.close()
         yield result(file=added.to_json() if added else None)
 

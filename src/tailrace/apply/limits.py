@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .fold import OPER, SEQ, col
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import Rules
+from .fold import col
 from .outcomes import CONFLICT
-from .rules import Rules
 
 if TYPE_CHECKING:
     from .expect import Expected

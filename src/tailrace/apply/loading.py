@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import BaselineNeededError, from_spark
 from ..lake import delta as lake
 from ..lake.failpoints import reach
@@ -28,7 +29,6 @@ from .effects import added_by
 from .gate import Gate
 from .mapped import rows
 from .route import Routes
-from .rules import SOFT_COLUMN, Rules
 from .table_map import STAGED_FOR
 
 if TYPE_CHECKING:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..engine.columns import LETTER
+from ..engine.log_rows import Sheet
+from ..engine.rules import Rules
 from ..formats.sqdr import text as sqdr_text
 from ..lake import delta as lake
 from ..model.change import ChangeTable, Relation
@@ -15,11 +18,9 @@ from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
 from .keylog import SCHEMA, KeyLog, Stretch
-from .keylog_rows import LETTER, Sheet
 from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
-from .rules import Rules
 from .targets.audit import Audit, Audited, Auditing, LogPart
 from .targets.base import Target
 from .targets.delta_many import Small

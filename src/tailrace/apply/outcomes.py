@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..engine.columns import OPER, SEQ
+from ..engine.rules import SITUATIONS, Rules, reason
 from ..model.change import BEFORE, UPDATE, ChangeTable
-from .fold import OPER, SEQ, col, quote
-from .rules import SITUATIONS, Rules, reason
+from .fold import col, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ..engine.rules import CONFLICTS, Rules
 from ..errors import ApplyError
 from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, incoming, limits, one_task
@@ -28,7 +29,6 @@ from .noted import Noting, recover
 from .plan import TableBatch
 from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
-from .rules import CONFLICTS, Rules
 from .targets.audit import LOST, Audited
 from .targets.base import Outcome, Target
 from .targets.delta_many import Small

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..engine.rules import Rules
 from ..model.change import ChangeTable, Relation
 from ..model.sequence import number_of
 from ..model.types import arrow_type
@@ -16,7 +17,6 @@ from .fold import col
 from .keylog import Stretch
 from .limits import Ends
 from .plan import TableBatch
-from .rules import Rules
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..engine.rules import Rules
 from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, limits
 from .exceptions import Exceptions
@@ -19,7 +20,6 @@ from .noted import Noting, note_of
 from .outcomes import outcomes
 from .plan import TableBatch
 from .ruled_batch import Batch
-from .rules import Rules
 from .targets.base import Outcome, Target
 from .told import Done, told
 

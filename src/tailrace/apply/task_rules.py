@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..engine.rules import SOFT_COLUMN, Rules
 from ..model.change import Relation
 from .effects import check_mode
 from .exceptions import Holds
@@ -14,7 +15,6 @@ from .keylog import KeyLog, Stretch
 from .keylog_tokens import Token, log_tokens
 from .noted import recover
 from .ruled import RuledApply
-from .rules import SOFT_COLUMN, Rules
 from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:

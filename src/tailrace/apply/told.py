@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..formats.sqdr.tables import IGNORED
+from ..engine.rules import Rules
+from ..wire.keylog_values import IGNORED
 from .expect import Expected
-from .rules import Rules
 from .targets.base import Outcome
 
 _PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}

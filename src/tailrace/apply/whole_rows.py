@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..engine.rules import Rules
 from ..errors import ApplyError, ConfigError
 from ..model import mask
 from ..model.change import BEFORE, DELETE, UPDATE, ChangeTable
 from .fold import col
-from .rules import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row

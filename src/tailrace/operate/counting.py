@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..formats.sqdr.tables import IGNORED
+from ..wire.keylog_values import IGNORED
 from . import rows
 
 COUNTS = ("change", "insert", "update", "delete", "truncate", "ignored", "flagged", "error")

@@ -14,8 +14,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..errors import ConfigError
-from ..formats.sqdr.tables import IGNORED, NAMES
+from ..formats.sqdr.tables import NAMES
 from ..lake import delta as lake
+from ..wire.keylog_values import IGNORED
 
 BATCH = 16 * 1024
 _TRIED = ("I", "U", "M", "D")

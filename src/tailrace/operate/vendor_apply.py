@@ -14,13 +14,13 @@ from ..apply.keylog import KeyLog
 from ..apply.noted import recover
 from ..apply.routed import routed
 from ..apply.ruled import RuledApply
-from ..apply.rules import SOFT_COLUMN, Rules
 from ..apply.shared import Place
 from ..apply.targets.base import Target
 from ..apply.targets.delta import DeltaTarget
 from ..apply.told import summed
 from ..apply.transactions import transactions
 from ..config.tables_file import TablesFile
+from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..apply import bag
-from ..apply.fold import KEPT, OP, fold, images
 from ..apply.fold import col as column
+from ..apply.fold import fold, images
 from ..apply.plan import UNKNOWN
+from ..engine.columns import KEPT, OP
 from ..model.change import ChangeTable, Relation
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..apply.fold import col
-from ..apply.rules import SOFT_COLUMN
 from ..config.task import Task
+from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
 
 if TYPE_CHECKING:

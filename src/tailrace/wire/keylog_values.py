@@ -27,6 +27,8 @@ NIL_QUOTED = "&xsi:nil=&quot;true&quot;"
 NAMED = {"&amp;": "&", "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">"}
 """Escapes of single characters."""
 HEX = "&#x"
+IGNORED = "\0"
+"""`action_taken` of a change that was ignored: a byte 0, neither NULL nor a code."""
 UNICODE_DIGITS, OCTET_DIGITS = 4, 2
 _TRUE, _FALSE = ("1", "true", "t"), ("0", "false", "f")
 _MICROS = 26  # characters of a timestamp with six digits of fraction

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from ...engine.log_rows import Sheet
+from ...engine.rules import Rules
 from ...lake import delta as lake
 from ..exceptions import Exceptions
-from ..keylog_rows import Sheet
 from ..plan import TableBatch
-from ..rules import Rules
 from .base import Outcome
 from .delta_local import TOO_LARGE, Task, result, run
 
@@ -100,9 +100,9 @@ class Auditing(Protocol):
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
         """Applies one batch without truncates.
 
-        `beside`: the columns of `keylog_rows` that the batch has. Gives what was found; None when the table,
-        or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch, and what
-        was found is not known.
+        `beside`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
+        table, or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch,
+        and what was found is not known.
         """
 
 

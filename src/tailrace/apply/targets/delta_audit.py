@@ -23,7 +23,7 @@ from .delta_rewrite import merge
 @dataclass(frozen=True)
 class AuditTask:
     """The function of the one task that gets all changes: `SEQ`, `OPER`, what `extra` names (see
-    `keylog_rows`), and the data columns.
+    `engine.columns`), and the data columns.
 
     They are held in memory: when they take more than a third of `memory_bytes`, nothing is written, and the
     result says so (`TOO_LARGE`). A task that runs again after its commit has nothing to tell.

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.columns import KEPT, OP, OPER, SEQ, typed
+from ...engine.source import Source
 from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ...lake import delta as lake
 from ...lake import guards
-from ..fold import KEPT, OP, OPER, SEQ
 from .base import Outcome
-from .delta_changes import Source
 from .delta_rewrite import merge
 
 if TYPE_CHECKING:
@@ -178,10 +178,3 @@ def append(
 def info(**words: object) -> dict[str, str]:
     """Commit info: words about the commit under the one name `tailrace`."""
     return {"tailrace": json.dumps(words)}
-
-
-def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema, in its types: Spark's differ in time zone names and text widths."""
-    arrays = [batch[f.name] for f in wanted]
-    arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
-    return pa.record_batch(arrays, schema=wanted)

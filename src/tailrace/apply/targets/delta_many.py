@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ...config.machine import cores
+from ...engine.columns import AT, MASK, OPER, SEQ
+from ...engine.log_rows import Sheet
+from ...engine.rules import Rules
 from ...errors import ConcurrentCommitError, TailraceError, from_spark
 from ...lake import delta as lake
 from ...lake import guards
@@ -25,10 +28,7 @@ from ...store.kept import files_between
 from ...store.tables import kept_as
 from ...wire.keylog_values import KeyLogField
 from ..exceptions import Exceptions
-from ..fold import OPER, SEQ
-from ..keylog_rows import AT, MASK, Sheet
 from ..plan import Limits, is_local
-from ..rules import Rules
 from .audit import LOST, Audit, Audited, outcome_of
 from .base import Outcome
 from .delta_audit import AuditTask

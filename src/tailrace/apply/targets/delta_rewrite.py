@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +23,17 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ...config.machine import cores
+from ...engine.keys import Places
+from ...engine.source import Source
 from ...errors import ConcurrentCommitError
 from ...lake import delta as lake
 from ...lake import guards
 from ...lake.failpoints import reach
 from ...lake.filestats import width
 from .base import Outcome
-from .delta_changes import Auditor, Source
-from .row_keys import Places
+
+if TYPE_CHECKING:
+    from .auditor import BatchAuditor
 
 _PART = lake.WHOLE_FILE // 2
 """About how large a written part shall be: several are written side by side, and fewer are touched."""
@@ -60,7 +63,7 @@ class Rewrite:
         path: str,
         source: Source,
         memory_bytes: int | None,
-        auditor: Auditor | None = None,
+        auditor: BatchAuditor | None = None,
     ) -> None:
         self._table, self._path, self._source, self._auditor = table, path, source, auditor
         self._fs, self._folder = lake.filesystem(path)
@@ -276,7 +279,7 @@ def merge(
     upto: int,
     memory_bytes: int | None,
     info: dict[str, str],
-    auditor: Auditor | None = None,
+    auditor: BatchAuditor | None = None,
     *,
     only_after: int | None = None,
     follows: int | None = None,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ...engine.columns import KEPT, OP
 from ...errors import ApplyError, ConcurrentCommitError, from_spark
 from ...lake import delta as lake
 from ...model.change import Relation
-from ..fold import KEPT, OP, Folded, Images, col, quote
+from ..fold import Folded, Images, col, quote
 from .base import Outcome
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.columns import KEPT, OP, typed
 from ...lake import delta as lake
-from ..fold import KEPT, OP, Folded, col
-from .delta_local import result, run, typed
+from ..fold import Folded, col
+from .delta_local import result, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...engine.rules import Rules
 from ...errors import ApplyError, ConcurrentCommitError, TailraceError, UnsupportedError, from_spark
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
@@ -19,7 +20,6 @@ from .. import shared
 from ..data_errors import Demands
 from ..fold import images, refused
 from ..plan import Size, TableBatch
-from ..rules import Rules
 from . import postgresql_asked as asked
 from . import postgresql_layout as layout
 from . import postgresql_stage as staging

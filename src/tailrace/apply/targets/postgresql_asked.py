@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...engine.rules import Rules
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..plan import TableBatch
-from ..rules import Rules
 from . import postgresql_stage as staging
 from .postgresql_place import Place
 from .postgresql_progress import Progress

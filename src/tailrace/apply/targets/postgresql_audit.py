@@ -20,6 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...config.machine import cores
+from ...engine.columns import KEPT, OP
+from ...engine.keys import Places
+from ...engine.source import Source
 from ...errors import ApplyError
 from ...lake.failpoints import reach
 from ...model.change import Column, Relation
@@ -27,12 +30,11 @@ from ...model.types import arrow_type, schema_of
 from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
 from .. import shared
-from ..fold import KEPT, OP, images
+from ..fold import images
 from ..plan import TableBatch
 from .audit import Audit, Audited, merge_audited, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
-from .delta_changes import Source
 from .delta_local import TOO_LARGE, result
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
@@ -43,7 +45,6 @@ from .postgresql_stage import EXTRA_SQL, Staged
 from .postgresql_types import casts
 from .postgresql_values import batch, beyond, cells
 from .postgresql_write import Writer
-from .row_keys import Places
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

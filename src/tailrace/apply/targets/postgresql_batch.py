@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from ...engine.columns import KEPT, OP, OPER
 from ...errors import ApplyError
 from ...lake.failpoints import reach
 from ...model.change import BEFORE
 from ...sources.postgresql.connect import Session
 from .. import bag
-from ..fold import KEPT, OP, OPER, Images, col, fold
+from ..fold import Images, col, fold
 from ..plan import TableBatch
 from . import postgresql_stage as staging
 from .base import Outcome

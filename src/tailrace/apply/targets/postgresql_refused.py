@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from ...engine.columns import OPER, SEQ
+from ...engine.rules import Rules
 from ...model.change import TRUNCATE, Column, Relation
 from ...sources.postgresql.connect import Session, literal, quoted
-from ..fold import CARRIED, OPER, SEQ, col, images
+from ..fold import CARRIED, col, images
 from ..outcomes import WHY
 from ..plan import TableBatch
-from ..rules import Rules
 from .postgresql_block import BAG, BLOCK, CHANGE, COPY, TRY
 from .postgresql_place import Place
 from .postgresql_progress import Progress

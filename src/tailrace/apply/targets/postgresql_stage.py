@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 
+from ...engine.columns import KEPT, OP, OPER, SEQ
 from ...errors import ApplyError, ValueRangeError
 from ...model.change import Relation
 from ...model.types import schema_of
 from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
-from ..fold import CARRIED, KEPT, OP, OPER, SEQ, col
+from ..fold import CARRIED, col
 from .delta_local import NET
 from .postgresql_place import Place, asking, number_of, session
 from .postgresql_types import casts, sql_type

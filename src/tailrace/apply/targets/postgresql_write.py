@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...engine.columns import KEPT, OP
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
-from ..fold import KEPT, OP
 from .delta_local import NET
 from .postgresql_stage import Staged
 from .postgresql_types import as_text

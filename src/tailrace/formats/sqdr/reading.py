@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
+from ...wire.keylog_values import IGNORED
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start
 from . import text as sqdr_text
@@ -20,7 +21,6 @@ from .tables import (
     CHANGES,
     COLUMNS,
     DEST,
-    IGNORED,
     KEPT,
     KEYLOG,
     KEYLOG_TABLE,

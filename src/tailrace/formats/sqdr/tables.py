@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
@@ -68,8 +69,6 @@ SIGNALS = {
     "C": "close-window signal",
 }
 """`change_row_type` of rows that change no row: they are kept aside."""
-IGNORED = "\0"
-"""`action_taken` of a change that was ignored: a byte 0, neither NULL nor a code."""
 ACTIONS = {
     "D": "delete row",
     "M": "update row (strict)",

@@ -1,4 +1,4 @@
-"""Soft delete in arrays, for a batch that one task holds: what `effects` does with Spark.
+"""Soft delete.
 
 A delete, and the old key of a change of key, is an image of a row that stays: it carries the key and the
 mark. All other images clear the mark.
@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...model.change import BEFORE, DELETE
-from ..decide import Decided, Events
-from ..fold import SEQ
-from .delta_changes import Source, one
+from ..model.change import BEFORE, DELETE
+from .columns import SEQ, one
+from .decide import Decided
+from .events import Events
+from .source import Source
 
 Bools = npt.NDArray[np.bool_]
 

@@ -1,72 +1,31 @@
-"""What each change met and what becomes of it, in arrays: what `expect` finds with Spark, for a batch that
-one task holds.
+"""What each change met: whether its row was there just before it, exact although all are decided at once.
 
 Per key, all its events in their order after the row that the target had: what the last event that says
-anything left is what the next one meets. Outcomes of key changes are guessed, as in `expect`, until the guess
-is right.
+anything left is what the next one meets. An insert leaves a row, a delete none, an update that is passed over
+what was there.
+
+A change of key leaves two keys, and under a policy that passes changes over each may hang on the other. Then
+the outcomes of key changes are guessed (all met what they expect), and looked at again under that guess
+until it is right. A pass settles at least the earliest wrong guess, so there are at most as many as key
+changes, and one more; when there is no conflict among them, one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ..model.change import BEFORE, DELETE, INSERT, UPDATE
+from .events import Bools, Events, Ints
 from .rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 NAMES = list(SITUATIONS)
 _PLACE = {name: place for place, name in enumerate(NAMES)}
 _USUAL = np.array([name in PLAIN for name in NAMES])
 _SILENT = -1
-
-
-@dataclass(frozen=True)
-class Events:
-    """The change rows of a batch without truncates, in order of (`change_seq`, `change_oper`).
-
-    Attributes:
-        oper: the operation of each, one letter.
-        change: the number of each row's change sequence: 0, 1, ...; B and U of an update have the same.
-        key: the number of each row's key.
-        bad: which rows are of a change whose values the target cannot hold; None: none is.
-    """
-
-    oper: npt.NDArray[np.str_]
-    change: Ints
-    key: Ints
-    bad: Bools | None = None
-
-    def __len__(self) -> int:
-        return len(self.oper)
-
-    @cached_property
-    def before(self) -> Ints:
-        """Of each update its B row, -1 where it has none; of each B row itself; of others -1."""
-        many = int(self.change[-1]) + 1 if len(self) else 0
-        found = np.full(many, -1, np.int64)
-        before = np.flatnonzero(self.oper == BEFORE)
-        found[self.change[before]] = before
-        mine = (self.oper == UPDATE) | (self.oper == BEFORE)
-        return np.where(mine, found[self.change], -1)
-
-    @cached_property
-    def old(self) -> Ints:
-        """Of each update its B row, when that has another key; else -1."""
-        moving = self.oper == UPDATE if self.bad is None else (self.oper == UPDATE) & ~self.bad
-        old = np.where(moving, self.before, -1)
-        return np.where((old >= 0) & (self.key[old] != self.key), old, -1)
-
-    @cached_property
-    def moves(self) -> Ints:
-        """The updates that change their key."""
-        return np.flatnonzero(self.old >= 0)
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,25 @@
-"""Rows of a key log made in Arrow, in the one task that holds a batch, or in several (`keylog_tasks`);
-`keylog_spark` makes them in Spark."""
+"""Rows of a key log: each change, its keys and image as text, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.change import BEFORE, DELETE, INSERT, UPDATE
+from ..model.change import DELETE, INSERT, UPDATE
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import KeyLogField
-from .decide import NAMES, Decided, Events
-from .fold import SEQ
+from .batch import Batch
+from .columns import AT, DETAIL, SEQ, carried
+from .decide import NAMES
 from .rules import Rules, reason
 
 Places = npt.NDArray[np.int64]
-MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
-"""Columns beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
-LETTER = "header__letter"
-"""Beside rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
 
 
 @dataclass(frozen=True)
@@ -51,32 +46,6 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The change rows of a batch, in order, and what became of each; `why`: what is wrong with the values of
-    each (NULL: nothing)."""
-
-    rows: pa.Table
-    events: Events
-    decided: Decided
-    rules: Rules
-    why: pa.StringArray | None = None
-
-    @property
-    def changes(self) -> Places:
-        """The rows that are changes: all up to the end but B rows."""
-        return np.flatnonzero(self.events.oper[: self.decided.upto] != BEFORE)
-
-    def flagged(self, rows: Places) -> npt.NDArray[np.bool_]:
-        """Which of these rows are flagged."""
-        return np.array([self.rules.outcome(n).flagged for n in NAMES])[self.decided.situation[rows]]
-
-    def aside(self) -> Places:
-        """The changes that were flagged and passed over."""
-        rows = self.changes
-        return rows[self.flagged(rows) & ~self.decided.effective[rows]]
-
-
-@dataclass(frozen=True)
 class Lines:
     """Changes on their way into a key log.
 
@@ -98,8 +67,10 @@ class Lines:
     why: pa.StringArray | None = None
 
 
-def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, images: bool = True) -> pa.Table:
-    """Some changes as rows of a key log; `flagged_count` counts all changes before them."""
+def logged(
+    batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
+) -> pa.Table:
+    """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, batch.events.old[rows], -1)
@@ -115,15 +86,17 @@ def logged(batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, *, image
         batch.rows.take(pa.array(old[old >= 0])),
         None if batch.why is None else batch.why.take(pa.array(rows)),
     )
-    return written(lines, batch.rules, sheet, schema, images=images)
+    return written(lines, batch.rules, sheet, schema, now, images=images)
 
 
-def written(lines: Lines, rules: Rules, sheet: Sheet, schema: pa.Schema, *, images: bool = True) -> pa.Table:
+def written(
+    lines: Lines, rules: Rules, sheet: Sheet, schema: pa.Schema, now: datetime, *, images: bool = True
+) -> pa.Table:
     """Changes as rows of a key log."""
     taken, oper = lines.rows, lines.oper
     seq = taken[SEQ].combine_chunks()
     number = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS).cast(pa.int64())
-    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", "UTC"))
+    at = pa.scalar(now, pa.timestamp("us", "UTC"))
     made: dict[str, pa.Array | pa.Scalar] = {
         "run_id": pa.scalar(sheet.run_id),
         "group_id": pa.scalar(sheet.group_id),
@@ -136,8 +109,8 @@ def written(lines: Lines, rules: Rules, sheet: Sheet, schema: pa.Schema, *, imag
         "flagged_count": pa.array(lines.running + sheet.flagged),
         **_keys(lines, sheet),
         "keylog_sort": pc.add(number, sheet.sort - sheet.after),
-        "keylog_ts": now,
-        "insert_ts": now,
+        "keylog_ts": at,
+        "insert_ts": at,
     }
     if DETAIL in taken.schema.names:
         made["change_row_log_detail"] = taken[DETAIL]
@@ -212,27 +185,3 @@ def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.Stri
     imaged = np.isin(oper, [INSERT, UPDATE]) | ((oper == DELETE) & more)
     texts = image(sheet.dest, made)
     return texts if imaged.all() else pc.if_else(pa.array(imaged), texts, pa.scalar(None, pa.string()))
-
-
-def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-    """Which columns each image carries; None: all in all. Masks are few: each is looked at once."""
-    if MASK not in rows.schema.names or rows[MASK].null_count == rows.num_rows:
-        return None
-    known = rows[MASK].combine_chunks().dictionary_encode()
-    values = [int.from_bytes(m, "big") for m in known.dictionary.to_pylist()]
-    # Rows without a mask carry all columns: a last line of the table says so.
-    bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[True] * len(ordinals)])
-    found: npt.NDArray[np.bool_] = bits[known.indices.fill_null(len(values)).to_numpy()]
-    return found
-
-
-def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
-    """Operations as NumPy has them; `?` for NULL.
-
-    >>> letters(pa.array(["I", None, "I"])).tolist()
-    ['I', '?', 'I']
-    """
-    known = oper.dictionary_encode()
-    words = np.array([*known.dictionary.to_pylist(), "?"])
-    found: npt.NDArray[np.str_] = words[known.indices.fill_null(len(words) - 1).to_numpy()]
-    return found

@@ -1,21 +1,19 @@
-"""The changes of a table as a merge inside one task has them: rows, and their keys to look up."""
+"""The changes of a table: rows, and their keys to look up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...model.change import BEFORE, DELETE
-from ..carry import Carried
-from ..fold import KEPT, OP, OPER, SEQ
-from .row_keys import Keys, Places
+from ..model.change import BEFORE, DELETE
+from .carry import Carried
+from .columns import KEPT, OP, OPER, SEQ, one
+from .keys import Keys, Places
 
 RowsOf = Callable[[Places], tuple[Places, pa.Table]]
 """Given numbers of keys: those of which the table has rows, and the rows."""
@@ -62,23 +60,6 @@ class Source:
         return pa.table(columns, schema=self.schema)
 
 
-class Auditor(Protocol):
-    """Decides, once it is known which keys the table has, what counts of the changes."""
-
-    @property
-    def upto(self) -> int:
-        """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
-
-    def decide(
-        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
-    ) -> Source:
-        """The changes with what counts of them; `exists`: of each key's number whether the table has a row
-        that is not marked as deleted. The pool runs what can be done beside the writing."""
-
-    def finish(self) -> None:
-        """Ends what was begun; called before the commit."""
-
-
 def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     """One row a key, its absent values filled from the images before, and from rows that the table had under
     another key; those that its own row there has are left to it (`KEPT`), if there is one."""
@@ -114,8 +95,3 @@ def order(rows: pa.Table) -> Places | None:
         return None
     found = pc.sort_indices(rows.select([SEQ, OPER]), [(SEQ, "ascending"), (OPER, "ascending")])
     return np.asarray(found.to_numpy(), np.int64)
-
-
-def one(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,4 +1,4 @@
-"""Changes whose key is NULL, in arrays: what `data_errors` finds of them with Spark."""
+"""Changes whose key is NULL."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import ApplyError
 from ..model.change import BEFORE, UPDATE
 
 
@@ -37,7 +38,7 @@ def null_keys(
 
     Args:
         keys: names and values of the key's columns.
-        oper, change: as in `decide.Events`.
+        oper, change: as in `events.Events`.
 
     >>> found = null_keys([("id", pa.array([1, None, 2]))], np.array(["I", "B", "U"]), np.array([0, 1, 1]))
     >>> found.why.to_pylist()
@@ -57,3 +58,12 @@ def null_keys(
     found[both] = least[change[both]]
     bad = found < none
     return NullKeys(bad, pc.take(pa.array(texts), pa.array(found, mask=~bad)))
+
+
+def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:
+    """The error for a change whose key is NULL."""
+    return ApplyError(
+        f"a change has NULL in the row key ({', '.join(key)})",
+        where=f"{table}, change_seq {seq}",
+        hint="correct or take out that change, or choose a key of columns that are NOT NULL",
+    )

@@ -1,5 +1,13 @@
-"""Where the values of each key's last image come from when images lack columns, in arrays: what `keychange`
-finds with Spark, by the rule that is told there, for a batch that one task holds.
+"""Where the values of each key's last image come from when images lack columns.
+
+The rule: **what an image lacks stays as it is in the row that the change meets**, as an UPDATE that does not
+name a column leaves it alone. A change of key meets the row under its old key, and takes its values along.
+Only where there is no such row, and the change is made to insert one, the image before (B) gives what it
+carries; the rest is NULL. An insert lacks nothing: what it does not name is NULL.
+
+A key's changes are cut into *stretches*, one life of a row under that key each: an insert, or an update that
+moves a row here, begins one; a delete, or an update that moves the row away, ends it. The first stretch is
+the row that the target had under this key, if it had one.
 """
 
 from __future__ import annotations
@@ -7,13 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..model.change import BEFORE, DELETE, INSERT
-from .decide import Decided, Events
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from .decide import Decided
+from .events import Bools, Events, Ints
 
 
 @dataclass(frozen=True)

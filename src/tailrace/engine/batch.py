@@ -1,0 +1,129 @@
+"""A batch of changes, or one shard of it: what its changes met, and what is left of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.change import BEFORE, DELETE
+from ..model.sequence import number_of
+from .carry import carry
+from .columns import OPER, SEQ, carried, letters, one
+from .decide import NAMES, Decided, decide, tally
+from .events import Bools, Events, Ints
+from .marks import marked
+from .null_keys import null_keys
+from .rules import Rules
+from .source import RowsOf, Source, whole
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The change rows of a batch before it is known what they meet; `why`: what is wrong with the values of
+    each (NULL: nothing); None: nothing is with any."""
+
+    rows: pa.Table
+    events: Events
+    why: pa.StringArray | None = None
+
+    @staticmethod
+    def of(source: Source) -> Changes:
+        """Numbers the changes, and finds those whose key is NULL."""
+        seq = one(source.rows[SEQ])
+        change = np.zeros(len(seq), np.int64)
+        change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
+        events = Events(letters(one(source.rows[OPER])), change, source.keys.place)
+        keys = [(name, one(source.rows[name])) for name in source.key]
+        if (bad := null_keys(keys, events.oper, events.change)) is None:
+            return Changes(source.rows, events)
+        return Changes(source.rows, replace(events, bad=bad.rows), bad.why)
+
+    @property
+    def first_bad(self) -> str | None:
+        """The `change_seq` of the first whose values are wrong; None: all are right."""
+        if self.events.bad is None:
+            return None
+        return str(self.rows[SEQ][int(np.argmax(self.events.bad))])
+
+    def met(self, exists: Bools, rules: Rules, counted: Mapping[str, int]) -> Batch:
+        """Decides all of them; see `decide`."""
+        decided = decide(self.events, exists, rules, counted)
+        return Batch(self.rows, self.events, decided, rules, self.why)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The change rows of a batch, in order, and what became of each; `why`: what is wrong with the values of
+    each (NULL: nothing)."""
+
+    rows: pa.Table
+    events: Events
+    decided: Decided
+    rules: Rules
+    why: pa.StringArray | None = None
+
+    @property
+    def changes(self) -> Ints:
+        """The rows that are changes: all up to the end but B rows."""
+        return np.flatnonzero(self.events.oper[: self.decided.upto] != BEFORE)
+
+    def flagged(self, rows: Ints) -> Bools:
+        """Which of these rows are flagged."""
+        return np.array([self.rules.outcome(n).flagged for n in NAMES])[self.decided.situation[rows]]
+
+    def aside(self) -> Ints:
+        """The changes that were flagged and passed over."""
+        rows = self.changes
+        return rows[self.flagged(rows) & ~self.decided.effective[rows]]
+
+    def upto(self, most: int) -> int:
+        """The change number reached, `most` when the batch does not end early; -1: none is."""
+        if self.decided.ends is None:
+            return most
+        end = self.decided.upto
+        return max((number_of(s) for s in self.rows[SEQ][max(end - 1, 0) : end].to_pylist()), default=-1)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Changes by operation."""
+        found = Counter(self.events.oper[self.changes].tolist())
+        return {k: found[k] for k in "IUDT"}
+
+    @property
+    def odd(self) -> dict[str, tuple[int, str]]:
+        """Situation -> how many changes are in it, and the first `change_seq`; those that are not plain."""
+        found = tally(self.events, self.decided)
+        return {name: (many, str(self.rows[SEQ][row])) for name, (many, row) in found.items()}
+
+    @property
+    def ends(self) -> tuple[str, str, str] | None:
+        """`change_seq`, conflict and policy of the change before which the batch ends; None: it does not."""
+        if (row := self.decided.ends) is None:
+            return None
+        kind = self.rules.outcome(NAMES[self.decided.situation[row]]).conflict
+        assert kind is not None  # noqa: S101 - only conflicts end a batch
+        return str(self.rows[SEQ][row]), kind, self.decided.policy
+
+    @property
+    def why_it_ends(self) -> str | None:
+        """What is wrong with the values of that change; None: nothing is."""
+        row = self.decided.ends
+        return None if row is None or self.why is None else self.why[row].as_py()
+
+    def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
+        """What is left of the changes, one image a key; `ordinals`: the columns' bits in the column mask."""
+        events, decided = self.events, self.decided
+        there, marks = carried(self.rows, ordinals), source.mark is not None
+        imaged = decided.effective
+        if marks:
+            source, there = marked(source, events, decided, there)
+        else:
+            imaged = imaged & ~np.isin(events.oper, [DELETE, BEFORE])
+        if there is None or there[imaged].all():
+            return replace(source, last=decided.last(source.keys.place, len(source.last)))
+        return whole(source, carry(events, decided, there, marks=marks), rows_of)
