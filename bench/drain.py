@@ -26,7 +26,7 @@ def main(file: str, what: str) -> None:
     while True:
         began = time.perf_counter()
         if what == "store":
-            pipeline._finish(pipeline._store_query(once=True))  # the first half of `drain`
+            pipeline.store_all()  # the first half of `drain`
         else:
             pipeline.drain()
         print(json.dumps({"start": start, "work": time.perf_counter() - began}), flush=True)

@@ -55,7 +55,7 @@ if __name__ == "__main__":
         sys.exit("atheris is not installed: pip install atheris")
     with tempfile.TemporaryDirectory() as corpus:
         with atheris.instrument_imports(include=["tailrace"]):
-            import tailrace.sources.pg_records  # noqa: F401 - what is imported here tells of its coverage
+            import tailrace.sources.postgresql.records  # noqa: F401 - what is imported here tells of its coverage
         seeds(Path(corpus))
         atheris.Setup([*sys.argv, corpus], frames)
         atheris.Fuzz()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,8 @@ from tailrace.apply.table_map import TableMap
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
 from tailrace.state import upkeep
-from tailrace.store.task import StorePlan
+from tailrace.store.running import Run
+from tailrace.store.task import LOG_COLUMNS
 from tailrace.store.writer import Store, StorePaths
 
 from .ram import RamLake
@@ -36,23 +37,10 @@ class Setup:
     opened: bool = False
 
 
-@dataclass
-class Records:
-    """LOG records in the place of a DataFrame: one table for each of its partitions."""
-
-    parts: list[pa.Table]
-    found: list[dict[str, Any]] = field(default_factory=list)
-
-    def select(self, *names: str) -> Records:
-        return Records([p.select(list(names)).combine_chunks() for p in self.parts])
-
-    def mapInArrow(self, plan: StorePlan, schema: str) -> Records:  # noqa: N802 - Spark's name
-        return Records(
-            [], [r for p in self.parts for out in plan(iter(p.to_batches())) for r in out.to_pylist()]
-        )
-
-    def collect(self) -> list[dict[str, Any]]:
-        return self.found
+def of_tables(parts: Sequence[pa.Table]) -> Run:
+    """Runs a store batch as one task for each table of log records."""
+    mine = [p.select(LOG_COLUMNS).combine_chunks() for p in parts]
+    return lambda plan: [r for p in mine for out in plan(iter(p.to_batches())) for r in out.to_pylist()]
 
 
 class Applying:
@@ -94,7 +82,7 @@ class Applying:
             return "nothing"
         # Small files share a task mostly; sometimes each has its own.
         shared = [pa.concat_tables(chosen)] if (start + len(chosen)) % 3 else chosen
-        done = self._store.batch(Records(shared))  # type: ignore[arg-type]
+        done = self._store.batch(of_tables(shared))
         if done is None:
             return "nothing new"
         self._applier.add(done)

@@ -61,17 +61,10 @@ def test_what_is_gone_of_log_stops_the_pipeline(spark, tmp_path):
         Pipeline(task, spark).drain()
     aside.rename(part)
 
-    # a version, and the checkpoint with it
+    # the commit of a version: what Delta's own checkpoint knows of it is enough
     commit = Path(task.log_path) / "_delta_log" / f"{lake.version(task.log_path) - 2:020d}.json"
     DeltaTable(task.log_path).create_checkpoint()
-    gone = commit.rename(tmp_path / "aside.json")
-    with pytest.raises(PositionError, match="commits that a query has still to read were removed"):
-        Pipeline(task, spark).drain()
-    shutil.rmtree(task.checkpoint_path("store"))
-    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 7 to 9\n"):
-        Pipeline(task, spark).drain()
-    gone.rename(commit)
-    shutil.rmtree(task.checkpoint_path("store"), ignore_errors=True)
+    commit.unlink()
     Pipeline(task, spark).drain()
     assert sorted(lake.read(task.changes_path("shop.item"))["id"].to_pylist()) == [1, 2, 3, 4, 5]
 

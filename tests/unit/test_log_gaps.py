@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +18,8 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.store import gaps
 from tailrace.store.kept import kept, spans
+from tailrace.store.running import Run
+from tailrace.store.task import LOG_COLUMNS
 from tailrace.store.writer import Store, StorePaths
 
 from .messages import insert
@@ -28,24 +28,12 @@ from .test_log_and_store import chunk, writer
 pytestmark = pytest.mark.unit
 
 
-class Rows:
-    """Records as a store takes them: what a DataFrame does, with `parts` tasks in this process."""
-
-    def __init__(self, records: pa.Table, parts: int = 1) -> None:
-        self._records, self._parts = records, parts
-
-    def select(self, *columns: str) -> Rows:
-        return Rows(self._records.select(list(columns)), self._parts)
-
-    def mapInArrow(self, work: Callable[..., Any], _: str) -> Rows:  # noqa: N802 - as Spark calls it
-        size = -(-self._records.num_rows // self._parts)
-        parts = [self._records.slice(k * size, size) for k in range(self._parts)]
-        made = [batch for one in parts for batch in work(iter(one.combine_chunks().to_batches()))]
-        return Rows(pa.Table.from_batches(made))
-
-    def collect(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._records.to_pylist()
-        return found
+def tasks(rows: pa.Table, parts: int = 1) -> Run:
+    """Runs a store batch of these records as so many tasks, in this process."""
+    mine = rows.select(LOG_COLUMNS)
+    size = -(-mine.num_rows // parts)
+    shares = [mine.slice(k * size, size).combine_chunks().to_batches() for k in range(parts)]
+    return lambda plan: [row for one in shares for out in plan(iter(one)) for row in out.to_pylist()]
 
 
 def home(tmp_path: Path, transactions: int) -> Path:
@@ -71,10 +59,10 @@ def parts(at: Path) -> list[Path]:
     ]
 
 
-def records(at: Path, *numbers: int) -> Any:
+def records(at: Path, *numbers: int) -> Run:
     rows = lake.read(str(at / "log")).sort_by("CHANGE_SEQ")
     mine = [int(s[16:]) in numbers for s in rows["CHANGE_SEQ"].to_pylist()]
-    return Rows(rows.filter(pa.array(mine)), parts=2)
+    return tasks(rows.filter(pa.array(mine)), parts=2)
 
 
 def ids(at: Path) -> list[int]:
@@ -118,7 +106,7 @@ def test_where_every_table_has_a_newer_baseline_the_store_goes_on_and_says_from_
             store(at, passed).begin()
     mine = store(at, passed=9)
     assert (mine.begin(), mine.begin(), store(at).begin()) == (9, 9, 9)
-    mine.batch(Rows(pa.table(pq.ParquetFile(parts(at)[3]).read())))  # type: ignore[arg-type]
+    mine.batch(tasks(pa.table(pq.ParquetFile(parts(at)[3]).read())))
     assert (mine.reached, ids(at)) == (12, [0, 3])
     assert [kept(str(at / name)) for name in ("item__ct", "tracking")] == [9, 9]
 
@@ -149,7 +137,7 @@ def test_a_log_without_a_gap_is_stored_however_it_is_cut(tmp_path: Path) -> None
     at = home(tmp_path, 5)
     mine = store(at)
     for upto in (3, 9, 15):
-        mine.batch(cast(Any, records(at, *range(1, upto + 1))))
+        mine.batch(records(at, *range(1, upto + 1)))
     assert ids(at) == [0, 1, 2, 3, 4] and log.state(str(at / "log")).number == mine.reached
 
 

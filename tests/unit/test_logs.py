@@ -78,7 +78,7 @@ raise KeyError("x")
 
 
 def test_a_command_that_is_stopped_says_so_in_an_object() -> None:
-    code = "import logging, time; from tailrace import cli_signals, logs; cli_signals.end_on_interrupt();"
+    code = "import logging, time; from tailrace.cli import signals; from tailrace.config import logs; signals.end_on_interrupt();"
     code += "logs.begin('json', logging.WARNING); print('ready', flush=True); time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

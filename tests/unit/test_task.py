@@ -46,7 +46,6 @@ def test_paths_start_at_the_file() -> None:
     assert small.changes_path("public.orders") == "/tasks/shop/changes/public.orders__ct"
     assert small.target_path("public.orders") == "/work-folder/lake/public.orders"
     assert small.control_path("stored") == "/tasks/shop/control/stored"
-    assert small.checkpoint_path("apply") == "/tasks/shop/checkpoints/apply"
     assert task(SMALL).home == "/work-folder/shop"
     assert task(SMALL).target.path == "/work-folder/target"
 

@@ -89,22 +89,15 @@ class Applier:
         self,
         stop: threading.Event | None = None,
         cadence: Cadence | None = None,
-        *,
-        wait: bool = True,
     ) -> list[AppliedTable]:
         """Applies every pending slice, if the cadence says that it is time; gives what was done, per table
         and slice.
-
-        Args:
-            wait: False: nothing is done while another thread is at it.
 
         Raises:
             TailraceError: the changes of a table could not be applied, and that ends the task. What other
                 tables got in the slice is recorded.
         """
-        if not self._lock.acquire(blocking=wait):
-            return []
-        try:
+        with self._lock:
             self._gate.begin()
             front = self._backlog.take()  # before layouts are read: theirs are known then
             self._refresh()
@@ -119,8 +112,6 @@ class Applier:
             if cadence:
                 cadence.went(time.monotonic() - began)
             return self._slices.done
-        finally:
-            self._lock.release()
 
     def _until_logged(self, stop: threading.Event | None) -> None:
         """Applies everything; again where the key log was left behind its targets."""

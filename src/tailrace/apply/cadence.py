@@ -1,8 +1,8 @@
 """When a batch is applied: often while little comes, seldom and in large batches while much comes.
 
 Three settings, as in Qlik's batch tuning (spec/qlik.md §4): longer than, but less than, at once at so many
-changes or bytes. In between it adapts: after a batch as much time goes by as the batch took, so that applying
-takes about half of the time and batches grow with the backlog.
+changes or bytes. In between it adapts: after a batch at least as much time goes by as the batch took, so that
+applying takes at most half of the time and batches grow with the backlog.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Cadence:
     """Says when the next batch is due; one a task.
 
     Attributes:
-        every: at least so many seconds lie between two batches.
-        within: and at most so many, however long batches take.
+        every: at least so many seconds lie between the beginnings of two batches.
+        within: and at most so many between a batch and the next, however long batches take.
         max_changes, max_bytes: with so many changes waiting, or so many bytes of them as stored, a batch
             begins at once.
 
@@ -31,6 +31,8 @@ class Cadence:
     (False, True, True)
     >>> now[0] = 4.0; one.due(5, 100), one.due(0, 0)
     (True, False)
+    >>> one.went(0.2); round(one.wait(), 3)
+    0.8
     """
 
     every: float
@@ -51,4 +53,8 @@ class Cadence:
 
     def went(self, seconds: float) -> None:
         """A batch has ended, which took so long."""
-        self._next = self.clock() + min(max(self.every, seconds), max(self.every, self.within))
+        self._next = self.clock() + min(max(self.every - seconds, seconds), max(self.every, self.within))
+
+    def wait(self) -> float:
+        """Seconds until the next batch may begin, whatever waits; 0 when it may now."""
+        return max(self._next - self.clock(), 0.0)

@@ -124,8 +124,8 @@ class StoreSettings(Settings):
     openedge: bool = False
     """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
     tables in the folder `openedge` of the task."""
-    every: Seconds = 1.0
-    """How often a batch begins; immediately if the one before took longer."""
+    every: Seconds = 0.2
+    """How often LOG is looked at for new records; immediately if the batch before took longer."""
     max_bytes: Bytes = 512 << 20
     """Maximum of LOG in one batch (a commit of LOG is never split)."""
 
@@ -133,9 +133,9 @@ class StoreSettings(Settings):
 class ApplySettings(RuleSettings):
     """From change tables to targets."""
 
-    every: Seconds = 2.0
-    """Minimum time between two batches. After a batch, apply waits as long as the batch took, so that batches
-    grow with the load."""
+    every: Seconds = 1.0
+    """Minimum time between the beginnings of two batches. After a batch, apply waits at least as long as the
+    batch took, so that batches grow with the load."""
     within: Seconds = 30.0
     """Maximum time between two batches, however long they take."""
     max_changes: int = Field(default=1_000_000, ge=1)

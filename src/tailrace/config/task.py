@@ -172,10 +172,6 @@ class Task(Settings):
         """A control table (Delta): `stored`, `applied`, `baselines`, `quarantine`."""
         return f"{self.home}/control/{name}"
 
-    def checkpoint_path(self, which: str) -> str:
-        """Checkpoint folder of a streaming query: `store`, `apply`."""
-        return f"{self.home}/checkpoints/{which}"
-
 
 SECTIONS: dict[str, type[Settings]] = {
     name: field.annotation

@@ -9,7 +9,6 @@ import datetime as dt
 import json
 import re
 import time
-from pathlib import Path
 
 import pyarrow.fs
 from deltalake import DeltaTable
@@ -78,19 +77,3 @@ def committed_at(table: str, version: int) -> dt.datetime:
     told = [a["commitInfo"]["timestamp"] for a in actions if "timestamp" in a.get("commitInfo", {})]
     at = told[0] / 1000 if told else fs.get_file_info(path).mtime.timestamp()
     return dt.datetime.fromtimestamp(at, dt.timezone.utc)
-
-
-def streamed(checkpoint: str) -> int | None:
-    """The version of a Delta table from which a Structured Streaming query goes on, by its checkpoint folder;
-    None when it never ran."""
-    offsets = Path(checkpoint) / "offsets"
-    batches = [one for one in offsets.glob("*") if one.name.isdigit()] if offsets.is_dir() else []
-    versions = []
-    # The last but one may be read again.
-    for one in sorted(batches, key=lambda each: int(each.name))[-2:]:
-        versions += [
-            json.loads(line)["reservoirVersion"]
-            for line in one.read_text().splitlines()
-            if "reservoirVersion" in line
-        ]
-    return min(versions, default=None)

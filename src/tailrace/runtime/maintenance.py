@@ -67,19 +67,15 @@ class Maintenance:
 
     def _control(self) -> None:
         """Keeps the control tables small, and what Delta remembers of tables that are written to all the
-        time. LOG's commits are needed by the store's stream, TRACKING's by that of apply."""
+        time. The store needs LOG's commits from where it stands on."""
         task = self._task
         in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
         shorten(task, loaded(task.control_path("mapped")))
         for name in CONTROL:
             log_retention.forget(task.control_path(name))
         stored = lake.progress(task.tracking_path, STORE_APP)
-        needs = [
-            log.version_after(task.log_path, stored),
-            log_retention.streamed(task.checkpoint_path("store")),
-        ]
+        need = log.version_after(task.log_path, stored)
         log_retention.settle(task.log_path)
         lake.vacuum(task.log_path, log_retention.KEPT_S)
-        log_retention.forget(task.log_path, before=min(v for v in needs if v is not None))
-        if (read := log_retention.streamed(task.checkpoint_path("apply"))) is not None:
-            log_retention.forget(task.tracking_path, before=read)
+        log_retention.forget(task.log_path, before=need)
+        log_retention.forget(task.tracking_path)

@@ -2,18 +2,17 @@
 
     LOG --store--> CHANGE TABLES, TRACKING --apply--> TARGETS
 
-Both are Structured Streaming queries with foreachBatch: store over LOG, apply over TRACKING. The queries give
-cadence, restart and progress; exactness comes from positions kept in the tables themselves, so a batch that
-is replayed, or a checkpoint that is lost, changes nothing.
+Each is a loop in a thread of its own. Store looks for new commits of LOG and tells apply of what it has
+stored; apply brings targets up at the task's cadence. What is done follows from positions in the tables
+themselves, so nothing else has to be remembered: a process that begins anew goes on where the tables stand.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -45,14 +44,15 @@ from ..operate.task_runs import TaskRuns
 from ..state import ledger, live
 from ..state.orders import of_task
 from ..state.upgrades import upgrade
-from ..store import gaps, tracking
+from ..store import tracking
+from ..store.log_files import LogFiles
+from ..store.running import runner
 from ..store.writer import Store, StorePaths
 from .counts import Counts
 from .maintenance import Maintenance
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("tailrace.pipeline")
 STATE_EVERY_S = 1.0
@@ -87,20 +87,19 @@ class Pipeline:
             routes=routes,
             loads=Loads.of(task, spark, self._target, routes),
         )
-        self._cadence: Cadence | None = None
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
         self._seen = Counts()
         self._failed: TailraceError | None = None
+        self._over, self._news = threading.Event(), threading.Event()
+        self._files: LogFiles
 
     def drain(self) -> None:
         """Stores and applies everything that is in LOG now, then returns."""
         self._gate.patient = False
-        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             upgrade(self._task)
-            for make in (self._store_query, self._apply_query):
-                self._finish(make(once=True))
-            # A baseline may have ended after the last tracking row was written: nothing would trigger it.
+            self.store_all()
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
                 self._catch_up()
@@ -108,98 +107,103 @@ class Pipeline:
                 self._maintenance.run()
             self._tell("drained")
 
+    def store_all(self) -> None:
+        """Stores everything that is in LOG now."""
+        self._begin()
+        end = log.state(self._task.log_path).number
+        while self._store.reached < end and not self.stop.is_set() and self._store_next():
+            pass
+
     def run(self) -> None:
-        """Stores and applies until `stop` is set; the first failure of a query ends both and is raised."""
-        apply = self._task.apply
-        self._cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
+        """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
             upgrade(self._task)
-            queries = [self._store_query(once=False), self._apply_query(once=False)]
+            self._begin()
+            loops = [
+                threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)
+                for name, work in (("store", self._storing), ("apply", self._applying))
+            ]
+            for one in loops:
+                one.start()
             try:
-                while not self.stop.wait(STATE_EVERY_S):
+                while not self.stop.wait(STATE_EVERY_S) and self._failed is None:
                     guards.check()
-                    for query in queries:
-                        if not query.isActive:
-                            self._finish(query)
                     self._tell("running")
-                    self._catch_up(wait=False)  # what is told, the newest order too, is never old
                     self._runs.note()
                     if self._maintenance.due():
                         self._maintenance.run()
             finally:
-                for query in queries:
-                    query.stop()
+                self._end()
+                for one in loops:
+                    one.join()
+            if self._failed is not None:
+                raise self._failed
             self._tell("stopped")
 
-    def _store_query(self, *, once: bool) -> StreamingQuery:
-        task, before = self._task, self._store.reached
-        reached = self._store.begin()
-        if reached != before:  # the checkpoint points at what is gone
-            shutil.rmtree(task.checkpoint_path("store"), ignore_errors=True)
-        records = (
-            self._spark.readStream.format("delta")
-            # Only without a checkpoint; and not from a snapshot, whose files come in no order of commits.
-            .option("startingVersion", log.version_after(task.log_path, reached))
-            .option("maxBytesPerTrigger", task.store.max_bytes)
-            .option("ignoreDeletes", "true")  # retention takes whole files away, long after they were read
-            .load(task.log_path)
-        )
-        return self._start(records, "store", self._store_batch, task.store.every, once=once)
+    def _begin(self) -> None:
+        """Looks at where store stands, and what is still to be stored."""
+        self._files = LogFiles(self._task.log_path, self._store.begin())
+        if self._openedge is not None:
+            self._openedge.catch_up()  # a crash may have kept it from what is stored
 
-    def _apply_query(self, *, once: bool) -> StreamingQuery:
-        task = self._task
-        rows = (
-            self._spark.readStream.format("delta")
-            .option("startingVersion", lake.version(task.tracking_path))
-            .option("ignoreDeletes", "true")
-            .load(task.tracking_path)
-        )
-        return self._start(rows, "apply", self._apply_batch, task.apply.every, once=once)
+    def _end(self) -> None:
+        self._over.set()
+        self._news.set()
 
-    def _start(self, rows: DataFrame, name: str, batch: Any, every: float, *, once: bool) -> StreamingQuery:
-        writer = (
-            rows.writeStream.queryName(f"tailrace {name}: {self._task.name}")
-            .option("checkpointLocation", self._task.checkpoint_path(name))
-            .foreachBatch(batch)
-        )
-        if once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
-
-    def _finish(self, query: StreamingQuery) -> None:
-        """Waits for a query's end and raises what ended it, if anything did."""
+    def _loop(self, work: Callable[[], None]) -> None:
         try:
-            query.awaitTermination()
-        except Exception as error:
-            # Our own function's error, as it was; Spark hands it on as text.
-            where = f"{query.name}"
-            raise self._failed or gaps.unreadable(error, where) or from_spark(error, where=where) from error
+            with self._failing():
+                work()
+        except TailraceError as error:
+            self._failed = self._failed or error
+            self._end()
 
-    def _store_batch(self, records: DataFrame, batch_id: int) -> None:
-        began = time.monotonic()
-        with self._failing():
-            if (stored := self._store.batch(records)) is not None:
-                self._applier.add(stored)
-                self._seen.stored(stored, time.monotonic() - began)
-            if self._openedge is not None:
-                self._openedge.catch_up()
+    def _storing(self) -> None:
+        every = self._task.store.every
+        while not self._over.is_set():
+            began = time.monotonic()
+            self._store_next()
+            self._over.wait(max(every - (time.monotonic() - began), 0.0))
 
-    def _apply_batch(self, tracked: DataFrame, batch_id: int) -> None:
-        with self._failing():
-            # What to apply follows from positions; these rows only say that something is there.
-            self._catch_up()
+    def _applying(self) -> None:
+        apply = self._task.apply
+        cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
+        while not self._over.is_set():
+            self._news.clear()
+            self._catch_up(cadence)
+            # Many changes need not wait until a batch is due, and commands are looked at meanwhile.
+            while (left := cadence.wait()) and not self._over.wait(min(left, STATE_EVERY_S)):
+                self._catch_up(cadence)
+                self._news.set()  # what came meanwhile may be due now
+            self._news.wait(STATE_EVERY_S)
+
+    def _store_next(self) -> bool:
+        """Stores the next batch; False when there is nothing new in LOG."""
+        began, task = time.monotonic(), self._task
+        files = self._files.batch(self._store.reached, task.store.max_bytes)
+        if not files:
+            return False
+        if (stored := self._store.batch(runner(task.log_path, files, self._spark))) is not None:
+            self._applier.add(stored)
+            self._seen.stored(stored, time.monotonic() - began)
+            self._news.set()
+        if self._openedge is not None:
+            self._openedge.catch_up()
+        return True
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
+        """Errors as ours, of whatever kind they are."""
         try:
             yield
-        except Exception as error:
-            self._failed = from_spark(error, where=self._task.name)
+        except TailraceError:
             raise
+        except Exception as error:
+            raise from_spark(error, where=self._task.name) from error
 
-    def _catch_up(self, *, wait: bool = True) -> None:
+    def _catch_up(self, cadence: Cadence | None = None) -> None:
         began = time.monotonic()
-        done = self._applier.catch_up(self.stop, self._cadence, wait=wait)
+        done = self._applier.catch_up(self.stop, cadence)
         self._seen.applied(done, time.monotonic() - began)
 
     def counted(self) -> dict[str, Any]:

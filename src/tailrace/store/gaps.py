@@ -85,18 +85,6 @@ def holes(log: str, after: int) -> list[Run]:
     return missing(after, [*there, (newest + 1, newest + 1)])
 
 
-def unreadable(error: BaseException, where: str) -> PositionError | None:
-    """What a stream died of, if commits that it had still to read are gone."""
-    if "DELTA_MISSING_FILES_UNEXPECTED_VERSION" not in str(error):
-        return None
-    return PositionError(
-        "commits that a query has still to read were removed from its table",
-        where=where,
-        hint="put them back into the folder _delta_log; or delete the task's folder `checkpoints`: the store "
-        "names what is missing then",
-    )
-
-
 def refuse(lost: Sequence[Run], where: str) -> None:
     """Raises PositionError when something is missing.
 

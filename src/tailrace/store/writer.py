@@ -1,6 +1,6 @@
 """One store batch: LOG records in, change tables and TRACKING out.
 
-One Spark job per batch, whatever the number of tables: the tasks decode and write parquet parts
+One job per batch, whatever the number of tables: its tasks (`running.py`) decode and write parquet parts
 (`task.py`), the driver commits them. Order: change tables, the `stored` record, TRACKING; each commit
 carries the change number reached and is skipped when the table is already there, so a batch that is
 replayed, whole or with other boundaries, changes nothing.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..config.policies import EVERYTHING, Policy
 from ..lake import delta as lake
@@ -22,11 +22,9 @@ from ..model.change import Relation
 from ..state.ledger import STORE_APP, Stored, write_stored
 from . import gaps, tracking
 from .kept import KEPT_APP
+from .running import Run
 from .tables import as_kept, ensure
-from .task import LOG_COLUMNS, QUARANTINE_SCHEMA, RESULT, StorePlan, TablePlan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+from .task import QUARANTINE_SCHEMA, StorePlan, TablePlan
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,9 @@ class Store:
         """The change number up to which everything is stored; -1 when nothing is."""
         return self._tracking_after
 
-    def batch(self, records: DataFrame) -> Stored | None:
-        """Stores the records of one batch; gives what was stored, None when there was nothing new."""
+    def batch(self, run: Run) -> Stored | None:
+        """Stores the records of one batch, whose tasks `run` runs; gives what was stored, None when there was
+        nothing new."""
         self._refresh()
         plan = StorePlan(
             self._plans,
@@ -75,7 +74,7 @@ class Store:
             self._stored_after,
             self._bad_after,
         )
-        results = self._results(records, plan)
+        results = self._results(run, plan)
         found = [(r["kind"], r["relid"], r["file"], json.loads(r["info"])) for r in results]
         met = [(first, last) for kind, _, _, info in found if kind == "met" for first, last in info["runs"]]
         gaps.refuse(gaps.missing(self._tracking_after, met), self._paths.log)
@@ -110,10 +109,9 @@ class Store:
             self._tracking_after = last
         return self._tracking_after
 
-    def _results(self, records: DataFrame, plan: StorePlan) -> list[Row]:
+    def _results(self, run: Run, plan: StorePlan) -> Sequence[Mapping[str, Any]]:
         try:
-            # One row per part: small by nature, whatever the size of the batch.
-            return records.select(*LOG_COLUMNS).mapInArrow(plan, RESULT).collect()
+            return run(plan)
         except Exception:
             if self._paths.log:  # a file that is gone comes as an error like any other
                 gaps.refuse(gaps.holes(self._paths.log, self._tracking_after), self._paths.log)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -33,9 +32,9 @@ GENTLE = ("capture", "senders", "cut", "cut", "server", "second", "order", "orde
 """Faults that a running task lives through, or that no process of it is ended by."""
 DEADLY = ("java", "parent", "worker", "full", "slot")
 """Those that end it, or may."""
-AT_REST = ("checkpoints", "log", "rules", "validate")
+AT_REST = ("log", "rules", "validate")
 """Those that happen while nothing runs."""
-WITH_CHILDREN = ("capture", "java", "worker", "checkpoints", "validate")
+WITH_CHILDREN = ("capture", "java", "worker", "validate")
 """Those that need more than capture alone."""
 QUIET = ("cut", "senders", "capture", "server")
 """Those after which no table needs a new baseline: what a round's last life has."""
@@ -130,7 +129,6 @@ class Faults:
             "slot": lambda pid: losses.drop_slot(),
         }
         self.dead: dict[str, Callable[[], str]] = {
-            "checkpoints": self.lose_checkpoints,
             "log": losses.lose_log,
             "rules": lambda: edit_rules(self.file, self._random.choice([*MODES, ""])),
             "validate": self.validate,
@@ -284,9 +282,3 @@ class Faults:
                 f"validate: code {done.returncode}: {plain(done.stdout)[-1500:]} {plain(done.stderr)[-700:]}"
             )
         return f"code {done.returncode}: {plain(done.stderr)[-200:]}"
-
-    def lose_checkpoints(self) -> str:
-        there = [p for n in ("store", "apply") if (p := Path(self._task.checkpoint_path(n))).exists()]
-        for one in there:
-            shutil.rmtree(one, ignore_errors=True)
-        return f"{len(there)} checkpoints deleted"

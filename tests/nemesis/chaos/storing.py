@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ from tailrace.lake import log
 from tailrace.runtime.pipeline import store_paths
 from tailrace.store.writer import Store
 
-from ..applying import Records
+from ..applying import of_tables
 
 
 def store(task: Task, random: Random) -> int:
@@ -30,7 +29,7 @@ def store(task: Task, random: Random) -> int:
     while ends:
         end = ends[min(random.randrange(200), len(ends) - 1)]
         ends = [e for e in ends if e > end]
-        batch: Any = Records([rows.slice(start, end + 1 - start)])
+        batch = of_tables([rows.slice(start, end + 1 - start)])
         start = end + 1
         done += made.batch(batch) is not None
     return done

@@ -1,0 +1,107 @@
+"""The files of LOG that are still to be stored, in order: found in its commits, cut into batches.
+
+One commit of LOG is one file, and holds whole transactions; so a batch of files does, too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from ..lake import delta as lake
+from ..model.sequence import WIDTH, number_of
+from .kept import spans
+
+LOOK_EVERY_S = 5.0
+"""How often LOG's newest version is looked up when its next commit is not there: it may have been removed."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of LOG: its path in LOG's folder, its bytes, its first and last change number (-1: unknown)."""
+
+    path: str
+    size: int
+    low: int = -1
+    high: int = -1
+
+
+class LogFiles:
+    """The files of LOG behind a change number.
+
+    A look for news reads the next commit's file, or finds that there is none: that costs microseconds,
+    however long LOG is. Where commits were removed that were not read yet, the files that LOG has now count.
+
+    Args:
+        log: LOG's path.
+        after: records up to this change number are stored.
+    """
+
+    def __init__(self, log: str, after: int) -> None:
+        self._log = log
+        self._fs, folder = lake.filesystem(log)
+        self._commits = f"{folder}/_delta_log"
+        self._waiting: list[LogFile] = []
+        self._begin(after)
+
+    def batch(self, after: int, max_bytes: int) -> list[LogFile]:
+        """The files of the next batch, in order: at most so many bytes, one file at least; empty when there
+        is nothing new. `after`: records up to this change number are stored by now."""
+        self._look(after)
+        self._waiting = [f for f in self._waiting if f.high < 0 or f.high > after]
+        taken, size = 0, 0
+        for file in self._waiting:
+            if taken and size + file.size > max_bytes:
+                break
+            taken, size = taken + 1, size + file.size
+        found, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return found
+
+    def _begin(self, after: int) -> None:
+        delta = DeltaTable(self._log)
+        self._version, self._looked = delta.version(), time.monotonic()
+        found = (LogFile(s.path, s.size, s.low, s.high) for s in spans(delta, "CHANGE_SEQ"))
+        self._waiting = sorted((f for f in found if f.high < 0 or f.high > after), key=lambda f: f.low)
+
+    def _look(self, after: int) -> None:
+        while (text := self._commit(self._version + 1)) is not None:
+            self._waiting.extend(_added(text))
+            self._version += 1
+            self._looked = time.monotonic()
+        if time.monotonic() - self._looked > LOOK_EVERY_S:
+            self._looked = time.monotonic()
+            if lake.version(self._log) > self._version:
+                self._begin(after)
+
+    def _commit(self, version: int) -> str | None:
+        try:
+            with self._fs.open_input_stream(f"{self._commits}/{version:020}.json") as file:
+                text: str = file.read().decode()
+        except FileNotFoundError:
+            return None
+        return text
+
+
+def _added(commit: str) -> Iterator[LogFile]:
+    """The files that a commit of LOG adds.
+
+    >>> stats = {"minValues": {"CHANGE_SEQ": "0" * 34 + "3"}, "maxValues": {"CHANGE_SEQ": "0" * 34 + "9"}}
+    >>> add = {"path": "a.parquet", "size": 100, "dataChange": True, "stats": json.dumps(stats)}
+    >>> list(_added(json.dumps({"commitInfo": {}}) + "\\n" + json.dumps({"add": add})))
+    [LogFile(path='a.parquet', size=100, low=3, high=9)]
+    """
+    for line in commit.splitlines():
+        add = json.loads(line).get("add")
+        if add is not None and add.get("dataChange", True):
+            stats = json.loads(add.get("stats") or "{}")
+            low, high = (_number(stats.get(of, {}).get("CHANGE_SEQ")) for of in ("minValues", "maxValues"))
+            yield LogFile(add["path"], add["size"], low, high)
+
+
+def _number(seq: object) -> int:
+    known = isinstance(seq, str) and len(seq) == WIDTH and seq.isdecimal()
+    return number_of(str(seq)) if known else -1

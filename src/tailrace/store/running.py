@@ -1,0 +1,124 @@
+"""Runs the tasks of a store batch: in this process while there is little, in Spark's tasks otherwise.
+
+Both read the files of LOG by name and call the same `StorePlan`; no record passes the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..lake import delta as lake
+from ..lake import guards
+from .log_files import LogFile
+from .task import LOG_COLUMNS, RESULT, StorePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[[StorePlan], Sequence[Mapping[str, Any]]]
+"""Does what a plan says with the records of a batch; gives the rows of `task.RESULT`."""
+HERE_BYTES = 16 << 20
+"""So much of LOG, which is compressed, is stored by this process at most: a Spark job would cost more."""
+SPLIT_BYTES = 8 << 20
+"""Files of more bytes are shared by tasks, by row groups."""
+BATCH_BYTES = 16 << 20
+"""About so much of LOG, uncompressed, is decoded at once."""
+BATCH_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file of LOG, or some of its row groups."""
+
+    path: str
+    size: int
+    groups: tuple[int, ...] | None = None
+
+
+def runner(log: str, files: Sequence[LogFile], spark: SparkSession | None) -> Run:
+    """Runs a batch's tasks: here, or in Spark's when there is a session and more than a little to store."""
+    if spark is None or sum(f.size for f in files) <= HERE_BYTES:
+        return here(log, files)
+    return spread(spark, log, files)
+
+
+def here(log: str, files: Sequence[LogFile]) -> Run:
+    """Runs a batch as one task, in this process."""
+    pieces = [Piece(f.path, f.size) for f in files]
+    return lambda plan: [row for out in plan(records(log, pieces)) for row in out.to_pylist()]
+
+
+def spread(spark: SparkSession, log: str, files: Sequence[LogFile]) -> Run:
+    """Runs a batch as one Spark job; each task reads about as much."""
+    mine = shares(log, files, spark.sparkContext.defaultParallelism)
+
+    def run(plan: StorePlan) -> Sequence[Mapping[str, Any]]:
+        tasks = spark.range(0, len(mine), 1, len(mine))
+        # One row a part: small by nature, whatever the size of the batch.
+        found = tasks.mapInArrow(guards.handed_on(ShareTask(log, tuple(mine), plan)), RESULT).collect()
+        return [row.asDict() for row in found]
+
+    return run
+
+
+@dataclass(frozen=True)
+class ShareTask:
+    """Stores the share of a batch that the task's row names."""
+
+    log: str
+    shares: tuple[tuple[Piece, ...], ...]
+    plan: StorePlan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.plan(records(self.log, self.shares[number]))
+
+
+def shares(log: str, files: Sequence[LogFile], many: int) -> list[tuple[Piece, ...]]:
+    """Files in order as at most so many shares of about the same size; none is empty.
+
+    >>> [[p.path for p in one] for one in shares("log", [LogFile(n, 10) for n in "abcd"], 2)]
+    [['a', 'b'], ['c', 'd']]
+    >>> [[p.path for p in one] for one in shares("log", [LogFile("a", 100), LogFile("b", 1)], 2)]
+    [['a'], ['b']]
+    """
+    total, made = sum(f.size for f in files), 0
+    found: list[list[Piece]] = [[] for _ in range(many)]
+    for file in files:
+        for piece in _pieces(log, file, total // many):
+            found[min(many - 1, (made + piece.size // 2) * many // max(total, 1))].append(piece)
+            made += piece.size
+    return [tuple(one) for one in found if one]
+
+
+def _pieces(log: str, file: LogFile, share: int) -> list[Piece]:
+    if file.size <= max(share, SPLIT_BYTES):
+        return [Piece(file.path, file.size)]
+    with _open(log, file.path) as parquet:
+        told = parquet.metadata
+        rows = [told.row_group(g).num_rows for g in range(told.num_row_groups)]
+    sizes = [file.size * one // max(sum(rows), 1) for one in rows]
+    return [Piece(file.path, size, (g,)) for g, size in enumerate(sizes)]
+
+
+def records(log: str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """The log records of files, in order, in batches of about `BATCH_BYTES`."""
+    for piece in pieces:
+        with _open(log, piece.path) as parquet:
+            told = parquet.metadata
+            groups = list(range(told.num_row_groups)) if piece.groups is None else list(piece.groups)
+            size = sum(told.row_group(g).total_byte_size for g in groups)
+            rows = sum(told.row_group(g).num_rows for g in groups)
+            at_once = max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
+            yield from parquet.iter_batches(at_once, row_groups=groups, columns=LOG_COLUMNS)
+
+
+def _open(log: str, path: str) -> pq.ParquetFile:
+    fs, folder = lake.filesystem(log)
+    return pq.ParquetFile(fs.open_input_file(f"{folder}/{path}"))
