@@ -112,7 +112,7 @@ def reference(model: type[Task]) -> str:
     lines = [
         "# The task file",
         "",
-        "Generated from `tailrace.control` by `make docs`; do not edit.",
+        "Generated from `tailrace.config` by `make docs`; do not edit.",
         "",
         "A task file is YAML. `tailrace init URL` writes one; only `name` and `source.url` are required.",
         "Folders are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`, sizes",
