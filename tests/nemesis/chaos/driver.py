@@ -31,6 +31,9 @@ from .validators import validate
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB", "wal_sender_timeout": "20s"}
 LEAST_S = 20.0
 """So long something is written at least while a round's last life may last."""
+PAUSE_S = {False: 0.08, True: 0.3}
+"""How long a writer rests at most between two transactions; in whole rounds, whose lives are long, longer: what is
+written must be applied, too."""
 MOST_LIVES = 14
 """Lives of a round before its last one, at most."""
 
@@ -100,13 +103,13 @@ def _played(
     faults = Faults(
         file, task, server, proxy, disk, Losses(file, task, server, random, whole=whole), random, whole=whole
     )
-    with _load(at, server, random):
+    with _load(at, server, random, whole=whole):
         _lives(at, random, faults, points[:-1], whole=whole)
     calm(at, file, server.url(), random, whole=whole)
     if whole and not at.stuck:
         # Every table has its baseline by now, and goes on changing: that is what the key log must account for.
         at.say(edit_rules(file, planned.mode))
-        with _load(at, server, random):
+        with _load(at, server, random, whole=whole):
             end = time.monotonic() + LEAST_S
             live(at, MOST_LIVES, random, faults, last_deck(random), points[-1], alone=False)
             time.sleep(max(0.0, end - time.monotonic()))
@@ -124,9 +127,10 @@ def _played(
 
 
 @contextmanager
-def _load(at: Round, server: EmbeddedPostgres, random: Random) -> Iterator[None]:
+def _load(at: Round, server: EmbeddedPostgres, random: Random, *, whole: bool) -> Iterator[None]:
     """Somebody writes meanwhile."""
-    one = Load(server.url, random.randrange(1 << 30), ddl_every=random.choice([4.0, 10.0, 30.0])).start()
+    every, pause = random.choice([4.0, 10.0, 30.0]), PAUSE_S[whole]
+    one = Load(server.url, random.randrange(1 << 30), ddl_every=every, pause=pause).start()
     try:
         yield
     finally:

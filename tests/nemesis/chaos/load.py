@@ -121,12 +121,12 @@ class Mixed(Writer):
 
 
 class Load:
-    """Writers in threads, until they are stopped."""
+    """Writers in threads, until they are stopped; each rests up to `pause` seconds between two transactions."""
 
     def __init__(
-        self, url: Callable[[], str], seed: int, *, writers: int = 2, ddl_every: float = 9.0
+        self, url: Callable[[], str], seed: int, *, writers: int = 2, ddl_every: float, pause: float
     ) -> None:
-        self._over = threading.Event()
+        self._over, self._pause = threading.Event(), pause
         self._writers = [Mixed(url, seed + k, large=MOST_LARGE * (k == 0)) for k in range(writers)]
         self._ddl_every = ddl_every
         self._threads = [
@@ -161,4 +161,4 @@ class Load:
             if alters and time.monotonic() - altered > self._ddl_every:
                 altered = time.monotonic()
                 writer.change_layout()
-            time.sleep(chance.random() * 0.08)
+            time.sleep(chance.random() * self._pause)
