@@ -87,6 +87,13 @@ class Task(Settings):
             given["home"] = given["name"]
         return given
 
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Task:
+        told = self.target.not_null or self.target.defaults or self.target.enums != "text"
+        if told and not self.source.url.startswith("postgres"):
+            raise ValueError("target.not_null, target.defaults and target.enums need a PostgreSQL source")
+        return self
+
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def model_post_init(self, context: Any) -> None:

@@ -183,7 +183,7 @@ class PostgresTarget:
         """Whether the database may refuse rows: others changed the table that tailrace made."""
         with session(self._place, self._where(table)) as mine:
             known = self._progress.read(mine, table)
-            tested = known is not None and refuses(mine, self.path(table), known.layout)
+            tested = known is not None and refuses(mine, self._place, self.path(table), known.layout)
             return Demands(tested=tested, values=VALUES)
 
     def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
@@ -201,7 +201,7 @@ class PostgresTarget:
             reached = self._progress.read(mine, table)
             if reached is None or not layout.same(reached.layout, batch.relation):
                 return None
-            if refuses(mine, self.path(table), reached.layout):
+            if refuses(mine, self._place, self.path(table), reached.layout):
                 return None
             self._notes.prepare(mine)
             done = merged(

@@ -25,6 +25,7 @@ from ..fold import CARRIED, col, images
 from ..outcomes import WHY
 from ..plan import TableBatch
 from .postgresql_block import BAG, BLOCK, CHANGE, COPY, TRY
+from .postgresql_declared import make_room, ours
 from .postgresql_place import Place
 from .postgresql_progress import Progress
 from .postgresql_stage import Staged
@@ -37,16 +38,18 @@ ANSWER = tuple(Column(n, -1, "text", "text", "string") for n in (SEQ, OPER, WHY)
 """The columns of what was refused."""
 
 _OTHERS = """
-SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n'))
+SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n')
+        AND conname <> ALL (t.checks))
     OR EXISTS (SELECT FROM pg_index WHERE indrelid = t.id AND indisunique AND NOT indisprimary)
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = t.id AND NOT tgisinternal)
     OR EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = t.id AND a.attnum > 0 AND NOT a.attisdropped AND (
-            a.attnotnull AND NOT EXISTS (
+            a.attnotnull AND a.attname <> ALL (t.filled) AND NOT EXISTS (
                 SELECT FROM pg_index WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY (indkey))
-            OR NOT coalesce((%s::jsonb) -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
+            OR a.attname <> ALL (t.enums)
+                AND NOT coalesce((%s::jsonb) -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
     OR EXISTS (SELECT FROM pg_constraint c WHERE confrelid = t.id)
-FROM (SELECT %s::regclass AS id) t
+FROM (SELECT %s::regclass AS id, %s::text[] AS filled, %s::text[] AS checks, %s::text[] AS enums) t
 """
 _MORE = """
 SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n', 'c'))
@@ -59,13 +62,14 @@ _LETTER = "header__letter"
 _NAMES = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
 
 
-def refuses(session: Session, target: str, layout: Relation) -> bool:
-    """Whether a table may refuse rows: others changed what tailrace made."""
+def refuses(session: Session, place: Place, target: str, layout: Relation) -> bool:
+    """Whether a table may refuse rows: others changed what tailrace made. (What was brought to it from the
+    source makes room for them.)"""
     kinds = {
         c.name: [_NAMES.get(kind, kind) for kind in (column_type(c), sql_type(c.type))]
         for c in layout.columns
     }
-    row = session.execute(_OTHERS, (json.dumps(kinds), target)).fetchone()
+    row = session.execute(_OTHERS, (json.dumps(kinds), target, *ours(session, place, target))).fetchone()
     return bool(row and row[0])
 
 
@@ -123,6 +127,7 @@ class Trial:
 
     def run(self) -> int:
         """Fills `into`; gives how many there are."""
+        make_room(self.session, self.place, self.target, self.relation, self.staged)
         made = f"CREATE UNLOGGED TABLE {self.into} (seq text, oper text, why text)"
         parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED"
         like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"

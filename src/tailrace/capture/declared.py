@@ -1,0 +1,147 @@
+"""NOT NULL, defaults and enums of a PostgreSQL source in a PostgreSQL target (`target.not_null`, `defaults`,
+`enums`): while a task is captured, its targets are brought to what the source's catalog says.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from ..apply.table_map import task_map
+from ..apply.targets.postgresql_declared import TABLE, Bringing, Wanted
+from ..apply.targets.postgresql_place import Place, locked, session
+from ..apply.targets.postgresql_progress import TABLE as PROGRESS
+from ..config.task import Task
+from ..errors import ApplyError, TailraceError
+from ..lake import guards
+from ..model.change import Relation
+from ..sources.postgresql.connect import Session, asking, connect
+from ..sources.postgresql.declared import Declared, declared
+
+logger = logging.getLogger("tailrace.capture")
+EVERY_S = 10.0
+AGAIN_S = 3600.0
+"""What a target refuses is tried again after this time, and told again."""
+_LOCK_WAIT = "5s"
+_TARGETS = """
+SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}
+FROM {progress} p WHERE p.task = %s AND p.part = '' AND NOT p.adopted AND to_regclass(p.target) IS NOT NULL
+ORDER BY 1
+"""
+_NOTES = """
+(SELECT string_agg(n::text, ' ' ORDER BY attnum, kind) FROM {table} n WHERE relid = to_regclass(p.target))
+"""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A target, as quoted SQL, with its layout, its number, and what was brought to it."""
+
+    table: str
+    target: str
+    layout: Relation
+    oid: int
+    notes: str | None
+
+
+class Declaring:
+    """Brings a task's targets to what its source declares; one for a run of capture."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        wanted = Wanted(task.target.not_null, task.target.defaults, task.target.enums)
+        self._place = Place.of(task.target.database) if task.target.database else None
+        self._wanted = wanted
+        self._seen: dict[str, object] = {}
+        self._failed: dict[str, set[tuple[int, str]]] = {}
+        self._began = time.monotonic()
+
+    @contextmanager
+    def beside(self, stop: threading.Event, *, once: bool) -> Iterator[None]:
+        """Looks every few seconds until the block ends, and, with `once`, a last time then."""
+        if self._place is None or not self._wanted:
+            yield
+            return
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(stop, over), daemon=True, name="declared")
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+        if once:
+            self.look()
+
+    def _watch(self, stop: threading.Event, over: threading.Event) -> None:
+        while not over.wait(EVERY_S) and not stop.is_set():
+            try:
+                self.look()
+            except (TailraceError, psycopg.Error) as error:  # a source or target that does not answer
+                logger.info("what the source declares was not brought to the target: %s", error)
+
+    def look(self) -> None:
+        """Brings every target that is not as its source declares.
+
+        Raises:
+            TailraceError: source or target does not answer.
+        """
+        task, place = self._task, self._place
+        assert place is not None  # noqa: S101 - `beside` looked
+        if time.monotonic() - self._began > AGAIN_S:
+            self._began, self._failed, self._seen = time.monotonic(), {}, {}
+        with session(place, place.label) as on:
+            targets = self._targets(on, place)
+        if not targets:
+            return
+        with asking(task.name):
+            source = connect(task.source.url)
+            try:
+                found = declared(source, [one.layout.relid for one in targets])
+            finally:
+                source.close()
+        for one in targets:
+            said = found.get(one.layout.relid, [])
+            if said and self._seen.get(one.table) != (one, said):
+                guards.check()
+                try:
+                    self._bring(place, one, said)
+                except ApplyError as error:  # somebody uses it, or it has just got another name
+                    logger.info("%s is altered later: %s", one.table, error, extra={"table": one.table})
+                else:
+                    self._seen[one.table] = one, said
+
+    def _targets(self, on: Session, place: Place) -> list[_Target]:
+        """The targets that may be altered: copies of their sources that this task made."""
+        own, progress = place.own(TABLE), place.own(PROGRESS)
+        query = "SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL"
+        there = on.execute(query, (progress, own)).fetchone()
+        if there is None or not there[0]:
+            return []
+        notes = _NOTES.format(table=own) if there[1] else "NULL"
+        query = _TARGETS.format(progress=progress, notes=notes)
+        rows = on.execute(query.encode(), (self._task.name,)).fetchall()
+        made = (
+            _Target(t, target, Relation.from_json(layout), oid, notes)
+            for t, target, layout, oid, notes in rows
+        )
+        return [one for one in made if self._follows(one.table)]
+
+    def _follows(self, table: str) -> bool:
+        return task_map(self._task, table).plain and self._task.table(table).rule_mode != "archive"
+
+    def _bring(self, place: Place, one: _Target, said: list[Declared]) -> None:
+        def told(words: str) -> None:
+            logger.warning("the target of %s, %s", one.table, words, extra={"table": one.table})
+
+        hidden = self._task.policy(one.table).hidden(one.layout)
+        failed = self._failed.setdefault(one.table, set())
+        with locked(place, self._task.name, one.table) as on:
+            on.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")
+            Bringing(on, place, one.target, one.layout, said, self._wanted, hidden, told, failed).run()
