@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-AGAIN = "nothing was written; it begins anew"
+AGAIN = "nothing was written; the batch starts over"
 
 
 class TailraceError(Exception):
@@ -113,13 +113,16 @@ class ConcurrentCommitError(ApplyError):
     def at(cls, where: str, read: int, now: int | None = None) -> ConcurrentCommitError:
         """Of a table that was read in one version and has another one by now (None: not known which)."""
         came = "another version" if now is None else f"version {now}"
-        said = f"{came} came after version {read}, which was read: somebody else committed to it"
+        said = (
+            f"version {came} was committed after version {read}, which was read: another writer "
+            "committed to the table"
+        )
         return cls(said, where=where, hint=AGAIN)
 
     @classmethod
     def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
         """Of a table whose progress was read, and has been moved since."""
-        said = f"somebody else applied to it: {app} is at {now}, no longer at {read}"
+        said = f"another writer applied to the table: {app} is at {now}, no longer at {read}"
         return cls(said, where=where, hint=AGAIN)
 
 
@@ -182,14 +185,14 @@ def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:
     >>> print(spark_lost(ConnectionRefusedError(111, "Connection refused"), where="shop"))
     Spark's JVM is gone
       where: shop
-      hint: was it killed for memory (the machine's log, `spark.driver.memory`)? start again: nothing is lost
+      hint: was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing is lost
     """
     # By name: processes without Spark have no py4j.
     if type(error).__module__.partition(".")[0] != "py4j":
         gone = isinstance(error, ConnectionError)
     else:
         gone = type(error).__name__ == "Py4JNetworkError" or "does not exist in the JVM" in str(error)
-    hint = "was it killed for memory (the machine's log, `spark.driver.memory`)? start again: nothing is lost"
+    hint = "was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing is lost"
     return SparkLostError("Spark's JVM is gone", where=where, hint=hint) if gone else None
 
 
@@ -200,18 +203,18 @@ def full(error: BaseException, *, where: str) -> StorageFullError | None:
     """The error of ours for one that says that there is no room; None for another one.
 
     >>> print(full(OSError(28, "No space left on device"), where="/lake/orders"))
-    no space is left to write to
+    no space left on the device
       where: /lake/orders
-      hint: make room (`df -h`, quotas) and start again: nothing half-written is visible, nothing lost
+      hint: free some space (`df -h`, quotas) and start again: nothing is half-written or lost
     """
     if isinstance(error, StorageFullError):
         return error
     if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
         return None
     return StorageFullError(
-        "no space is left to write to",
+        "no space left on the device",
         where=where,
-        hint="make room (`df -h`, quotas) and start again: nothing half-written is visible, nothing lost",
+        hint="free some space (`df -h`, quotas) and start again: nothing is half-written or lost",
     )
 
 

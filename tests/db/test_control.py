@@ -96,7 +96,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]
         assert shop.state("s.a") == ("paused", "night load")
         assert "s.a: paused since" in CliRunner().invoke(app, ["status", text]).output
-        assert tailrace("resume", text, "s.*")["passed"] == {"s.b": "nothing holds it"}
+        assert tailrace("resume", text, "s.*")["passed"] == {"s.b": "it is neither paused nor suspended"}
         wait_for(lambda: shop.equal("s.a"))
 
         # Changes keep flowing while a new baseline is read; what others did to the target is gone.
@@ -296,8 +296,8 @@ def test_orders_that_cannot_be_meant_are_refused(
     path = str(task_file(tmp_path, database, tables="s.*", more="policies: {s.a: 1}\n"))
     Capture(load(path), once=True).run()
     for words, said in (
-        (("pause", path, "s.x"), "no table of the task fits 's.x'"),
-        (("resync", path, "s.a"), "no target by its policy"),
+        (("pause", path, "s.x"), "no table of the task matches 's.x'"),
+        (("resync", path, "s.a"), "no target, because of its policy"),
         (("add", path, "s.nothing"), "there is no table s.nothing"),
     ):
         done = CliRunner().invoke(app, list(words))
@@ -307,5 +307,5 @@ def test_orders_that_cannot_be_meant_are_refused(
     done = CliRunner().invoke(app, ["pause", path, "s.*"])
     assert done.output.splitlines() == [
         "pause s.a",
-        "the task does not run: this holds from its next start on",
+        "the task is not running: this takes effect at its next start",
     ]

@@ -130,7 +130,7 @@ def test_every_kind_of_ddl_under_its_policy(
     db.execute("insert into m.us values (3, 'c', 30); update m.us set n = 1 where id = 2; truncate m.eu")
     drain(task, spark)
     # Nobody said what then: no change of the new table is applied to rows of the old one.
-    assert "made again" in held(task)["d.anew"]
+    assert "created again" in held(task)["d.anew"]
     orders.give(task.orders_path, orders.RESUME, ["d.anew"], why="", who="test")
     db.execute("insert into d.anew values (2, 'newer', 2)")
     db.execute("alter table d.follows alter y type text; insert into d.follows values (9, 9, 'z')")
@@ -167,7 +167,7 @@ def test_every_kind_of_ddl_under_its_policy(
     assert rows(task, "d.anew") == [(1, 10, "a"), (2, 200, "b")]
     assert held(task) == {
         "d.held": "column 'x' was added", "d.gone": "the table was dropped at the source",
-        "d.anew": "it was dropped and made again, or taken out of the publication",
+        "d.anew": "it was dropped and created again, or removed from the publication",
     }  # fmt: skip
     events = ddl.events(task.control_path("ddl_events"))
     assert sorted((e.table, e.kind) for e in events) == [
@@ -236,7 +236,7 @@ def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
 
     db.execute(f"insert into d.lost values (4, 4); drop table d.lost; create table d.lost {TABLE}")
     file.write_text(file.read_text().replace("drop: apply", "drop: apply, recreate_table: stop"))
-    with pytest.raises(TailraceError, match="made again, and the policy for it is `stop`"):
+    with pytest.raises(TailraceError, match="created again at the source, and its policy is `stop`"):
         drain(load(file), spark)
     Pipeline(load(file), spark).drain()
     assert rows(load(file), "d.lost") == [(1, 1), (2, 2), (3, 3), (4, 4)]

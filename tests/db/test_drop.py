@@ -44,7 +44,7 @@ def there(db: psycopg.Connection) -> list[str]:
 
 def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Connection) -> None:
     done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
-    assert done.exit_code == 0 and "nothing was touched" in done.output
+    assert done.exit_code == 0 and "nothing was changed" in done.output
     for what in (
         "would go: slot tailrace_shop (keeps ",
         "would go: publication tailrace_shop",

@@ -50,7 +50,7 @@ def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: ps
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert (point == "baseline.part") == (
-            "a process that read a part of the baseline died" in done.stderr
+            "a process that was reading a part of the baseline died" in done.stderr
         )
     assert ids(one, "s.a") == [1, 2, 3]  # which nobody has recorded
     db.execute("insert into s.a values (4)")

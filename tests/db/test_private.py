@@ -78,7 +78,7 @@ def test_a_wrong_umask_is_told(tmp_path: Path, wrong: str) -> None:
     command = [sys.executable, "-m", "tailrace", "formats"]
     env = {**os.environ, "TAILRACE_UMASK": wrong}
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "is no umask" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "is not a umask" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

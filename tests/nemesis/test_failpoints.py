@@ -74,5 +74,5 @@ def test_it_kills_the_process_that_the_variable_is_set_for() -> None:
 
 @pytest.mark.parametrize("text", ["nowhere", "log.commit:x", "log.commit:1:explode"])
 def test_a_wrong_value_is_told(text: str) -> None:
-    with pytest.raises(ConfigError, match="names no fail point"):
+    with pytest.raises(ConfigError, match="is not a fail point"):
         failpoints.parse(text)

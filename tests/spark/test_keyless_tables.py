@@ -66,7 +66,9 @@ def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path:
     def apply(**more: Any) -> dict[str, Any]:
         where = (f"{tmp_path}/in", "qlik", {}, f"{tmp_path}/out")
         made = incoming.run(spark, *where, ruling=chosen, **more)
-        assert any("no key is told, so rows are known by all of their values" in n for n in made["notes"])
+        assert any(
+            "no key is known, so rows are identified by all of their values" in n for n in made["notes"]
+        )
         told: dict[str, Any] = made["tables"][0]
         return told
 

@@ -44,7 +44,7 @@ def test_the_command(spark, tmp_path):
     assert purged("--consumer", "b=9") == (some, [5, 5])
     assert purged() == (none, [5, 5])  # again, as after a crash
     for folder, who, said in (
-        (words[1], "a=x", "is no _Change-Sequence"),
+        (words[1], "a=x", "is not a _Change-Sequence"),
         (f"{tmp_path}/no", "a=1", "no Delta"),
     ):
         wrong = CliRunner().invoke(app, ["purge", folder, "--table", "PUB.Customer", "--consumer", who])

@@ -148,7 +148,7 @@ def test_options_of_the_command() -> None:
         Rules.of("upsert", {"insert_exists": "log"})
     )
     assert ruling(None, {}, None, "log", "keys") == Ruling(Rules.of("upsert"), "log", "keys")
-    with pytest.raises(ConfigError, match="marks no rows"):
+    with pytest.raises(ConfigError, match="does not mark rows"):
         ruling("strict", {}, "gone", None, "all")
     with pytest.raises(ConfigError, match="no key log mode"):
         ruling("strict", {}, None, "log", "some")

@@ -80,7 +80,7 @@ def test_whatever_is_written_says_that_there_is_no_room(disk: Disk, what: str) -
     lake.append(path, ROW)
     before = {str(f) for f in (disk.path / "table").rglob("*") if f.is_file()}
     disk.fill()
-    with pytest.raises(StorageFullError, match=r"no space is left to write to\n  where: .*/disk/"):
+    with pytest.raises(StorageFullError, match=r"no space left on the device\n  where: .*/disk/"):
         WRITES[what](path)
     left = {str(f) for f in (disk.path / "table").rglob("*") if f.is_file() and f.suffix != ".lock"}
     assert left == before and lake.version(path) == 1
@@ -131,4 +131,4 @@ def test_a_command_says_it_in_its_own_words(monkeypatch: pytest.MonkeyPatch, cap
     with pytest.raises(SystemExit) as ended:
         cli.main()
     said = capsys.readouterr().err
-    assert ended.value.code == 1 and "no space is left to write to" in said and "/lake/file" in said
+    assert ended.value.code == 1 and "no space left on the device" in said and "/lake/file" in said

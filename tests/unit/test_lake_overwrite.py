@@ -68,6 +68,6 @@ def test_who_is_too_slow_all_the_time_says_so(path: str, monkeypatch: pytest.Mon
         lake.append(path, pa.table({"n": [9]}, schema=SCHEMA))
         return lake.overwrite(path, made(path, 2), schema=SCHEMA, progress={}, only_after=now.version())
 
-    with pytest.raises(ConcurrentCommitError, match="faster than it is written anew"):
+    with pytest.raises(ConcurrentCommitError, match="faster than it can be rewritten"):
         lake.on_newest(path, once)
     assert seen == sorted(set(seen)) and held(path) == [1, *[9] * len(seen)]

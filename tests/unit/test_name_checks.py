@@ -62,7 +62,7 @@ def test_a_column_that_is_not_there_is_an_error(tmp_path: Any, section: str) -> 
 def test_a_pattern_that_fits_nothing_is_a_warning(tmp_path: Any) -> None:
     said = found(tmp_path, tables={"shp.*": {}, "shop.*": {}}, source={"tables": ["shop.*", "log.*"]})
     assert [(level, what) for level, _, what, _ in said] == [
-        ("warning", "no table fits log.*"), ("warning", "no table fits shp.*"),
+        ("warning", "no table matches log.*"), ("warning", "no table matches shp.*"),
     ]  # fmt: skip
     assert said[1][3].startswith("did you mean shop.*")
 

@@ -130,7 +130,7 @@ def test_a_validation_waits_for_the_name_that_a_target_is_about_to_get(tmp_path:
     with mock.patch.object(orders, "give", give_or_die([2])), pytest.raises(Killed):
         Renaming(one).carry_on(one)
     wait_named(one, ["s.b"], 0)
-    with pytest.raises(ConfigError, match=r"the target of s\.a is about to be called t\.x"):
+    with pytest.raises(ConfigError, match=r"the target of s\.a is about to be renamed to t\.x"):
         wait_named(one, ["s.a", "s.b"], 0.1)
     later = threading.Timer(0.3, lambda: Renaming(one).carry_on(one))
     later.start()
@@ -148,7 +148,7 @@ def test_a_name_that_others_have_is_not_taken(tmp_path: Path) -> None:
     watch.carry_on(one)
     assert there(one) == {"s.a": "s.a", "s.b": "s.b", "s.c": "s.c", "s.strange": "mine"}
     why = {t: s.why for t, s in states(one).items() if s.held}
-    assert "s.strange: something that is no target of this task has that name" in why["s.a"]
+    assert "s.strange: something that is not a target of this task has that name" in why["s.a"]
     assert "s.c: the target of s.c has that name" in why["s.b"] and set(why) == {"s.a", "s.b"}
     (strange / "mine").unlink()
     strange.rmdir()

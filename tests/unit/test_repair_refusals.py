@@ -64,23 +64,25 @@ def test_columns_that_differ(tmp_path: Path) -> None:
 
 def test_an_archive(tmp_path: Path) -> None:
     found = refused(task_of(tmp_path, "apply: {mode: archive}\n"))
-    assert found == "its target is an archive, and no copy of the source"
+    assert found == "its target is an archive, not a copy of the source"
 
 
 def test_changes_that_wait(tmp_path: Path) -> None:
     found = refused(task_of(tmp_path), upto=5)
-    assert found == "changes of it wait (is it paused, or suspended?): they come first"
+    assert found == "it has changes that are not applied yet (is it paused, or suspended?): apply them first"
 
 
 def test_a_column_that_was_kept(tmp_path: Path) -> None:
     found = refused(task_of(tmp_path), follows=KEPT)
-    assert found == "its target does not follow every DDL of the source: `tailrace resync` makes it anew"
+    assert (
+        found == "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
+    )
 
 
 def test_a_layout_that_came_since(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     log.record_layouts(task.relations_path, [log.Layout(KEPT, bytes.fromhex(position(8)), make(0, 9))])
-    assert refused(task) == "its layout has changed since the snapshot: repair it again"
+    assert refused(task) == "its layout has changed since the snapshot: run the repair again"
 
 
 @pytest.mark.parametrize(("version", "before", "now"), [(1, "", MAPPED), (-1, MAPPED, "")])
@@ -88,7 +90,10 @@ def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) ->
     task = task_of(tmp_path, before, version)
     if before:
         noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
-    assert refused(task, upto=5) == "changes of it wait (is it paused, or suspended?): they come first"
+    assert (
+        refused(task, upto=5)
+        == "it has changes that are not applied yet (is it paused, or suspended?): apply them first"
+    )
     assert refused(task_of(tmp_path, now), upto=5) == CHANGED
 
 

@@ -79,7 +79,7 @@ def test_a_draft_keeps_patterns_as_they_were_given(source: FakeSource, tmp_path:
 def test_an_existing_file_is_overwritten_only_when_told(source: FakeSource, tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("mine")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         setup.draft(URL, output=file)
     assert file.read_text() == "mine"
     setup.draft(URL, output=file, force=True)

@@ -100,7 +100,7 @@ def test_a_table_without_key_is_not_read_while_it_is_written_to(
             Capture(task.load(tmp_path / "both.yml"), once=True).run()
         assert said.value.what.splitlines() == [
             "soft delete marks rows by their key, and the table has none (SHOP.NOTE)",
-            "a table without a key cannot be read while it is written to: its rows do not tell what they have "
+            "a table without a key cannot be read while it is written to: its rows cannot be matched with the changes in the window "
             "(SHOP.NOTE)",
         ]
         (tmp_path / "exact.yml").write_text(text.replace("{workers: 1}", "{workers: 1, window: exact}"))

@@ -166,7 +166,7 @@ def test_what_a_source_keeps_is_said_when_it_is_much_or_near_its_end(task: Task,
         state = CaptureState("running", retained_bytes=kept, left_bytes=left)
         state.tell(task.run_path)
         assert ("of log for this task" in words(status(task))) == expected
-    said = "the source keeps 60.0 MiB of log for this task, and gives it up after 40.0 MiB more"
+    said = "the source keeps 60.0 MiB of log for this task, and will give it up after 40.0 MiB more"
     assert said in words(status(task))
 
 
@@ -180,7 +180,7 @@ def test_flagged_rows_and_columns_of_unknown_identity(task: Task) -> None:
     log.record_layouts(task.relations_path, [log.Layout(told, bytes(20), make(0, 4))])
     found = next(t for t in status(task).tables if t.table == "s.t")
     assert found.unknown_columns == ["note"]
-    assert "s.t: nothing proves which columns note are" in words(status(task))
+    assert "s.t: the identity of columns note is not proved" in words(status(task))
     (warning,) = identity_findings(task, ["s.t"], ledger.read_baselines(task.control_path("baselines")))
     assert (warning.level, warning.where) == ("warning", "s.t") and "resync" in warning.cure
 

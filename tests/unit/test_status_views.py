@@ -105,5 +105,5 @@ def test_status_says_what_is_tried_again_and_what_targets_are_called(task: Task,
     ]  # fmt: skip
     assert [found["s.v"][k] for k in ("state", "target", "errors")] == ["being renamed", None, 0]
     shown = CliRunner().invoke(app, ["status", text]).stdout.splitlines()
-    assert "s.t: 2 errors in a row, tried again: disk full" in shown
+    assert "s.t: 2 errors in a row, retrying: disk full" in shown
     assert "s.t: its target is called s.other" in shown

@@ -52,4 +52,4 @@ def test_when_spark_has_to_read_it(tmp_path: Path) -> None:
     assert target(tmp_path, "", one).needs_spark(0) is None
     assert target(tmp_path, "", one).needs_spark(1 << 30) == "s.t is larger than `validation.local_limit`"
     waits = target(tmp_path, "", one, stored=3)
-    assert waits.needs_spark(0) == "changes of s.t are laid over its target"
+    assert waits.needs_spark(0) == "changes of s.t have to be applied on top of its target"

@@ -10,8 +10,11 @@ from ..sources.base import Finding, LogSource
 from ..state import ledger
 from .table_map import task_map
 
-NO_WINDOW = "a table without a key cannot be read while it is written to: its rows do not tell what they have"
-_LOCKS = "let it be locked while it is read (`source.lock: true`), or say its key (`source.options.keys`)"
+NO_WINDOW = (
+    "a table without a key cannot be read while it is written to: its rows cannot be matched with the "
+    "changes in the window"
+)
+_LOCKS = "lock it while it is read (`source.lock: true`), or name its key (`source.options.keys`)"
 _MARKS = "give the table a primary key at the source, or another mode (`tables: {%s: {mode: upsert}}`)"
 
 

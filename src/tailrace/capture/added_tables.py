@@ -46,7 +46,7 @@ class AddedTables:
                 self._waiting[table] = errors[0]
                 if table not in before:
                     logger.warning(
-                        "%s is not captured yet: %s; cure: %s", table, errors[0].what, errors[0].cure
+                        "%s is not captured yet: %s; fix: %s", table, errors[0].what, errors[0].cure
                     )
 
     def without(self, wanted: Sequence[str]) -> list[str]:
@@ -60,4 +60,4 @@ class AddedTables:
             return None
         table, why = next(iter(self._waiting.items()))
         more = f", and {len(self._waiting) - 1} more" if len(self._waiting) > 1 else ""
-        return f"{table}{more} cannot be captured yet: {why.what}; cure: {why.cure}"
+        return f"{table}{more} cannot be captured yet: {why.what}; fix: {why.cure}"

@@ -175,10 +175,10 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
         return one.result()
     except BrokenProcessPool as error:
         raise SourceError(
-            "a process that read a part of the baseline died",
+            "a process that was reading a part of the baseline died",
             where=table,
-            hint="was it killed for memory? lower baseline.workers or rows_per_part. In your own script, "
-            "start capture below `if __name__ == '__main__':`",
+            hint="was it killed for lack of memory? lower baseline.workers or rows_per_part. In your own "
+            "script, start capture under `if __name__ == '__main__':`",
         ) from error
 
 
@@ -254,8 +254,8 @@ def load_part(
             raise ValueRangeError(
                 f"value {_reason(relation, column, text)}",
                 where=f"baseline of {relation.table}",
-                hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or set '
-                "`on_bad_value: quarantine` to load NULL in its place",
+                hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or '
+                "set `on_bad_value: quarantine` to load NULL instead",
             )
         out.write(_without(batch, hidden))
     reach("baseline.part")

@@ -26,7 +26,7 @@ logger = logging.getLogger("tailrace.ddl")
 WORDS = {
     "drop_table": "the table was dropped at the source",
     "rename_table": "the table was renamed at the source, to {new_name}",
-    "recreate_table": "the table was dropped at the source and made again",
+    "recreate_table": "the table was dropped and created again at the source",
 }
 
 
@@ -100,9 +100,9 @@ class Watch:
                 policy = recreated(task, one.table)
             if policy == STOP:
                 raise SourceError(
-                    f"{said(one)}, and the policy for it is `stop`",
+                    f"{said(one)}, and its policy is `stop`",
                     where=one.table,
-                    hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or take the table out of the task",
+                    hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
                 )
             if max(applied, 0) < sequence.number_of(one.change_seq):
                 continue

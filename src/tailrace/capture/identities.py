@@ -52,9 +52,10 @@ def identity_findings(task: Task, tables: Iterable[str], baselines: Mapping[str,
     return [
         Finding(
             "warning",
-            f"nothing proves which columns {', '.join(unknown[t])} are: older rows may lack their values",
+            f"the identity of columns {', '.join(unknown[t])} is not proved: older rows may lack their "
+            "values",
             t,
-            f"`tailrace validate` shows what differs; `tailrace resync` {t} reads the table again",
+            f"`tailrace validate` shows the differences; `tailrace resync` {t} reads the table again",
         )
         for t in tables
         if t in unknown

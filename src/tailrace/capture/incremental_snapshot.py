@@ -162,7 +162,7 @@ class Windows:
         for one in found:
             if one.stale:
                 logger.warning(
-                    "a stale token of baseline %d of %s: passed over",
+                    "a stale token of baseline %d of %s: ignored",
                     one.baseline,
                     one.table,
                     extra={"table": one.table},

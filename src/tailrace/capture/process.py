@@ -89,7 +89,7 @@ class Capture:
                     self._session()
                     break
                 except TableMovedError as error:
-                    logger.info("%s; looking again", error.what)
+                    logger.info("%s; checking again", error.what)
                     self.stop.wait(RETRY_S[0])
                 except ConnectionLostError as error:
                     if isinstance(error, UnreachableError) and not self._reached:
@@ -149,7 +149,7 @@ class Capture:
         findings += self._mistakes(source, self._known_tables)
         for one in findings:
             if one.level == "warning":
-                logger.warning("%s (%s); cure: %s", one.what, one.where, one.cure)
+                logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
         report(findings)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
@@ -194,7 +194,10 @@ class Capture:
         """A table that the stream lost has lost changes: only a new baseline helps. Gives those that are not
         to be captured before one is asked for."""
         waiting = set()
-        why, path = "it was dropped and made again, or taken out of the publication", self._task.orders_path
+        why, path = (
+            "it was dropped and created again, or removed from the publication",
+            self._task.orders_path,
+        )
         for table in source.lost(self._known_tables):
             state = self._known.states.get(table, TableControl(table))
             if table not in self._known.baselines or state.gap:
@@ -204,9 +207,7 @@ class Capture:
             if not asked:
                 waiting.add(table)
             if not state.wanted and policy != STOP and state.held != orders.SUSPENDED:
-                logger.warning(
-                    "%s: %s; the policy for it is `%s`", table, why, policy, extra={"table": table}
-                )
+                logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
             if asked:
                 orders.resync(path, table, why, who="capture")
@@ -287,7 +288,7 @@ class Capture:
             raise
         except TailraceError as error:
             # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
-            self._state.message = f"task file not taken in: {error.what}"
+            self._state.message = f"the changed task file is not used: {error.what}"
             return
         self._state.message = self._added.told
         if new := [t for t in wanted if t not in self._known_tables]:
@@ -299,7 +300,7 @@ class Capture:
             try:
                 self._follow(source, work)
             except TableMovedError as error:  # the next look finds it under its name
-                logger.info("%s; looking again", error.what)
+                logger.info("%s; checking again", error.what)
                 return
             self._behind = False
         self._renaming.carry_on(self._task, work.busy)

@@ -85,7 +85,7 @@ class DeltaLanding:
         fs, folder = lake.filesystem(self.path)
         if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
             raise TableMovedError(
-                f"a VACUUM took {len(lost)} files of the baseline of {relation.table} before it was done",
+                f"a VACUUM removed {len(lost)} files of the baseline of {relation.table} before it was done",
                 where=self.path,
                 hint="it is read again; keep unused files longer than a baseline takes",
             )

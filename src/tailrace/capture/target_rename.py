@@ -133,7 +133,7 @@ class Renaming:
         """Orders a move, or makes it; False, and the table is suspended, when the name is taken."""
         where = mover(self._task)
         if not begun and where.there(to) and not where.same(now, to):
-            self._suspend(table, to, "something that is no target of this task has that name")
+            self._suspend(table, to, "something that is not a target of this task has that name")
             return False
         if not begun:
             self._order(orders.RENAME, table, to)
@@ -146,7 +146,7 @@ class Renaming:
             return False
         reach("rename.moved")
         self._order(orders.RENAMED, table, to)
-        logger.warning("the target of %s is called %s now", table, to, extra={"table": table})
+        logger.warning("the target of %s is now called %s", table, to, extra={"table": table})
         return True
 
     def _wait(
@@ -164,8 +164,8 @@ class Renaming:
 
     def _suspend(self, table: str, to: str, why: str) -> None:
         said = (
-            f"it was renamed at the source, and its target cannot be called {to}: {why}; make room, then "
-            f"resume it, or give it `ddl: {{{KIND}: ignore}}`"
+            f"it was renamed at the source, and its target cannot be called {to}: {why}; free the name "
+            f"and resume the table, or set `ddl: {{{KIND}: ignore}}` for it"
         )
         orders.suspend(self._task.orders_path, table, said, who="ddl")
 

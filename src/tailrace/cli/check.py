@@ -59,4 +59,4 @@ def show(findings: Sequence[Finding]) -> None:
         for line in lines:
             out.print(escape(line), soft_wrap=True)
     if not findings:
-        out.print("nothing stands in the way")
+        out.print("no problems found")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def drop(
     task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without this, only show what would be removed.")
+        bool, typer.Option("--yes", help="Do it. Without this option, only show what would be removed.")
     ] = False,
-    targets: Annotated[bool, typer.Option("--targets", help="Take the targets away, too.")] = False,
+    targets: Annotated[bool, typer.Option("--targets", help="Also remove the targets.")] = False,
     leave_source: Annotated[
-        bool, typer.Option("--leave-source", help="Do not ask the source: it is gone for good.")
+        bool, typer.Option("--leave-source", help="Do not connect to the source: it is gone for good.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
@@ -46,13 +46,13 @@ def drop(
     elif done.dry_run:
         more = "".join(f" {w}" for w, on in (("--targets", targets), ("--leave-source", leave_source)) if on)
         again = f"tailrace drop {escape(str(task))}{more} --yes"
-        out.print(f"nothing was touched; {again} does it", soft_wrap=True)
+        out.print(f"nothing was changed; to do it: {again}", soft_wrap=True)
 
 
 def _words(one: SourceObject) -> str:
     from ..config.quantities import about
 
-    size = [] if one.retained is None else [f"keeps {about(one.retained)} of log"]
+    size = [] if one.retained is None else [f"retains {about(one.retained)} of log"]
     said = "; ".join(filter(None, [*size, one.detail]))
     return f"{one.what} ({said})" if said else one.what
 
@@ -66,7 +66,7 @@ def lines(done: DroppedTask) -> list[str]:
     found += [f"{goes}: the target of {table}" for table in done.targets]
     found += [f"{goes}: {folder} ({about(size)})" for folder, size in done.folders.items()]
     found += [f"stays: {what}" for what in done.stays]
-    found += [f"stays: {_words(one)}; to take it away: {one.sql}" for one in done.source if not one.ours]
+    found += [f"stays: {_words(one)}; to remove it: {one.sql}" for one in done.source if not one.ours]
     if not done.asked:
-        found.append("stays: whatever the source keeps; it was not asked")
+        found.append("stays: whatever the source keeps for the task; the source was not asked")
     return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 FINE, FAILED, USAGE, FINDINGS, INTERRUPTED = 0, 1, 2, 3, 130
 
 MEANINGS = {
-    FINE: "Done, and nothing was found that should not be.",
+    FINE: "Success, and nothing to report.",
     FAILED: "An error. Standard error says what, where and what to do.",
     USAGE: "The command line is wrong: an unknown option, a missing argument.",
-    FINDINGS: "Done, and there is something to look at; the next table says what.",
+    FINDINGS: "The command completed, and there is something to look at; the next table says what.",
     INTERRUPTED: "Ended by Ctrl-C before it was done (143: by SIGTERM).",
 }
 
@@ -17,7 +17,8 @@ FOUND = {
     "validate": "a target differs from its source",
     "validate --repair": "a target still differs, or was not repaired",
     "validate --dry-run": "there is something to repair",
-    "status --fail-if-behind": "a table is further behind, or a process has not run for so long",
+    "status --fail-if-behind": "a table is further behind, or a process has not run, for longer than "
+    "the limit",
     "convert": "bad rows were set aside in `_rejects`",
     "apply": "bad rows were set aside in `_rejects`, or a table is suspended",
     "demo": "a target differs from its source",

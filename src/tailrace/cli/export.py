@@ -47,14 +47,12 @@ def export_log(
     if done.absent_columns:
         out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
     if done.kept_after:
-        out.print(
-            f"LOG has no records up to change number {done.kept_after:,} any more (maintenance.keep_log)"
-        )
+        out.print(f"LOG no longer has records up to change number {done.kept_after:,} (maintenance.keep_log)")
 
 
 def export_status(
     task: TaskFile,
-    folder: Annotated[Path, typer.Argument(help="The folder of the tables; made when it is not there.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of the tables; created if it does not exist.")],
     as_json: Json = False,
 ) -> None:
     """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Option = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", help="NAME=VALUE; `from.` or `to.` in front when both formats have it."),
+    typer.Option("--option", "-o", help="NAME=VALUE; with prefix `from.` or `to.` if both formats have it."),
 ]
 
 
 def formats(
-    name: Annotated[str | None, typer.Argument(help="Show everything about this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Describe only this format, completely.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the change-table formats, or show what one declares."""
@@ -55,18 +55,16 @@ def convert(
     source: Annotated[
         str, typer.Argument(help="The tables to read: a file, a folder, or a folder of tables.")
     ],
-    target: Annotated[str, typer.Argument(help="A new folder for what is written.")],
-    from_: Annotated[str, typer.Option("--from", "--format", help="The format of what is read.")],
+    target: Annotated[str, typer.Argument(help="A new folder for the output.")],
+    from_: Annotated[str, typer.Option("--from", "--format", help="The format of the input.")],
     to: Annotated[str, typer.Option("--to", help="The format to write.")],
     option: Option = None,
     files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
-    on_bad: Annotated[str, typer.Option(help="Bad rows: reject (kept in _rejects) or fail.")] = "reject",
+    on_bad: Annotated[str, typer.Option(help="Bad rows: reject (set aside in _rejects) or fail.")] = "reject",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first value that would be lost.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and check; write nothing that stays.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check; keep no output.")] = False,
     as_json: Json = False,
 ) -> None:
     """Turn one vendor's change tables into another's, counting every loss."""
@@ -99,11 +97,13 @@ def apply(
         str, typer.Option("--format", "--from", help="The format of the change tables.")
     ] = "tailrace",
     option: Option = None,
-    on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (kept in _rejects).")] = "fail",
-    name: Annotated[str, typer.Option(help="Under which name the targets keep their progress.")] = "apply",
+    on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (set aside in _rejects).")] = "fail",
+    name: Annotated[str, typer.Option(help="Name under which the targets keep their progress.")] = "apply",
     mode: Annotated[
         str | None,
-        typer.Option(help="strict, upsert (as without rules), archive, or soft_delete (needs a key)."),
+        typer.Option(
+            help="strict, upsert (the default without rules), archive, or soft_delete (needs a key)."
+        ),
     ] = None,
     on: Annotated[
         list[str] | None,
@@ -113,23 +113,24 @@ def apply(
         ),
     ] = None,
     soft_delete: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Mark deleted rows in this column; they stay.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Mark deleted rows in this column instead of deleting them."),
     ] = None,
     keylog: Annotated[
         str | None, typer.Option(help="The key log: a Delta table with the outcome of each change.")
     ] = None,
     keylog_mode: Annotated[str, typer.Option(help="all, keys (no images), errors or off.")] = "all",
     transactional: Annotated[
-        bool, typer.Option("--transactional", help="One commit a transaction, in order.")
+        bool, typer.Option("--transactional", help="One commit per transaction, in order.")
     ] = False,
     control: Annotated[
         str | None,
         typer.Option(help="Folder of exceptions, suspended tables and rejects; the target's by default."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Take suspended tables up again.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume suspended tables.")] = False,
     tables: Annotated[
         Path | None,
-        typer.Option(help="YAML with `tables:` as in a task file: criteria and mapping of each table."),
+        typer.Option(help="YAML with `tables:` as in a task file: row filter and mapping of each table."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what there is to apply; write nothing.")
@@ -165,10 +166,10 @@ def apply(
 def inspect(
     path: Annotated[str, typer.Argument(help="A file, a folder, or a folder of tables.")],
     from_: Annotated[
-        str | None, typer.Option("--from", "--format", help="The format, when it cannot be told.")
+        str | None, typer.Option("--from", "--format", help="The format, if it cannot be detected.")
     ] = None,
     option: Option = None,
-    rows: Annotated[int, typer.Option(help="Changes to show of each table.")] = 5,
+    rows: Annotated[int, typer.Option(help="Number of changes to show per table.")] = 5,
     check: Annotated[
         bool, typer.Option("--check", help="Read all rows and report what looks wrong (starts Spark).")
     ] = False,
@@ -292,7 +293,7 @@ def _show_found(found: Found) -> None:
         for why, count in table.odd.items():
             out.print(f"  [red]odd[/] {count:,} x {escape(why)}")
     for name, first in found.beside.items():
-        out.print(f"\n[bold]{escape(name)}[/]  holds no changes")
+        out.print(f"\n[bold]{escape(name)}[/]  has no changes")
         out.print(_grid(first))
     for note in found.notes:
         out.print(f"[yellow]note[/] {escape(note)}")

@@ -22,18 +22,24 @@ app = typer.Typer(
     help="Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file.",
     no_args_is_help=True,
 )
-consumer = typer.Typer(help="Who reads the key log and how far: what they still need is not pruned.")
+consumer = typer.Typer(
+    help="Registered readers of the key log and their progress: what they still need is not pruned."
+)
 app.add_typer(consumer, name="consumer")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 OneTable = Annotated[str | None, typer.Option("--table", "-t", help="Only this table; * and ? as in files.")]
-Since = Annotated[str | None, typer.Option(help="Only rows logged since: 10m, 2h, 7d, or a time (UTC).")]
+Since = Annotated[str | None, typer.Option(help="Only rows logged since then: 10m, 2h, 7d, or a time (UTC).")]
 Key = Annotated[
     list[str] | None,
-    typer.Option("--key", "-k", help="NAME=VALUE of a key column, as the key log has it; may be repeated."),
+    typer.Option(
+        "--key", "-k", help="NAME=VALUE of a key column, as written in the key log; may be repeated."
+    ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show at most this many, the newest.")]
-Seconds = Annotated[float, typer.Option(hidden=True, help="How often --follow looks.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show at most this many rows, the newest.")]
+Seconds = Annotated[
+    float, typer.Option(hidden=True, help="How often --follow checks for new rows, in seconds.")
+]
 
 
 @dataclass(frozen=True)
@@ -95,20 +101,21 @@ def story(
     ctx: typer.Context,
     key: Annotated[
         list[str],
-        typer.Option("--key", "-k", help="NAME=VALUE, as the key log has it; may be repeated."),
+        typer.Option("--key", "-k", help="NAME=VALUE, as written in the key log; may be repeated."),
     ],
     table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Everything that happened to one key, in order."""
     from ..operate import ask
 
-    _rows(ctx, ask.where(table, since, key), limit, as_json, "no change of that key", table, key)
+    _rows(ctx, ask.where(table, since, key), limit, as_json, "no changes of that key", table, key)
 
 
 @app.command()
 def tail(
     ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as rows come, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing rows as they arrive, "
+                                                                "until Ctrl-C.")] = False,
     only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
     every: Seconds = 1.0, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -163,7 +170,7 @@ def prune(
     ctx: typer.Context,
     keep_runs: Annotated[int, typer.Option(min=0, help="Past runs of each table to keep.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed; delete nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed; delete nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -210,7 +217,7 @@ def add_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
 def acknowledge(
     ctx: typer.Context,
     name: Name,
-    sort: Annotated[int, typer.Argument(help="The greatest `keylog_sort` that it needs no longer.")],
+    sort: Annotated[int, typer.Argument(help="The greatest `keylog_sort` that it no longer needs.")],
     as_json: Json = False,
 ) -> None:
     """Note how far a consumer has read."""

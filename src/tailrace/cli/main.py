@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..runtime.setup import Draft
 
 app = typer.Typer(
-    help="tailrace keeps a database's changes: captures them, stores them in change tables, applies them to "
-    "targets, and answers for them.",
+    help="tailrace replicates a database's changes: it captures them, stores them in change tables, "
+    "applies them to targets, and records the outcome.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -40,7 +40,7 @@ TaskFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Metrics = Annotated[
     str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics there, as Prometheus reads them."),
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there."),
 ]
 
 
@@ -67,8 +67,9 @@ def _options(
         str | None,
         typer.Option(
             callback=keep_private,
-            help="Who may read the files that are written, targets included: 077 (the owner only), "
-            "027 (the group, too), 022 (everybody). TAILRACE_UMASK in the environment says the same.",
+            help="Who may read the files that are written, targets included: 077 (only the owner), 027 "
+            "(the group as well), 022 (everybody). Also set by the environment variable "
+            "TAILRACE_UMASK.",
         ),
     ] = None,
     log_format: Annotated[
@@ -76,8 +77,8 @@ def _options(
         typer.Option(
             envvar=logs.FORMAT,
             show_envvar=False,
-            help="What standard error gets: text, or one JSON object a line. TAILRACE_LOG_FORMAT in the "
-            "environment says the same.",
+            help="Format of standard error: text, or one JSON object per line. Also set by the "
+            "environment variable TAILRACE_LOG_FORMAT.",
         ),
     ] = "text",
     version: Annotated[
@@ -101,7 +102,7 @@ def not_raised(record: logging.LogRecord) -> bool:
 def run(
     task: TaskFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Bring the targets up to the source's present, then stop.")
+        bool, typer.Option("--once", help="Bring the targets up to the source's current position, then stop.")
     ] = False,
     metrics: Metrics = None,
     as_json: Json = False,
@@ -128,8 +129,12 @@ def run(
 @app.command()
 def capture(
     task: TaskFile,
-    once: Annotated[bool, typer.Option("--once", help="Stop at what is in the source's log now.")] = False,
-    parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process is gone.")] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the current end of the source's log.")
+    ] = False,
+    parent: Annotated[
+        int | None, typer.Option(hidden=True, help="Stop when this process no longer exists.")
+    ] = None,
     metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
@@ -194,7 +199,7 @@ def init(
     tables: Annotated[
         list[str] | None, typer.Option("--table", "-t", help="Table or pattern (schema.*); may be repeated.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The task's name; the database's by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="The task's name; default: the database's.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -218,11 +223,11 @@ def _show_draft(made: Draft) -> None:
     check.show(made.findings)
     if made.variable:
         out.print(
-            f"the password is not in it: set {made.variable} in the environment, as it stood in the address"
+            f"the password is not in it: set {made.variable} in the environment, as it was in the address"
         )
     errors = any(one.level == "error" for one in made.findings)
     then = (
-        f"cure the errors, then: tailrace check {made.path}" if errors else f"next: tailrace run {made.path}"
+        f"fix the errors, then: tailrace check {made.path}" if errors else f"next: tailrace run {made.path}"
     )
     out.print(then, soft_wrap=True)
 
@@ -234,7 +239,8 @@ def status(
         str | None,
         typer.Option(
             metavar="5m",
-            help="End with code 3 if a table is further behind, or a process has not run for so long.",
+            help="End with code 3 if a table is further behind, or a process has not run, for longer than "
+            "this.",
         ),
     ] = None,
     as_json: Json = False,
@@ -265,15 +271,17 @@ def validate(
         list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the task to reach the snapshot.")
+        float, typer.Option(help="Seconds to wait until the task reaches the snapshot.")
     ] = 120.0,
     samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Write what differs to the target as changes; the task must not run."),
+        typer.Option(
+            "--repair", help="Write the differences to the target as changes; the task must not be running."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --repair: say what would be written.")
+        bool, typer.Option("--dry-run", help="With --repair: only show what would be written.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -310,8 +318,8 @@ def validate(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where to leave everything.")] = Path("demo-data"),
-    seconds: Annotated[float, typer.Option(help="How long to write.")] = 15.0,
+    folder: Annotated[Path, typer.Option(help="Folder for the demo's files.")] = Path("demo-data"),
+    seconds: Annotated[float, typer.Option(help="How long to write, in seconds.")] = 15.0,
     scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
     as_json: Json = False,
 ) -> None:

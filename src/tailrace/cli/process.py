@@ -28,7 +28,7 @@ def keep_private(wanted: str | None) -> str | None:
         return None
     if not re.fullmatch("0{1,2}[0-7]{2}", wanted):
         raise ConfigError(
-            f"{wanted!r} is no umask that lets the owner read and write",
+            f"{wanted!r} is not a umask that lets the owner read and write",
             where=f"--umask, {UMASK}",
             hint="write 077, 027 or 022",
         )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ..config.task import Task
 
 consumer = typer.Typer(
-    help="Who reads a task's change tables and how far: what they still need is not purged.",
+    help="Registered readers of a task's change tables and their progress: what they still need is not "
+    "purged.",
     no_args_is_help=True,
 )
 
@@ -29,28 +30,37 @@ def purge(
     place: Annotated[
         str,
         typer.Argument(
-            help="A task file; or a folder of OpenEdge tables, or Qlik's partitions.", metavar="TASK"
+            help="A task file; or a folder with OpenEdge tables or Qlik partitions.", metavar="TASK"
         ),
     ],
     table: Annotated[
-        str | None, typer.Option(help="Only this table; * and ? as in files. Of a folder its source table.")
+        str | None,
+        typer.Option(help="Only this table; * and ? as in file names. For a folder: its source table."),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(help="Changes committed longer ago than this, e.g. 7d, whatever `retention` says."),
+        typer.Option(
+            help="Remove changes committed longer ago than this, e.g. 7d, whatever `retention` says."
+        ),
     ] = None,
     upto: Annotated[
-        str | None, typer.Option(help="Changes up to a change_seq, stream position or change number.")
+        str | None, typer.Option(help="Remove changes up to a change_seq, stream position or change number.")
     ] = None,
     consumer: Annotated[
         list[str] | None,
-        typer.Option(help="A folder's: NAME=SEQUENCE, the last it has done with. Name all."),
+        typer.Option(
+            help="For a folder: NAME=SEQUENCE, the last change that the consumer has read. Name all "
+            "consumers."
+        ),
     ] = None,
     from_: Annotated[
-        int, typer.Option("--from", help="A folder's: the first _Change-Sequence to remove.")
+        int, typer.Option("--from", help="For a folder: the first _Change-Sequence to remove.")
     ] = 0,
     to: Annotated[
-        int | None, typer.Option(help="A folder's: the last one; default: the slowest consumer's.")
+        int | None,
+        typer.Option(
+            help="For a folder: the last _Change-Sequence to remove; default: that of the slowest consumer."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be removed; delete nothing.")
@@ -67,9 +77,10 @@ def purge(
         return
     if consumer or from_ or to is not None:
         raise ConfigError(
-            "--consumer, --from and --to are a folder's",
+            "--consumer, --from and --to are for folders",
             where=place,
-            hint="`tailrace consumer TASK` knows a task's consumers; --upto and --older-than say what goes",
+            hint="a task's consumers are registered with `tailrace consumer TASK`; --upto and "
+            "--older-than say what to remove",
         )
     from ..operate import ordering, purging
 
@@ -90,7 +101,7 @@ def purge(
         for need in one.held:
             out.print(f"{'':12} [yellow]held[/] by {escape(need.who)}: after {max(need.after, 0):,}")
     if not lines:
-        out.print("nothing is old")
+        out.print("no changes are old enough")
 
 
 def _folder(
@@ -111,7 +122,7 @@ def _folder(
         what = "--older-than and --upto are for a task, or for partitions of Qlik's change tables"
         raise ConfigError(what, where=folder, hint="use --from and --to")
     if table is None:
-        raise ConfigError("no source table is named", where=folder, hint="say which: --table PUB.Item")
+        raise ConfigError("no source table is named", where=folder, hint="name it: --table PUB.Item")
     from ..formats.openedge.purge import purge_folder
     from ..runtime.session import session
 
@@ -139,7 +150,7 @@ def _partitions(
     older_than, upto = ages
     if (older_than is None) == (upto is None):
         raise ConfigError(
-            "which partitions?", where=folder, hint="say --older-than 30d, or --upto CHANGE_SEQ"
+            "which partitions?", where=folder, hint="give --older-than 30d, or --upto CHANGE_SEQ"
         )
     now = datetime.now(timezone.utc)
     before = now - timedelta(seconds=_age(older_than) or 0) if upto is None else time_of(upto)
@@ -152,7 +163,7 @@ def _partitions(
         said = f"{len(one.partitions):>8,} partitions {would} {escape(one.table)}"
         out.print(said + (f", up to {one.partitions[-1]}" if one.partitions else ""))
         for partition, name in one.held.items():
-            out.print(f"{'':8} [yellow]held[/] {partition}: {escape(name)} has not come to its end")
+            out.print(f"{'':8} [yellow]held[/] {partition}: {escape(name)} has not read it to its end")
 
 
 def _age(text: str | None) -> float | None:
@@ -167,7 +178,7 @@ def _age(text: str | None) -> float | None:
 def _position(text: str) -> tuple[str, int]:
     name, value = pair(text)
     if not value.strip().isdigit():
-        raise ConfigError(f"consumer {name}: {value!r} is no _Change-Sequence", hint="write NAME=12345")
+        raise ConfigError(f"consumer {name}: {value!r} is not a _Change-Sequence", hint="write NAME=12345")
     return name, int(value)
 
 
@@ -194,7 +205,7 @@ def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
     for one in found:
         reads = ", ".join(filter(None, (one["tables"] or "all tables", "LOG" if one["log"] else "")))
         said = f"{escape(one['name'])}: needs no change up to {max(one['acknowledged'], 0):,}"
-        out.print(f"{said}, said at {one['at']:%Y-%m-%d %H:%M:%S}; reads {escape(reads)}")
+        out.print(f"{said}, acknowledged at {one['at']:%Y-%m-%d %H:%M:%S}; reads {escape(reads)}")
     if not found:
         out.print("no consumers")
 
@@ -204,9 +215,10 @@ def add_consumer(
     ctx: typer.Context,
     name: Name,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", "-t", help="It reads only this; * and ?; may be repeated.")
+        list[str] | None,
+        typer.Option("--table", "-t", help="It reads only this table; * and ?; may be repeated."),
     ] = None,
-    log: Annotated[bool, typer.Option("--log", help="It reads LOG, too.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="It also reads LOG.")] = False,
     as_json: Json = False,
 ) -> None:
     """Register a consumer: from now on nothing that it has not acknowledged goes."""

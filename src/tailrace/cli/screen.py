@@ -60,13 +60,11 @@ def reasons(found: Status) -> list[str]:
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
-    lines += [
-        f"{t.table}: {t.errors} errors in a row, tried again: {t.error}" for t in found.tables if t.errors
-    ]
+    lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     lines += [
-        f"{t.table}: nothing proves which columns {', '.join(t.unknown_columns)} are; older rows may lack "
-        "their values (`tailrace validate` shows them, `tailrace resync` reads the table again)"
+        f"{t.table}: the identity of columns {', '.join(t.unknown_columns)} is not proved; older rows "
+        "may lack their values (`tailrace validate` shows them, `tailrace resync` reads the table again)"
         for t in found.tables
         if t.unknown_columns
     ]
@@ -123,7 +121,7 @@ def _kept(capture: dict[str, Any]) -> list[str]:
     kept, left = capture.get("retained_bytes"), capture.get("left_bytes")
     if kept is None or (kept < MUCH and (left is None or left > kept)):
         return []
-    then = "" if left is None else f", and gives it up after {about(left)} more"
+    then = "" if left is None else f", and will give it up after {about(left)} more"
     return [f"the source keeps {about(kept)} of log for this task{then} (docs/operating.md)"]
 
 

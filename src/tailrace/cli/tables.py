@@ -17,7 +17,7 @@ Tables = Annotated[
     list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
 ]
 Why = Annotated[str, typer.Option("--why", help="The reason, shown by `status` and in the log.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be ordered.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what the command would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -38,14 +38,14 @@ def resume(
 def resync(
     task: TaskFile,
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables, as for pause.", metavar="[TABLE...]")
+        list[str] | None, typer.Argument(help="Tables, as in pause.", metavar="[TABLE...]")
     ] = None,
     new_stream: Annotated[
         bool,
         typer.Option(
             "--new-stream",
-            help="Changes are lost (the slot is gone): start over at the source's present, with a new slot "
-            "and new baselines of all tables.",
+            help="Changes are lost (the slot is gone): start over at the source's current position, with "
+            "a new slot and new baselines of all tables.",
         ),
     ] = False,
     why: Why = "",
@@ -54,7 +54,7 @@ def resync(
 ) -> None:
     """Take a new baseline of tables, which replaces their targets in one commit; ends a suspension."""
     if bool(tables) == new_stream:
-        raise typer.BadParameter("name tables, or give --new-stream, which is for all of them")
+        raise typer.BadParameter("name tables, or give --new-stream, which covers all of them")
     _order(task, "resync", tables or [], why, dry_run, as_json, new_stream=new_stream)
 
 
@@ -68,7 +68,7 @@ def add(
 def remove(
     task: TaskFile,
     tables: Tables,
-    drop_target: Annotated[bool, typer.Option("--drop-target", help="Take the targets away, too.")] = False,
+    drop_target: Annotated[bool, typer.Option("--drop-target", help="Also remove the targets.")] = False,
     why: Why = "",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -101,12 +101,12 @@ def _order(
     for table in done.tables:
         out.print(f"{'would ' if dry_run else ''}{action} {escape(table)}")
         if drop_target:
-            gone = "its target is gone" if table in done.dropped else "its target goes"
-            out.print(f"  {gone}" if not dry_run else "  its target would go")
+            gone = "its target has been removed" if table in done.dropped else "its target will be removed"
+            out.print(f"  {gone}" if not dry_run else "  its target would be removed")
     for table, reason in done.passed.items():
         out.print(f"skipped {escape(table)}: {escape(reason)}")
     if done.order and not done.running:
-        out.print("the task does not run: this holds from its next start on")
+        out.print("the task is not running: this takes effect at its next start")
 
 
 COMMANDS = (pause, resume, resync, add, remove)

@@ -106,10 +106,14 @@ def convert(
         FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
     """
     if on_bad not in ON_BAD:
-        raise ConfigError(f"no way {on_bad!r} to treat bad rows", hint=f"use one of {', '.join(ON_BAD)}")
+        raise ConfigError(
+            f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
+        )
     if target.kind not in target.form.files:
         listed = ", ".join(target.form.files)
-        raise ConfigError(f"{target.form.name} has no {target.kind} files", hint=f"it has {listed}")
+        raise ConfigError(
+            f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
+        )
     out = Path(target.path)
     kept = target.form.save is not None and "start" in target.options.model_fields_set
     if not kept and out.exists() and any(out.iterdir()):
@@ -175,7 +179,7 @@ def _convert(
 def nothing(report: ConversionReport, path: str) -> list[str]:
     """A note when there was no row at all."""
     some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
-    return [] if some else [f"{path} has no rows: there was nothing to do"]
+    return [] if some else [f"{path} has no rows: there is nothing to do"]
 
 
 def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
@@ -187,7 +191,7 @@ def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame
     kept = form.beside(name, df) if form.beside else None
     if kept is None and strict:
         raise FormatError(
-            f"{form.name} has no place for the table {name}", hint="without --strict it is left behind"
+            f"{form.name} has no place for the table {name}", hint="without --strict it is left out"
         )
     return kept
 

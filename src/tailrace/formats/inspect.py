@@ -78,7 +78,7 @@ def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
     if best is None:
         listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
         raise FormatError(
-            "no format knows these tables",
+            "no format recognises these tables",
             where=listed,
             hint=f"name one with --from: {', '.join(formats.names())}",
         )
@@ -148,7 +148,7 @@ def inspect(
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
     beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
     for other in sorted({whose[n] for n in strangers if whose[n]}):
-        notes.append(f"tables of {other} lie here, too: see them with `--from {other}`")
+        notes.append(f"there are also tables of {other}: see them with `--from {other}`")
     if not any(t.operations for t in shown) and not waiting and not any(beside.values()):
         notes.append(f"{path} has no rows")
     return Found(found.name, sure, columns, shown, notes, beside, whose)
@@ -164,7 +164,7 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
             raise
         looser = convert.side(side.form.name, side.path, {**given, **more})
         said = ", ".join(f"{k}={v}" for k, v in more.items())
-        return convert.read(spark, looser), [f"read with {said}, for {error.what}"]
+        return convert.read(spark, looser), [f"read with {said}, because of: {error.what}"]
 
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:

@@ -175,9 +175,9 @@ def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
             return done
         time.sleep(0.02 * 2 ** min(attempt, 6))
     raise ConcurrentCommitError(
-        "others commit to the table faster than it is written anew",
+        "others commit to the table faster than it can be rewritten",
         where=table,
-        hint="let nobody else write to it for a while",
+        hint="stop other writers to this table for a while",
     )
 
 
@@ -249,7 +249,7 @@ def admits(
     for app, there in (after or {}).items():
         if (found := reached.get(app, -1)) != there:
             raise OvertakenError(
-                f"another process has written meanwhile: {app} is at {found}, no longer at {there}",
+                f"another process has written in the meantime: {app} is at {found}, no longer at {there}",
                 where=table,
             )
     if progress and not begin and all(reached.get(k, -1) >= v for k, v in progress.items()):

@@ -11,7 +11,7 @@ from ..lake import log
 from ..model.nearest import meant
 from ..sources.base import Finding, LogSource
 
-_ELSE = "write it as the source does, or take it out of the task file"
+_ELSE = "correct the spelling, or remove it from the task file"
 
 
 def name_findings(
@@ -54,12 +54,12 @@ def _table(where: str, name: str, captured: Collection[str], there: Collection[s
     if any(sign in name for sign in "*?["):
         if not _fits(name, there if excluding else captured):
             schemas = {f"{t.partition('.')[0]}.*" for t in captured}
-            cure = meant(name, [*schemas, *captured]) or "no harm when its tables are still to come"
-            yield Finding("warning", f"no table fits {name}", where, cure)
+            cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"
+            yield Finding("warning", f"no table matches {name}", where, cure)
     elif name not in there:
         yield Finding("error", f"there is no table {name}", where, meant(name, there) or _ELSE)
     elif name not in captured and not excluding:
-        cure = "add it to `source.tables`, or `tailrace add`; else take it out of the task file"
+        cure = "add it to `source.tables`, or use `tailrace add`; otherwise remove it from the task file"
         yield Finding("warning", f"{name} is not captured by this task", where, cure)
 
 

@@ -117,7 +117,7 @@ def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> OrderResu
 def _have_targets(task: Task, chosen: Sequence[str]) -> None:
     if low := [t for t in chosen if task.policy(t).level < MEDIUM]:
         raise ConfigError(
-            f"{', '.join(low)} has no target by its policy: there is nothing to take a baseline for",
+            f"{', '.join(low)} has no target, because of its policy: no baseline is needed",
             where=f"policies of {task.name}",
             hint="raise its level to 2 or 3",
         )
@@ -155,7 +155,7 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
         mine = [t for t in there if fnmatchcase(t, pattern)]
         if not mine:
             hint = meant(pattern, there) or "`tailrace status` lists its tables"
-            raise ConfigError(f"no table of the task fits {pattern!r}", where=task, hint=hint)
+            raise ConfigError(f"no table of the task matches {pattern!r}", where=task, hint=hint)
         found |= set(mine)
     return sorted(found)
 
@@ -168,7 +168,7 @@ def _passed(action: str, state: TableControl, drop_target: bool) -> str | None:
     if action == PAUSE and state.held:
         return f"it is {state.held} already: {state.why}"
     if action == RESUME and not state.held:
-        return "nothing holds it"
+        return "it is neither paused nor suspended"
     return None
 
 
@@ -185,7 +185,9 @@ def _joining(
         source.close()
     if not wanted:
         raise ConfigError(
-            f"no table of the source fits {', '.join(patterns)}", where=task.name, hint="write schema.table"
+            f"no table of the source matches {', '.join(patterns)}",
+            where=task.name,
+            hint="write schema.table",
         )
     return [t for t in wanted if t not in there], {t: "it is captured already" for t in wanted if t in there}
 

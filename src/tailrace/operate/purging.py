@@ -108,7 +108,7 @@ def number_at(task: Task, text: str) -> int:
         return max((b.upto for b in batches if b.position <= text.upper()), default=-1)
     if not text.isdecimal() or not (len(text) == sequence.WIDTH or len(text) < sequence.NUMBER_DIGITS):
         hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
-        raise ConfigError(f"{text!r} is no position", hint=hint)
+        raise ConfigError(f"{text!r} is not a position", hint=hint)
     number = sequence.number_of(text) if len(text) == sequence.WIDTH else int(text)
     if number > stored:
         raise _beyond(task, text, stored)
@@ -119,7 +119,7 @@ def _beyond(task: Task, text: str, stored: int) -> ConfigError:
     return ConfigError(
         f"{text} is beyond what is stored: change number {max(stored, 0)}",
         where=task.name,
-        hint="`tailrace status` says how far the store is",
+        hint="`tailrace status` shows how far the store is",
     )
 
 
@@ -144,7 +144,7 @@ def purge_task(
         if dry_run or not todo or readers.promise(most, version):
             break
     else:
-        raise ConfigError("the consumers are written to by others all the time", where=readers.path)
+        raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
     done = lines if dry_run else [one.done() if one.any else one for one in lines]
     beside = _openedge(task, {one.table: one.goes.kept for one in done})
     return [*done, *(beside if dry_run else [one.done() for one in beside])]

@@ -60,7 +60,7 @@ def ruling(
         ConfigError: a mode, conflict or policy that there is not; options that do not go together.
     """
     if soft_column and mode not in (None, "soft_delete"):
-        raise ConfigError(f"the mode {mode} marks no rows", hint="use `--mode soft_delete`")
+        raise ConfigError(f"the mode {mode} does not mark rows", hint="use `--mode soft_delete`")
     if mode is None and not on and soft_column is None and keylog is None and not transactional:
         return None
     chosen = mode or ("soft_delete" if soft_column else "upsert")
@@ -147,9 +147,11 @@ def run(
     notes = [*found.notes, *_notes(good, ruling), *convert.waiting_rows(found.pending)]
     notes += convert.nothing(report, changes)
     notes += [
-        f"{name}: {n:,} x {kind}: cut" for name, t in report.tables.items() for kind, n in t.lost.items()
+        f"{name}: {n:,} x {kind}: truncated"
+        for name, t in report.tables.items()
+        for kind, n in t.lost.items()
     ]
-    notes += [f"{name} holds no changes: it is not applied" for name in found.beside]
+    notes += [f"{name} has no changes: it is not applied" for name in found.beside]
     notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
 
@@ -165,7 +167,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
                 wrong.append(f"{name}: column {field.name} is {kind}")
     if wrong:
         raise UnsupportedError(
-            f"types that no target has: {'; '.join(wrong)}",
+            f"types that no target supports: {'; '.join(wrong)}",
             where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
             hint="read arrays as columns or text (OpenEdge: -o arrays=columns; see `tailrace formats NAME`), "
             "or leave these columns out: `--tables FILE` with a mapping",
@@ -176,7 +178,10 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
     """What is to be known of tables without key; an archive has none in any case."""
     if ruling is not None and ruling.rules.mode == "archive":
         return []
-    what = "no key is told, so rows are known by all of their values; name it, if there is one (`-o key=...`)"
+    what = (
+        "no key is known, so rows are identified by all of their values; name the key, if there is one "
+        "(`-o key=...`)"
+    )
     return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
 
 
@@ -188,12 +193,12 @@ def _place(
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
     if not target.startswith(("postgresql://", "postgres://")):
         raise ConfigError(
-            "no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
+            "there is no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
         )
     if control is None:
         raise ConfigError(
             "a database has no place for exceptions, suspended tables and rejects",
-            hint="name a folder for them: `--control FOLDER`",
+            hint="give a folder for them: `--control FOLDER`",
         )
     from ..apply.targets import postgresql, postgresql_place
 

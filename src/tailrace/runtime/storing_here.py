@@ -35,7 +35,7 @@ def store_here(task: Task) -> str | None:
         if newest > reached:
             files = LogFiles(task.log_path, reached).batch(reached, 2 * HERE_BYTES)
             if files[-1].high < newest:
-                return "much of its LOG is to be stored"
+                return "much of its LOG has not been stored yet"
             store.batch(here(task.log_path, files))
     return _left(task)
 

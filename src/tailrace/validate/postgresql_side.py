@@ -76,7 +76,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
                 raise ConfigError(
                     f"{table} is not in the target",
                     where=place.label,
-                    hint="somebody dropped it: new baseline",
+                    hint="it was dropped: take a new baseline (`tailrace resync`)",
                 )
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)

@@ -159,7 +159,7 @@ class Repair:
         try:
             self._apply(said, relation, upto)
         except ApplyError as error:  # nothing was written; other tables may be repaired
-            return Repaired(table, refused=f"the target refuses what it lacks: {error.what}")
+            return Repaired(table, refused=f"the target refuses the rows that it lacks: {error.what}")
         logbook = self._keylog()
         return said if logbook is None else replace(said, run_id=self._log(logbook, table, upto))
 

@@ -37,7 +37,7 @@ from .tables import Difference, readers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DDL = "its target does not follow every DDL of the source: `tailrace resync` makes it anew"
+_DDL = "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
 
 
 def there(task: Task, spark: SparkSession, table: str, scratch: str) -> tuple[DataFrame, int]:
@@ -101,23 +101,23 @@ def _refusal(task: Task, one: Difference) -> str | None:
     if one.result.columns:
         return f"its columns differ: {one.result.columns}"
     if task.table(table).rule_mode == "archive":
-        return "its target is an archive, and no copy of the source"
+        return "its target is an archive, not a copy of the source"
     digest, found = task_map(task, table).digest, loaded(task.control_path("mapped"))
     if not made_with(digest, taken_of(task, table), found):
         return CHANGED
     seen = log.history(task.relations_path).get(table, [])
     if any(h.from_position.hex().upper() >= one.position for h in seen):
-        return "its layout has changed since the snapshot: repair it again"
+        return "its layout has changed since the snapshot: run the repair again"
     return None
 
 
 def _forgotten(stored: list[ledger.Stored], gone: int, position: str) -> str | None:
     if gone >= 0 and not any(b.position < position for b in stored):
-        return "its batches at that position are not kept any more (`maintenance.keep_ledger`)"
+        return "the records of its batches at that position have been removed (`maintenance.keep_ledger`)"
     return None
 
 
 def _waits(stored: list[ledger.Stored], upto: int) -> str | None:
     if any(b.upto > upto for b in stored):
-        return "changes of it wait (is it paused, or suspended?): they come first"
+        return "it has changes that are not applied yet (is it paused, or suspended?): apply them first"
     return None

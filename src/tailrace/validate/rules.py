@@ -26,13 +26,15 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
     archives = [t for t in tables if task.table(t).rule_mode == "archive"]
     if archives and named:
         raise ConfigError(
-            f"{', '.join(archives)} is archived: its target is no copy of the source",
+            f"{', '.join(archives)} is archived: its target is not a copy of the source",
             where=task.name,
             hint="validate other tables",
         )
     for table in archives:
         logger.warning(
-            "%s is archived, its target is no copy of the source: not compared", table, extra={"table": table}
+            "%s is archived, its target is not a copy of the source: not compared",
+            table,
+            extra={"table": table},
         )
     return [t for t in tables if t not in archives]
 

@@ -110,9 +110,7 @@ class TargetSide:
         """What there is of a table's target at a position; `taken`: the table's baseline."""
         table = taken.table
         if taken.position > limit:
-            raise PositionError(
-                f"the baseline of {table} is younger than the snapshot", hint="validate again"
-            )
+            raise PositionError(f"the baseline of {table} is newer than the snapshot", hint="validate again")
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))
@@ -140,7 +138,7 @@ class TargetSide:
         if self.made.mapping is not None:
             return f"{self.table} is mapped"
         if self.stored or any(r.before != r.relation for _, r in self.steps):
-            return f"changes of {self.table} are laid over its target"
+            return f"changes of {self.table} have to be applied on top of its target"
         if isinstance(self.base, Version):
             if more := self._features - _READ_HERE:
                 return f"the target of {self.table} has {', '.join(sorted(more))}"

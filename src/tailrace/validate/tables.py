@@ -120,7 +120,7 @@ def validate(
         raise ConfigError(
             "nothing was compared: no table that is a copy of its source has a baseline",
             where=task.name,
-            hint="`tailrace status` says how the tables stand; `tailrace run` takes their baselines",
+            hint="`tailrace status` shows the state of the tables; `tailrace run` takes their baselines",
         )
     if catch_up is not None:
         catch_up()
@@ -222,10 +222,10 @@ def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
             return
         if time.monotonic() > end:
             raise ConfigError(
-                "; ".join(f"the target of {t} is about to be called {to}" for t, to in moving.items()),
+                "; ".join(f"the target of {t} is about to be renamed to {to}" for t, to in moving.items()),
                 where=task.name,
-                hint=f"start `tailrace run` for {task.name}, and validate again: the process that captures "
-                "gives the name; `tailrace status` says what keeps it",
+                hint=f"start `tailrace run` for {task.name}, and validate again: the capture process "
+                "renames the target; `tailrace status` shows what prevents it",
             )
         time.sleep(0.2)
 
@@ -240,8 +240,8 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
             return
         if time.monotonic() > end:
             raise PositionError(
-                f"the task has stored up to {last.position if last else 'nothing'}, "
-                f"validation needs {wanted}",
+                f"the task has stored up to {last.position if last else 'nothing'}, validation needs "
+                f"{wanted}",
                 where=task.name,
                 hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
             )

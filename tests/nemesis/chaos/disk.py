@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 ROOM = 2 << 30
-FULL = "no space is left to write to"
+FULL = "no space left on the device"
 """What our error says."""
 DONE = "the disk was full"
 """What the fault says."""

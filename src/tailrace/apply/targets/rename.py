@@ -56,16 +56,18 @@ class FolderMover:
             return
         if after.exists():
             raise NameTakenError(
-                f"the target of {table} is to be renamed, and there are both {before} and {after}",
+                f"the target of {table} is to be renamed, but both {before} and {after} exist",
                 where=table,
-                hint="one of the two is no target of this task's: take it away, then `tailrace resume`",
+                hint="one of the two does not belong to this task: remove it, then `tailrace resume`",
             )
         guards.check()
         try:
             before.rename(after)
         except OSError as error:
             raise ApplyError(
-                f"the target of {table} cannot be renamed: {error}", where=table, hint="it is tried again"
+                f"the target of {table} cannot be renamed: {error}",
+                where=table,
+                hint="it will be tried again",
             ) from error
         _on_disk(after.parent)
 
