@@ -70,7 +70,7 @@ REFUSED = {
     "postgresql://stranger@127.0.0.1:{port}/postgres": ("no pg_hba.conf entry", "pg_hba.conf"),
     "postgresql://nobody@/postgres?host={host}&port={port}": (
         'role "nobody" does not exist',
-        "make the role",
+        "create the role",
     ),
     "postgresql://postgres@127.0.0.1:{port}/nosuch": ('database "nosuch" does not exist', "database's name"),
     "postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=require": ("does not support SSL", "sslmode"),

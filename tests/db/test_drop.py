@@ -72,7 +72,7 @@ def test_targets_go_when_it_is_asked_for(task: Task, db: psycopg.Connection) -> 
 
 
 def test_a_task_that_runs_is_not_dropped(task: Task, db: psycopg.Connection) -> None:
-    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="runs already"):
+    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="is already running"):
         CliRunner().invoke(
             app,
             ["drop", str(task.folder / "shop.yaml"), "--yes"],

@@ -276,7 +276,7 @@ def test_a_column_made_again(
         db.execute("alter table a drop v, add w text default 'y', drop n")
         db.execute("insert into a (id) values (100)")
     assert told() == [[("w", -1, None)], [("w", 5, None)]]
-    assert "which column of the source this is cannot be told" in caplog.text
+    assert "the identity of this column in the source cannot be determined" in caplog.text
     db.execute("alter table a add r float default random()")
     assert told() == [[("w", 5, None), ("r", 6, None)]]  # volatile: each row has another value
     assert [r.args[1] for r in caplog.records] == ["w", "w", "r"]

@@ -97,7 +97,7 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
         a.execute(f"create table s.{table} (id int primary key); alter table s.{table} owner to {name}_o")
         a.execute(f"insert into s.{table} values (1)")
     found = one(source.check(["s.b", "s.c"], None), LACKS)
-    block, _, other = found.cure.partition("-- or, in place of the last statement")
+    block, _, other = found.cure.partition("-- or, instead of the last statement")
     assert "OWNER TO" not in found.cure and other
     if way == "the role publishes":
         last = block.rstrip().rstrip(";").rfind(";")
@@ -217,7 +217,7 @@ def test_the_slot_is_ahead_of_the_log(a: psycopg.Connection, make: Make) -> None
     )
     at = lsn(confirmed.fetchone()[0])
     assert source.check(A, position_at(at)) == []
-    finding = one(source.check(A, position_at(at - 1)), "changes between are lost")
+    finding = one(source.check(A, position_at(at - 1)), "changes in between are lost")
     assert finding.level == "error" and "--new-stream" in finding.cure
     source.renew()
     assert source.check(A, None) == []
@@ -229,15 +229,15 @@ def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Mak
     with pytest.raises(PositionError, match="slot is gone"):
         source.prepare(A, begin=False)
     a.execute("select pg_create_logical_replication_slot('tailrace_test', 'test_decoding')")
-    run(a, one(source.check(A, source.end_position()), "has not made: plugin test_decoding").cure)
+    run(a, one(source.check(A, source.end_position()), "did not create: plugin test_decoding").cure)
     a.execute("select pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")
-    run(a, one(source.check(A, None), "has not made: plugin pgoutput").cure)
+    run(a, one(source.check(A, None), "did not create: plugin pgoutput").cure)
     assert source.check(A, None) == []
     source.prepare(A)
     at = source.end_position()
     source.start(None, [])
     other = make()
-    finding = one(other.check(A, at), "reads the slot already")
+    finding = one(other.check(A, at), "is already reading the slot")
     a.execute(finding.cure.split(", or ")[1])
     deadline = time.monotonic() + 10
     while other.check(A, at) and time.monotonic() < deadline:
@@ -290,7 +290,7 @@ def test_settings_of_the_server_and_a_lost_slot(pg: EmbeddedPostgres) -> None:
         source = PostgresSource(server.url(), "test")
         source.prepare(A)
         with source.snapshot():
-            assert one(ask(), "one max_wal_senders is left").level == "warning"
+            assert one(ask(), "only one of max_wal_senders is left").level == "warning"
         source.start(None, [])
         at = source.end_position()
         with source.snapshot():
@@ -306,12 +306,12 @@ def test_settings_of_the_server_and_a_lost_slot(pg: EmbeddedPostgres) -> None:
         much = one(ask(at), "more than max_wal_size")
         assert much.level == "warning" and "nobody reads it" in much.what
         set_to("max_slot_wal_keep_size", "96MB")
-        near = one(ask(at), "the server gives it up after")
+        near = one(ask(at), "the server invalidates it after")
         assert near.level == "warning" and "max_slot_wal_keep_size is 96MB" in near.what
         set_to("max_slot_wal_keep_size", "1MB")
         admin("checkpoint")
         (lost,) = ask(position_at(1))
-        assert lost.level == "error" and "gave the slot up" in lost.what and "--new-stream" in lost.cure
+        assert lost.level == "error" and "invalidated the slot" in lost.what and "--new-stream" in lost.cure
         source.renew()
         source.close()
         assert ask() == []

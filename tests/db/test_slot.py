@@ -205,10 +205,10 @@ def test_a_slot_that_somebody_else_read_or_made_again(shop: Task, db: psycopg.Co
     db.execute("insert into s.a values (2)")
     db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (SLOT,))
     error = refused(shop)
-    assert "changes between are lost" in error.what and ANEW in (error.hint or "")
+    assert "changes in between are lost" in error.what and ANEW in (error.hint or "")
     drop(db)
     db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
-    assert "changes between are lost" in refused(shop).what
+    assert "changes in between are lost" in refused(shop).what
     resync(shop, "--new-stream")
     capture(shop)
     assert ids(shop, "s.a") == [1, 2]
@@ -223,7 +223,7 @@ def test_a_server_that_was_set_back(
     end = int.from_bytes(source.end_position()[:8], "big")
     (finding,) = source.check(["s.a", "s.b"], (end + (1 << 20)).to_bytes(8, "big") + bytes(12))
     source.close()
-    assert "the server was set back" in finding.what and "new task" in finding.cure
+    assert "the server was restored from a backup" in finding.what and "new task" in finding.cure
 
 
 def test_a_slot_that_another_task_has_made_is_left_alone(
@@ -237,7 +237,7 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     before = db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall()
     for _ in range(2):
         error = refused(other)
-        assert "a slot of this name that this task has not made" in error.what
+        assert "a slot of this name that this task did not create" in error.what
         assert f"pg_drop_replication_slot('{SLOT}')" in (error.hint or "")
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}
@@ -266,7 +266,7 @@ def test_another_task_makes_the_slot_just_then(
     with monkeypatch.context() as one:
         one.setattr(PostgresSource, "prepare", late)
         assert "already exists" in refused(shop).what
-    assert "that this task has not made" in refused(shop).what
+    assert "that this task did not create" in refused(shop).what
 
 
 def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
@@ -287,4 +287,4 @@ def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
     assert streams.newest(old).identity["slot"] == "tailrace_shop_eu"
     slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
     assert slots.fetchall() == [("tailrace_shop_eu",)]
-    assert "that this task has not made" in refused(task(tmp_path / "..", database, "shop_eu")).what
+    assert "that this task did not create" in refused(task(tmp_path / "..", database, "shop_eu")).what

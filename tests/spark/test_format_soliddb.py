@@ -60,7 +60,7 @@ class TestSolidDB(FormatConformance):
         assert said == {
             "SHOP.ITEM": sorted(
                 [
-                    "DATA ends in column 3", "bytes left over behind the last column",
+                    "DATA ends in column 3", "bytes left over after the last column",
                     "PRICE is no DFLOAT of type decimal(10,2)", "column 2 refers to a blob outside DATA",
                     f"before image without its update: change {seq(at(97, 5000))}",
                     f"before image without its update: change {seq(at(98, 56))}",
@@ -74,7 +74,7 @@ class TestSolidDB(FormatConformance):
                 [
                     "a row record without DATA", "RELID 4711 is in no SYS_TABLES with SYS_COLUMNS",
                     "LOGADDR has 19 bytes, not 20 or 28", "LOGADDR has 28 bytes, others have 20", "no LOGADDR",
-                    "LOGADDR has no place in 35 digits", "no RECID",
+                    "LOGADDR does not fit into 35 digits", "no RECID",
                     "RECNAME DBE_LOGREADER_LOG_REC_UPDATE is not that of RECID 1", "a row record without DATA; a NOP record with values",
                 ]
             ),
@@ -247,5 +247,5 @@ def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) 
 def test_a_sequence_without_35_digits_is_an_error(spark: SparkSession) -> None:
     ct = change_table(spark, [Image(1, "I", {"id": 1})])
     short = ct.with_df(ct.df.withColumn(PREFIX + "change_seq", shape.reasons([])))
-    with pytest.raises(Exception, match="no place in a LOGADDR"):
+    with pytest.raises(Exception, match="not fit into a LOGADDR"):
         FORMAT.write({TABLE: short}, options())["SYS_LOG"].collect()

@@ -112,7 +112,7 @@ def test_each_format_gives_bad_lines_their_reason(spark: SparkSession, tmp_path:
         put(there / table, (examples / name / "tables" / table).read_bytes() + b'1,"M\xfcller\n')
         side = convert.side(name, str(there), {})
         why = [w for ct in convert.read(spark, side, check=False).changes.values() for w in reasons(ct)]
-        assert [w for w in why if "a quote that never ends" in w], (name, table, why)
+        assert [w for w in why if "a quote that is never closed" in w], (name, table, why)
 
 
 def test_encodings_and_packed_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -54,15 +54,15 @@ def test_quotes_and_lines_in_values() -> None:
 def test_a_quote_that_never_ends() -> None:
     good, why, raw = read(b'1,a\n2,"b\n3,c\n4,d\n', 2)
     assert good == [("1", "a"), ("3", "c"), ("4", "d")]
-    assert (why, raw) == ({2: "a quote that never ends"}, {2: '2,"b'})
+    assert (why, raw) == ({2: "a quote that is never closed"}, {2: '2,"b'})
     good, why, _ = read(b'1,"a\n2,b\n3,"c"\n', 2)
-    assert (good, why) == ([("2", "b"), ("3", "c")], {1: "a quote that never ends"})
+    assert (good, why) == ([("2", "b"), ("3", "c")], {1: "a quote that is never closed"})
 
 
 def test_text_behind_a_quote() -> None:
     good, why, _ = read(b'1,"a"b\n2,"c" \n3,"d"\n', 2)
     assert good == [("3", "d")]
-    assert why == {1: "text behind a closing quote", 2: "text behind a closing quote"}
+    assert why == {1: "text after a closing quote", 2: "text after a closing quote"}
 
 
 def test_too_many_and_too_few_values() -> None:
@@ -83,7 +83,7 @@ def test_bytes_that_are_no_text() -> None:
     assert read(data, 2, Dialect(encoding="latin-1"))[0] == [("1", "Müller"), ("2", "b")]
     assert read("1,\ufffd\n".encode(), 2)[0] == [("1", "\ufffd")]
     good, why, _ = read(b"1,\x81\n2,\x80\n", 2, Dialect(encoding="cp1252"))
-    assert (good, why) == ([("2", "€")], {1: "bytes that are no text of the encoding"})
+    assert (good, why) == ([("2", "€")], {1: "bytes that are not valid in the encoding"})
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])

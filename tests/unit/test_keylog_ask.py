@@ -83,7 +83,7 @@ def test_tables_and_times_narrow(tmp_path: Path) -> None:
     assert sorts(rows.newest(log, 9, ask.where(table="s.*"))) == [1, 2, 9]
     at = (NOON + dt.timedelta(seconds=3)).isoformat()
     assert sorts(rows.newest(log, 9, ask.where(since=at))) == [3, 9]
-    with pytest.raises(ConfigError, match="'soon' is no time"):
+    with pytest.raises(ConfigError, match="'soon' is not a time"):
         ask.where(since="soon")
     with pytest.raises(ConfigError, match="the key 'id' has no value"):
         ask.where(key=["id"])
@@ -115,7 +115,7 @@ def test_what_is_no_key_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no key log"):
         rows.newest(str(tmp_path / "none"), 5)
     lake.append(str(tmp_path / "other"), pa.table({"id": [1]}))
-    with pytest.raises(ConfigError, match="there is no column 'run_id'"):
+    with pytest.raises(ConfigError, match="it has no column 'run_id'"):
         rows.newest(str(tmp_path / "other"), 5)
 
 

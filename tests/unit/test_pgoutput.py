@@ -137,10 +137,10 @@ def test_noise_is_refused(noise: list[bytes], ncolumns: int) -> None:
     ("message", "ncolumns", "says"),
     [
         (b"B" + bytes(20), 1, "not a row message"),
-        (b"I\0\0\0\1K\0\1n", 1, "wrong sort"),
-        (b"D\0\0\0\1N\0\1n", 1, "wrong sort"),
+        (b"I\0\0\0\1K\0\1n", 1, "wrong kind"),
+        (b"D\0\0\0\1N\0\1n", 1, "wrong kind"),
         (b"I\0\0\0\1X\0\1n", 1, "unknown tuple letter"),
-        (b"I\0\0\0\1N\0\2nn", 1, "a tuple that has not 1 columns"),
+        (b"I\0\0\0\1N\0\2nn", 1, "a tuple that does not have 1 columns"),
         (b"I\0\0\0\1N\0\1x", 1, "unknown value letter in column 0"),
         (b"I\0\0\0\1N\0\1b\0\0\0\1\1", 1, "start replication without the option binary"),
         (b"I\0\0\0\1N\0\1t\xff\xff\xff\xff", 1, "column 0 is longer than its message"),

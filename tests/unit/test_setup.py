@@ -118,7 +118,7 @@ def test_a_password_in_the_address_becomes_a_variable(
     [
         ({"url": URL, "patterns": ["nobody.*"]}, "no table matches nobody"),
         ({"url": URL, "name": "My Task"}, "name"),
-        ({"url": "postgresql://me:geheim@db/x", "patterns": ["noschema"]}, "names no schema"),
+        ({"url": "postgresql://me:geheim@db/x", "patterns": ["noschema"]}, "has no schema"),
     ],
 )
 def test_what_cannot_work_is_said_without_the_password(
@@ -175,7 +175,7 @@ def test_validation_catches_up_only_when_nothing_runs(
 def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "letter.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="no demo made it"):
+    with pytest.raises(ConfigError, match="was not made by a demo"):
         place.make(tmp_path / "demo")
     assert (tmp_path / "demo" / "letter.txt").read_text() == "mine"
     server = place.make(tmp_path / "new" / "demo")
@@ -183,7 +183,7 @@ def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     assert place.server_of(tmp_path / "new" / "demo").port == server.port
     place.make(tmp_path / "new" / "demo")
     assert [p.name for p in (tmp_path / "new" / "demo").iterdir()] == [place.MARK]
-    with pytest.raises(ConfigError, match="no demo was played"):
+    with pytest.raises(ConfigError, match="there is no demo here"):
         place.server_of(tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_the_published_ones() -> None:
 
 @pytest.mark.parametrize(
     ("raw", "words"),
-    [(b"\0" * 19, "19 bytes"), (b"\xff" * 20, "no place in 35 digits"), (b"", "0 bytes")],
+    [(b"\0" * 19, "19 bytes"), (b"\xff" * 20, "not fit into 35 digits"), (b"", "0 bytes")],
 )
 def test_what_does_not_fit(raw: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=words):

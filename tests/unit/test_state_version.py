@@ -50,7 +50,7 @@ def test_a_newer_state_is_refused_by_every_command(task: Task, tmp_path: Path, c
     result = CliRunner().invoke(app, [name, str(tmp_path / "shop.yaml"), *rest])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == (
-        f"the task's state has version 9; this is tailrace {__version__}, which knows versions up to 2\n"
+        f"the task's state has version 9; this is tailrace {__version__}, which supports versions up to 2\n"
         f"  where: {marker(task)}\n"
         "  hint: use the release that wrote it (3.1), or a later one"
     )
@@ -83,7 +83,7 @@ def test_an_upgrade_that_is_broken_off_goes_on(task: Task, monkeypatch: pytest.M
     before = status(task)
     with monkeypatch.context() as broken:
         broken.setattr(rolling.Ledger, "replace", lambda *_: False)
-        with pytest.raises(TailraceError, match="written to while they are added up"):
+        with pytest.raises(TailraceError, match="writes the records of batches while they are rolled up"):
             upgrade(task)
     assert (state_version.of(task.home), status(task)) == (1, before)
     upgrade(task)

@@ -99,16 +99,16 @@ spark: {spark.x: true, spark.y: 5}
         "line 1: name is missing": "",
         "line 1: unknown setting 'nam'": "did you mean 'name'?",
         "line 2: home: an address is not a folder": "mount it",
-        "line 4: source.url: no source reads ": "did you mean postgresql?",
+        "line 4: source.url: no source supports ": "did you mean postgresql?",
         "line 5: unknown setting 'source.table'": "did you mean 'tables'?",
-        "line 7: source.tables: 'orders' names no schema": "public.orders",
+        "line 7: source.tables: 'orders' has no schema": "public.orders",
         "line 9: capture.commit_every: 'soon' is not a duration": "500ms",
         "line 10: unknown setting 'capture.comit_bytes'": "did you mean 'commit_bytes'?",
         "line 11: unknown setting 'capture.workers'": "it belongs under baseline",
         "line 12: baseline.workers: must be greater": "equal to 1",
         "line 13: store is a section": "",
         "line 14: on_bad_value: must be 'stop' or 'quarantine'": "",
-        "line 16: types: 'a.b' names no column": "",
+        "line 16: types: 'a.b' has no column": "",
     }
     assert len(found) == len(expected), found
     for line, (begin, more) in zip(found, expected.items(), strict=True):
@@ -150,7 +150,7 @@ def test_mistakes_in_the_settings_of_tables() -> None:
     assert mistakes(text) == [
         "line 4: unknown setting 'tables.a.b.mod'; did you mean 'mode'?",
         "line 5: tables.a.c.on.insert_exists.policy: must be 'apply', 'ignore', 'log', 'suspend' or 'stop'",
-        "line 5: tables.a.c.on: no conflict 'gone': there are insert_exists, update_missing, delete_missing, "
+        "line 5: tables.a.c.on: unknown conflict 'gone': use one of insert_exists, update_missing, delete_missing, "
         "data_error",
     ]
     limited = SMALL + "apply: {on: {insert_exists: {policy: ignore, after: 5}}}\n"
@@ -165,7 +165,7 @@ def test_text_that_yaml_reads_as_something_else() -> None:
 
 def test_broken_yaml_and_keys_that_stand_twice() -> None:
     assert mistakes("name: [shop\nsource: x") == ["line 2: not YAML: expected ',' or ']', but got ':'"]
-    assert mistakes(SMALL + "name: again\n") == ["line 3: 'name' stands on line 1 already"]
+    assert mistakes(SMALL + "name: again\n") == ["line 3: 'name' is already on line 1"]
     assert mistakes("") == ["line 1: a task file is a mapping: name, source, target, ..."]
     assert mistakes("- name: shop") == ["line 1: a task file is a mapping: name, source, target, ..."]
 
@@ -288,6 +288,6 @@ def test_a_target_may_be_a_database(text: str) -> None:
 def test_a_target_is_one_thing() -> None:
     assert task(SMALL + "target: lake\n").target.path == "/work-folder/lake"
     assert mistakes(SMALL + "target: mysql://h/d\n")[0].startswith(
-        "line 3: target.database: no target of that scheme"
+        "line 3: target.database: there is no target of that scheme"
     )
     assert "type postgresql has a `database`" in mistakes(SMALL + "target: {type: postgresql}\n")[0]

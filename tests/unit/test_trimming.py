@@ -64,7 +64,7 @@ def test_a_change_is_old_by_its_time_and_by_its_number(tmp_path: Path) -> None:
 def test_a_file_that_spans_others_says_how_far_the_gap_reaches(tmp_path: Path) -> None:
     path = table(tmp_path, [1, 9], [4, 5])
     assert (trim(path, SEQ, Bound(6)).kept, ids(path)) == (5, [1, 9])
-    with pytest.raises(PositionError, match="after number 4 are asked for; only those after 5 are kept"):
+    with pytest.raises(PositionError, match="after number 4 are needed; only those after 5 are kept"):
         files_between(path, SEQ, 4, 9)
     assert len(files_between(path, SEQ, 5, 9)) == 1
 

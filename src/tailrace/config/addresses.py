@@ -25,7 +25,7 @@ def source_scheme(url: str) -> str:
     'postgresql'
     >>> source_scheme("postgesql://me@db/shop")
     Traceback (most recent call last):
-    tailrace.errors.ConfigError: no source reads postgesql:// addresses
+    tailrace.errors.ConfigError: no source supports postgesql:// addresses
       where: source.url
       hint: did you mean postgresql?
     """
@@ -35,7 +35,7 @@ def source_scheme(url: str) -> str:
         return scheme
     known = " or ".join(f"{name}://user@host:port/database" for name in SCHEMES)
     raise ConfigError(
-        f"no source reads {scheme}:// addresses" if scheme else "the source's address has no scheme",
+        f"no source supports {scheme}:// addresses" if scheme else "the source's address has no scheme",
         where="source.url",
         hint=meant(scheme, SCHEMES, many=1, cutoff=0.6) or f"write {known}",
     )
@@ -57,17 +57,17 @@ def check(url: str) -> None:
     if not sign:
         raise _bad("there is no :// in the address", scheme="postgresql")
     if not re.fullmatch(r"[\w+.-]*", scheme):
-        raise _bad("what stands before :// in the address is no scheme", scheme="postgresql")
+        raise _bad("what precedes :// in the address is not a scheme", scheme="postgresql")
     if re.search(r"[\s\x00-\x1f]", url):
-        raise _bad("there is a space or a line's end in the address", scheme)
+        raise _bad("there is a space or a line break in the address", scheme)
     if authority.count("@") > 1 or "@" in rest.partition("?")[0][len(authority) :]:
-        raise _bad("there is an @ too many in the address: what is the host is not clear", scheme)
+        raise _bad("there are too many @ in the address: the host is ambiguous", scheme)
     if _ODD_PERCENT.search(rest):
         raise _bad("there is a % in the address that is not followed by two hex digits", scheme)
     if not all(found):
-        raise _bad("the host in the address is no name and no IP address, or the port is no number", scheme)
+        raise _bad("the host in the address is not a name or IP address, or the port is not a number", scheme)
     if any(one and one[3] and not 0 < int(one[3][:6]) < 65536 for one in found):
-        raise _bad("the port in the address is no port: it is 1 to 65535", scheme)
+        raise _bad("the port in the address is not valid: it must be 1 to 65535", scheme)
 
 
 def _bad(what: str, scheme: str) -> ConfigError:

@@ -29,13 +29,13 @@ def _text(value: Any) -> Any:
 
 def _pattern(value: str) -> str:
     if "." not in value:
-        raise ValueError(f"{value!r} names no schema: write schema.table, e.g. public.{value}")
+        raise ValueError(f"{value!r} has no schema: write schema.table, e.g. public.{value}")
     return value
 
 
 def _column(value: str) -> str:
     if value.count(".") < 2:
-        raise ValueError(f"{value!r} names no column: write schema.table.column")
+        raise ValueError(f"{value!r} has no column: write schema.table.column")
     return value
 
 
@@ -63,7 +63,7 @@ def _known_scheme(url: str) -> str:
 
 def _database(url: str) -> str:
     if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
-        raise ValueError("no target of that scheme: write postgresql://user@host:port/database")
+        raise ValueError("there is no target of that scheme: write postgresql://user@host:port/database")
     try:
         addresses.check(url or "postgresql://")
     except TailraceError as error:
@@ -75,7 +75,7 @@ def _folder(value: str, info: ValidationInfo) -> str:
     """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
     if "://" in value:
         raise ValueError(
-            "an address is not a folder: object stores are not served yet, mount it as a file system"
+            "an address is not a folder: object stores are not supported yet, mount it as a file system"
         )
     return str((_start(info) / Path(value).expanduser()).resolve())
 

@@ -38,8 +38,8 @@ def of(home: str) -> int | None:
     if version > VERSION:
         by = said.get("release")
         raise ConfigError(
-            f"the task's state has version {version}; this is tailrace {__version__}, which knows versions up"
-            f" to {VERSION}",
+            f"the task's state has version {version}; this is tailrace {__version__}, which supports "
+            f"versions up to {VERSION}",
             where=str(folder / "control" / "version.json"),
             hint=f"use the release that wrote it ({by}), or a later one" if by else "use a later release",
         )

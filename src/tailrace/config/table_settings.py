@@ -55,7 +55,7 @@ def on_conflict(value: Any) -> Any:
 
 def _conflict(name: str) -> str:
     if name not in CONFLICTS:
-        raise ValueError(f"no conflict {name!r}: there are {', '.join(CONFLICTS)}")
+        raise ValueError(f"unknown conflict {name!r}: use one of {', '.join(CONFLICTS)}")
     return name
 
 
@@ -73,7 +73,7 @@ DdlPolicy = Literal["apply", "ignore", "suspend", "stop"]
 
 def _ddl(name: str) -> str:
     if name not in DDL_KINDS:
-        raise ValueError(f"no kind of DDL {name!r}: there are {', '.join(DDL_KINDS)}")
+        raise ValueError(f"unknown kind of DDL {name!r}: use one of {', '.join(DDL_KINDS)}")
     return name
 
 
@@ -82,7 +82,7 @@ Ddl = dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy]
 
 def _target(value: str) -> str:
     if "." not in value or any(sign in value for sign in "*?["):
-        raise ValueError(f"{value!r} names no table: write schema.table")
+        raise ValueError(f"{value!r} is not a table name: write schema.table")
     return value
 
 

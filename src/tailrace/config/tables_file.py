@@ -47,7 +47,7 @@ def load(path: str | Path) -> TablesFile:
     for pattern, said in found.tables.items():
         if given := sorted(rules & said.model_fields_set):
             raise ConfigError(
-                f"tables.{pattern}.{given[0]} is a rule, and those are given by options here",
+                f"tables.{pattern}.{given[0]} is a rule, and rules are given by options here",
                 where=str(path),
                 hint="use --mode, --on and --soft-delete",
             )

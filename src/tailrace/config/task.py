@@ -254,7 +254,7 @@ def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator
         elif one["type"] == "missing":
             what = f"{name} is missing"
         elif one["type"] in ("model_type", "dict_type"):
-            what = f"{name} is a section: settings stand below it, or in {{ }}"
+            what = f"{name} is a section: put its settings below it, or in {{ }}"
         else:
             # The value itself is left out of the words: it may be an address with a password.
             what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"

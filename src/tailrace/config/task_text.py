@@ -31,7 +31,7 @@ def dump(task: Task, *, url: str | None = None) -> str:
     """
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
-        "# A tailrace task. `tailrace run` takes this file. A setting behind a # has the value it shows.",
+        "# A tailrace task, run by `tailrace run`. A setting behind a # has its default value.",
         "",
     ]
     for name, field in type(task).model_fields.items():
@@ -116,7 +116,7 @@ def reference(model: type[Task]) -> str:
         "",
         "A task file is YAML. `tailrace init URL` writes one; only `name` and `source.url` are required.",
         "Folders are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`, sizes",
-        "`64MiB`, `1GiB`. A wrong file is refused with every mistake and its line. Editors",
+        "`64MiB`, `1GiB`. A file with mistakes is refused, with every mistake and its line. Editors can",
         "[complete it](install.md#task-files-in-an-editor). The smallest one:",
         "",
         "```yaml",

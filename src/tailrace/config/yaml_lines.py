@@ -125,7 +125,7 @@ def _duplicates(node: yaml.Node) -> Iterator[Mistake]:
         for key, value in node.value:
             line, name = key.start_mark.line + 1, str(key.value)
             if name in first:
-                yield Mistake(line, f"{name!r} stands on line {first[name]} already")
+                yield Mistake(line, f"{name!r} is already on line {first[name]}")
             first.setdefault(name, line)
             children.append(value)
     elif isinstance(node, yaml.SequenceNode):

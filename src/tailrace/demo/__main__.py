@@ -19,7 +19,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with server_of(folder) as server:
-        out.print(f"{server.tcp_url('demo')} is there; Ctrl-C stops it", soft_wrap=True)
+        out.print(f"{server.tcp_url('demo')} is ready; Ctrl-C stops it", soft_wrap=True)
         stop.wait()
 
 

@@ -27,7 +27,7 @@ def make(folder: Path) -> EmbeddedPostgres:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
             raise ConfigError(
-                "the folder is not empty and no demo made it: it stays as it is",
+                "the folder is not empty and was not made by a demo: it is left unchanged",
                 where=str(folder),
                 hint="give another one: --folder NAME",
             )
@@ -44,7 +44,7 @@ def server_of(folder: Path) -> EmbeddedPostgres:
     """The server of a demo that was played, not started; ConfigError when there is none."""
     mark = folder / MARK
     if not mark.exists():
-        raise ConfigError("no demo was played here", where=str(folder), hint="tailrace demo --folder NAME")
+        raise ConfigError("there is no demo here", where=str(folder), hint="tailrace demo --folder NAME")
     return EmbeddedPostgres(folder / "pg", port=json.loads(mark.read_text())["port"])
 
 

@@ -114,7 +114,7 @@ def _fill(server: EmbeddedPostgres, folder: Path, scale: int, show: Show) -> str
         with psycopg.connect(url, autocommit=True) as session:
             # It has no key, and is only ever added to; the check would warn of updates all the same.
             session.execute("alter table pgbench_history replica identity full")
-    show.step(f"pgbench's tables at scale {scale} and the schema shop are filled")
+    show.step(f"pgbench's tables at scale {scale} and the schema shop are loaded")
     return url
 
 
@@ -164,7 +164,7 @@ def _baseline(task: Task, tables: list[str], running: Running, show: Show) -> No
 
 
 def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, show: Show) -> ShopLoad:
-    show.step(f"pgbench (2 clients) and a writer in shop work for {seconds:.0f} s while the task runs")
+    show.step(f"pgbench (2 clients) and a writer in shop run for {seconds:.0f} s while the task runs")
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool, show.loading(task, seconds):
         try:
@@ -196,7 +196,7 @@ def _drain(task: Task, running: Running, show: Show) -> float:
             return False
         return lake.progress(task.control_path("applied"), ledger.APPLIED_APP) >= last.upto
 
-    with show.doing("draining: what is captured is stored and applied"):
+    with show.doing("draining: storing and applying what is captured"):
         running.until(drained, "drain", lambda: None)
     took = time.monotonic() - began
     show.step(f"everything is applied, {took:.1f} s after the writers stopped")

@@ -130,8 +130,8 @@ def _tables(played: Played) -> Group:
 
 
 NUMBERS = (
-    "A change's number counts the records of the task's log, begins and commits too. It orders changes over "
-    "all tables, and is the end of header__change_seq."
+    "A change number counts the records of the task's log, including begins and commits. It orders "
+    "changes over all tables, and is the end of header__change_seq."
 )
 
 

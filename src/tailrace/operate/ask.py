@@ -72,7 +72,7 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
         at = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{text!r} is no time", hint="write 10m, 2h, 7d, or 2026-03-01T09:00:00+00:00"
+            f"{text!r} is not a time", hint="write 10m, 2h, 7d, or 2026-03-01T09:00:00+00:00"
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
 

@@ -91,11 +91,12 @@ def laggards(found: Iterable[Consumer], stored: int, kept: int, now: dt.datetime
         days = (now - one.at).days
         if 0 <= one.acknowledged < kept:
             said[one.name] = (
-                f"it has acknowledged {one.acknowledged}, but changes up to {kept} are gone: it may miss some"
+                f"it has acknowledged {one.acknowledged}, but changes up to {kept} have been removed: it "
+                "may miss some"
             )
         elif days >= 1 and one.acknowledged < stored and one.until is None:
             moved = f"it has acknowledged {max(one.acknowledged, 0)} of {stored}, and nothing for {days} days"
-            said[one.name] = f"{moved}: old changes wait for it"
+            said[one.name] = f"{moved}: old changes are kept for it"
     return said
 
 
@@ -146,9 +147,9 @@ class Consumers:
         def added(have: list[Consumer]) -> list[Consumer]:
             if any(c.name == name for c in have):
                 raise ConfigError(
-                    f"the consumer {name!r} is registered already",
+                    f"the consumer {name!r} is already registered",
                     where=self.path,
-                    hint="`ack` says how far it is",
+                    hint="`ack` acknowledges what it has read",
                 )
             now = dt.datetime.now(dt.timezone.utc)
             return [*have, Consumer(name, NOTHING_YET, now, now, tables, log, until)]
@@ -166,9 +167,10 @@ class Consumers:
             mine = self._known(have, name)
             if number < mine.acknowledged:
                 raise ConfigError(
-                    f"{name!r} has acknowledged {mine.acknowledged} already",
+                    f"{name!r} has already acknowledged {mine.acknowledged}",
                     where=self.path,
-                    hint="what is before may be gone; to read again from the start, remove it and add it",
+                    hint="earlier changes may have been removed; to read again from the start, remove it "
+                    "and add it",
                 )
             now = dt.datetime.now(dt.timezone.utc)
             new = Consumer(**asdict(mine) | {"acknowledged": number, "at": now})
@@ -219,7 +221,7 @@ class Consumers:
                 if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
                     lake.vacuum(self.path, _VACUUM_S)
                 return
-        raise ConfigError("the consumers are written to by others all the time", where=self.path)
+        raise ConfigError("the consumers are constantly being written by other processes", where=self.path)
 
 
 def consumers_of(task: Task) -> Consumers:

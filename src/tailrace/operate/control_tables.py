@@ -85,7 +85,7 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
             if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
                 lake.vacuum(place, _VACUUM_S)
             return
-    raise ConfigError("the control table is written to by others all the time", where=place)
+    raise ConfigError("the control table is constantly being written by other processes", where=place)
 
 
 def _read(place: str) -> tuple[int, list[Row]]:

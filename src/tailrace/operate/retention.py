@@ -61,7 +61,7 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
         if readers.promise(max(r["last_sort"] or NOTHING_YET for r in runs if r["run_id"] in gone), version):
             break
     else:
-        raise ConfigError("the consumers are written to by others all the time", where=readers.path)
+        raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
     for start in range(0, len(found.runs), _AT_ONCE):
         _delete(keylog, found.runs[start : start + _AT_ONCE])
     control_tables.change(keylog, STATISTIC, lambda have: [r for r in have if r["run_id"] not in gone])

@@ -39,9 +39,10 @@ def opened(keylog: str) -> DeltaTable:
     table = DeltaTable(keylog)
     if missing := [n for n in NAMES if n not in {f.name for f in table.schema().fields}]:
         raise ConfigError(
-            f"this is no key log: there is no column {missing[0]!r}",
+            f"this is not a key log: it has no column {missing[0]!r}",
             where=keylog,
-            hint="`tailrace inspect` says what it is; `tailrace convert --to sqdr --files delta` makes one",
+            hint="`tailrace inspect` says what it is; `tailrace convert --to sqdr --files delta` makes a "
+            "key log",
         )
     return table
 

@@ -146,9 +146,9 @@ class Runs:
         for row in control_tables.rows(self._keylog, IR_SUBSCRIPTION):
             if row["subscription_id"] in ids and row["group_id"] != self._group.id:
                 raise ConfigError(
-                    f"{row['group_id']} logs changes of {row['subscription_id']} here already",
+                    f"{row['group_id']} already logs changes of {row['subscription_id']} here",
                     where=self._keylog,
-                    hint="give each a key log of its own (`--keylog`, or `keylog: {path: ...}`)",
+                    hint="give each its own key log (`--keylog`, or `keylog: {path: ...}`)",
                 )
 
     def _register(self, tables: Sequence[Subscription]) -> None:

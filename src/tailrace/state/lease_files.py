@@ -24,7 +24,7 @@ class Holder:
     """Who has a lease, or had it when it was `released`; see the module."""
 
     term: int
-    host: str = "a host that has not said its name yet"
+    host: str = "a host that has not given its name yet"
     kernel: str = ""
     pid: int = 0
     id: str = ""

@@ -49,7 +49,7 @@ def refuse_others(folder: Path, name: str, mine: str) -> None:
         raise LeaseLostError(
             f"{name} of this task has been taken over by {there.words()}",
             where=str(folder),
-            hint="this process was not heard of for too long and does no more; nothing of it counts twice",
+            hint="this process was not heard from for too long and stops; nothing it did counts twice",
         )
 
 
@@ -87,7 +87,7 @@ class Lease:
                 raise LeaseLostError(
                     f"the lease of {self._name} could not be renewed for {self._mine.period:.0f} s: {error}",
                     where=str(self._folder),
-                    hint="see to it that the folder can be written to, then start again; nothing is lost",
+                    hint="make sure that the folder is writable, then start again; nothing is lost",
                 ) from error
             if made:
                 self._mine, self._until = again, began + again.period
@@ -174,7 +174,11 @@ def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -
         if there is None or there.released:
             return False
         if wait and first:
-            logger.warning("%s was last done by %s; waiting whether it lives", name, there.words())
+            logger.warning(
+                "%s was last run by %s; waiting to see whether that process is still alive",
+                name,
+                there.words(),
+            )
         file = file_of(folder, name, there.term)
         with suppress(FileNotFoundError):
             now = (there, file.stat().st_mtime_ns)

@@ -71,9 +71,9 @@ def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
 
 def _runs(home: Path, name: str, there: Holder | None) -> ConfigError:
     return ConfigError(
-        f"{name} of this task runs already, as {there.words() if there else 'an unknown process'}",
+        f"{name} of this task is already running, as {there.words() if there else 'an unknown process'}",
         where=str(home),
-        hint="stop that process first, or give this task a home of its own",
+        hint="stop that process first, or give this task another home",
     )
 
 

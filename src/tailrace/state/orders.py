@@ -39,17 +39,17 @@ RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
 ACTIONS: dict[str, str] = {
-    PAUSE: "apply takes no changes of the table until `resume`; they are kept",
-    SUSPEND: "the same, ordered by tailrace: the reason says what is to be repaired",
+    PAUSE: "apply leaves the table alone until `resume`; its changes are kept",
+    SUSPEND: "the same, ordered by tailrace: the reason says what has to be repaired",
     RESUME: "apply takes the changes that waited, then goes on",
     RESYNC: "a new baseline replaces the target at once; it ends a suspension",
     RESYNC_EXACT: "the same in an exact window, whatever `baseline.window` says, if the source can",
     ADD: "the table is captured, after a baseline, whatever `source.tables` says",
-    REMOVE: "the table is captured no longer; its target stays",
-    DROP: "its target goes, too",
-    DROPPED: "it is gone",
+    REMOVE: "the table is no longer captured; its target stays",
+    DROP: "the same, and its target is removed",
+    DROPPED: "its target has been removed",
     LAND: "the rows of a baseline are about to become the target: apply waits until they have",
-    RENAME: "its target is about to get another name: apply waits until it has",
+    RENAME: "its target is about to be renamed: apply waits until it is",
     RENAMED: "it has",
     ANEW: "changes of the table are lost: apply waits until a new baseline has replaced the target",
 }
@@ -174,7 +174,9 @@ def give(
         except (OvertakenError, CommitFailedError):  # somebody else took these numbers, or made the table
             continue
     if wanted:
-        raise TailraceError("orders come faster than one can be written", where=path, hint="give it again")
+        raise TailraceError(
+            "other orders come faster than this one can be written", where=path, hint="run the command again"
+        )
     return newest(path)
 
 

@@ -107,7 +107,7 @@ def give_up(task: Task, *, who: str, why: str) -> int:
         now = newest(task)
         if not now.stream:
             raise ConfigError(
-                "the task has read nothing yet: it has no slot to give up",
+                "the task has not read anything yet: it has no slot to replace",
                 where=task.name,
                 hint="start it with `tailrace run`",
             )

@@ -165,9 +165,10 @@ def batches_after(path: str, table: str, after: int) -> list[Stored]:
     kept, gone = batches_of(path, table)
     if gone > after:
         raise PositionError(
-            f"the batches of {table} between the change numbers {after} and {gone} are not kept any more",
+            f"the records of the batches of {table} between the change numbers {after} and {gone} have "
+            "been removed",
             where=path,
-            hint="`maintenance.keep_ledger` says how long they are",
+            hint="`maintenance.keep_ledger` says how long they are kept",
         )
     return [b for b in kept if b.upto > after]
 

@@ -26,7 +26,7 @@ def upgrade(task: Task) -> None:
     if version == state_version.VERSION:
         return
     for start in range(version, state_version.VERSION):
-        logger.warning("bringing the state of %s from version %d to %d", task.name, start, start + 1)
+        logger.warning("upgrading the state of %s from version %d to %d", task.name, start, start + 1)
         STEPS[start](task)
     state_version.write(task.home)
 
@@ -40,9 +40,9 @@ def _totals(task: Task) -> None:
         log_retention.settle(path)
         if not rolling.fold(path, book):
             raise TailraceError(
-                "the records of batches are written to while they are added up",
+                "another process writes the records of batches while they are rolled up",
                 where=path,
-                hint="end the other process that runs this task, and start again",
+                hint="stop the other process that runs this task, and start again",
             )
 
 

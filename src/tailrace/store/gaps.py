@@ -73,7 +73,7 @@ def holes(log: str, after: int) -> list[Run]:
         raise PositionError(
             f"LOG ends at change number {newest}, but it was stored up to {after}",
             where=log,
-            hint="LOG was removed or replaced: put it back, or give the task a new home",
+            hint="LOG was removed or replaced: restore it, or give the task a new home",
         )
     fs, folder = lake.filesystem(log)
     found = spans(DeltaTable(log), "CHANGE_SEQ")
@@ -101,6 +101,7 @@ def refuse(lost: Sequence[Run], where: str) -> None:
     raise PositionError(
         f"LOG lacks records that were not stored yet: {words}{', ...' if len(lost) > 5 else ''}",
         where=where,
-        hint="files or versions of LOG were removed: put them back; or `tailrace resync` every table and run "
-        "`tailrace capture TASK --once`: with newer baselines of all tables the store goes on behind the gap",
+        hint="files or versions of LOG were removed: restore them; or `tailrace resync` every table and "
+        "run `tailrace capture TASK --once`: with newer baselines of all tables the store goes on "
+        "after the gap",
     )

@@ -89,8 +89,8 @@ def refuse_older(delta: DeltaTable, after: int, *, where: str) -> None:
     there = kept(delta)
     if after < there:
         raise PositionError(
-            f"changes after number {max(after, 0)} are asked for; only those after {there} are kept",
+            f"changes after number {max(after, 0)} are needed; only those after {there} are kept",
             where=where,
-            hint="retention took them (docs/retention.md): ask for later ones, or take a new baseline "
+            hint="retention removed them (docs/retention.md): ask for later ones, or take a new baseline "
             "(`tailrace resync`)",
         )

@@ -104,7 +104,7 @@ class _Storing:
             table = self.plan.tables.get(int(relid))
             if table is None:
                 raise FormatError(
-                    f"LOG has changes of relation {relid}, but the relation history does not know it",
+                    f"LOG has changes of relation {relid}, which is not in the relation history",
                     where=f"LOG, change number {int(numbers[changes & (relids == relid)][0])}",
                     hint="the relations table was changed or removed by hand; restore it",
                 )
@@ -183,8 +183,9 @@ class _Storing:
                 raise ValueRangeError(
                     f"value {reason} (lake type {table.schema.field(one.column).type})",
                     where=f"table {table.table}, column {one.column}, change_seq {seq}",
-                    hint="set `on_bad_value: quarantine` to store NULL and keep the value aside, or, before "
-                    f'the baseline, keep it as text: `types: {{"{table.table}.{one.column}": string}}`',
+                    hint="set `on_bad_value: quarantine` to store NULL and quarantine the value, or, "
+                    f'before the baseline, keep it as text: `types: {{"{table.table}.{one.column}": '
+                    "string}}`",
                 )
             if number_of(seq) <= self.plan.bad_after:
                 continue

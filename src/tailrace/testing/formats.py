@@ -176,7 +176,7 @@ class FormatConformance:
             every = gap.erase(every)
             losing = gap.erase(losing) if counted[f"n{i}"] else losing
         left = _compared(self.format, every)
-        assert _compared(self.format, losing) == left, "a gap changes rows and does not count them as lost"
+        assert _compared(self.format, losing) == left, "a gap changes rows but does not count them as lost"
         return left
 
     # -- what is not as promised

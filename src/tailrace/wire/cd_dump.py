@@ -109,21 +109,23 @@ def read(data: bytes, *, where: str = ".cd file") -> Dump:
     """
     found = _PSC.search(data)
     if found is None:
-        raise FormatError("no trailer (a line `.`, then `PSC`)", where=where, hint="is the file cut short?")
+        raise FormatError("no trailer (a line `.`, then `PSC`)", where=where, hint="is the file truncated?")
     trailer = _trailer(found[1], where)
     start = found.start(1)
     if trailer.pop("") not in ("", f"{start:010d}"):
-        raise FormatError("the trailer is not where its last line says", where=where, hint="dump again")
+        raise FormatError(
+            "the trailer is not at the position that its last line gives", where=where, hint="dump again"
+        )
     codepage = trailer.pop("cpstream", "UTF-8")
     try:
         text = data[: found.start()].decode(_codec(codepage))
     except (UnicodeError, LookupError) as error:
-        hint = "dump again, in a code page that fits its texts"
+        hint = "dump again, in a code page that can represent its texts"
         raise FormatError(f"it is not in its code page {codepage}: {error}", where=where, hint=hint) from None
     rows = _rows(text, where)
     records = trailer.pop("records", None)
     if records is not None and (said := records.lstrip("0") or "0") != str(len(rows)):
-        raise FormatError(f"{len(rows)} rows, the trailer says {said}", where=where, hint="dump again")
+        raise FormatError(f"{len(rows)} rows, but the trailer says {said}", where=where, hint="dump again")
     named = {n: n for n in ("filename", "timestamp", "numformat", "dateformat", "map")} | {
         "ldbname": "database"
     }
@@ -137,13 +139,13 @@ def _policies(rows: Sequence[list[Value]], where: str) -> tuple[TablePolicy, ...
     at = 0
     while at < len(rows):
         row, line = rows[at], f"{where}, row {at + 1}"
-        _require(row[:1] == ["Table"], f"row tag {row[0]!r} where Table is due", line)
+        _require(row[:1] == ["Table"], f"row tag {row[0]!r} where Table is expected", line)
         _require(len(row) == 15 + MISC, f"{len(row)} values in a Table row, not {15 + MISC}", line)
         count = row[-1]
         _require(isinstance(count, int), f"field policy count {count!r}", line)
         _require(row[10] in (0, 1, 2, 3), f"level {row[10]!r}", line)
         fields = rows[at + 1 : at + 1 + int(count or 0)]
-        _require(len(fields) == count, f"{count} field policies due, {len(fields)} there", line)
+        _require(len(fields) == count, f"{count} field policies expected, found {len(fields)}", line)
         made.append(
             _policy(row, [_field(f, row[1], f"{where}, row {at + 2 + i}") for i, f in enumerate(fields)])
         )
@@ -158,9 +160,11 @@ def _policy(row: Sequence[Any], fields: Sequence[FieldPolicy]) -> TablePolicy:
 
 def _field(row: Sequence[Any], policy: Value, where: str) -> FieldPolicy:
     """A Field row; like OpenEdge's loader, only its first four values must be there."""
-    _require(bool(row) and str(row[0]).lower() == "field", f"row tag {row[0]!r} where Field is due", where)
+    _require(
+        bool(row) and str(row[0]).lower() == "field", f"row tag {row[0]!r} where Field is expected", where
+    )
     _require(len(row) >= 4, f"{len(row)} values in a Field row", where)
-    _require(row[1] == policy, f"field of policy {row[1]!r} behind policy {policy!r}", where)
+    _require(row[1] == policy, f"field of policy {row[1]!r} after policy {policy!r}", where)
     _require(isinstance(row[2], str), "a field without name", where)
     return FieldPolicy(row[2], row[3], tuple([*row[4:], *[None] * MISC][:MISC]))
 
@@ -224,9 +228,9 @@ def _trailer(data: bytes, where: str) -> dict[str, str]:
             return found | {"": "".join(lines[n + 1 :]).strip()}
         key, equals, value = line.partition("=")
         if not equals:
-            raise FormatError(f"trailer line {line!r}", where=where, hint="key=value is due")
+            raise FormatError(f"trailer line {line!r}", where=where, hint="key=value expected")
         found[key.lower()] = value
-    raise FormatError("the trailer does not end", where=where, hint="is the file cut short?")
+    raise FormatError("the trailer does not end", where=where, hint="is the file truncated?")
 
 
 def _codec(codepage: str) -> str:

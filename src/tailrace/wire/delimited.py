@@ -83,12 +83,12 @@ def read(
     >>> import io
     >>> made = list(read(io.BytesIO(b'id,name\\n1,"a,b"\\n2,\\n3,"\\n').read, Dialect(), 2))
     >>> [c.to_pylist() for c in made[0].columns], made[0].why.to_pylist()[2]
-    ([['1', '2', None], ['a,b', None, None]], 'a quote that never ends')
+    ([['1', '2', None], ['a,b', None, None]], 'a quote that is never closed')
     """
     at, first = 1, header
     for found in _records(source, dialect, CHUNK):
         if first and named and (there := _named(found)) != [n.lower() for n in named]:
-            raise FormatError(f"its first line names {', '.join(there)}, not {', '.join(named)}")
+            raise FormatError(f"its first line has the columns {', '.join(there)}, not {', '.join(named)}")
         records = found.part(slice(1, None)) if first else found
         first = False
         if len(records.starts):
@@ -134,7 +134,7 @@ class _Codec:
         def single(text: str, what: str) -> int:
             octets = text.encode()
             if not octets:
-                raise FormatError(f"the {what} has no character")
+                raise FormatError(f"the {what} is empty")
             if len(octets) == 1:
                 return octets[0]
             free.append((bytes([left[0]]), octets))
@@ -295,7 +295,7 @@ class _Records:
                 data[start:end].decode()
             except UnicodeDecodeError as error:
                 byte = f"byte 0x{data[start + error.start]:02X} is not UTF-8: see the option encoding"
-                found[i] = byte if self.codec.as_came else "bytes that are no text of the encoding"
+                found[i] = byte if self.codec.as_came else "bytes that are not valid in the encoding"
         return found
 
     def _text(self, i: int) -> str:

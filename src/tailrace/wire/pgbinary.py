@@ -104,7 +104,7 @@ def _check_text(name: str, data: pa.Array) -> None:
         raise ValueRangeError(
             f"column {name!r} has a text with the character U+0000, which PostgreSQL cannot hold",
             where="COPY",
-            hint="take it out at the source, or keep the column as binary with `types` in the task file",
+            hint="remove it at the source, or keep the column as binary with `types` in the task file",
         )
 
 

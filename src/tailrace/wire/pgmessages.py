@@ -135,19 +135,19 @@ class _Reader:
     def __init__(self, data: bytes, letter: str) -> None:
         self.data, self.letter, self.at = bytes(data), letter, 1
         if self.data[:1] != letter.encode():
-            raise self.error("it starts with another letter")
+            raise self.error("it begins with another letter")
 
     def fields(self, layout: str) -> tuple[Any, ...]:
         size = struct.calcsize(layout)
         if size > self.left():
-            raise self.error("it is cut off")
+            raise self.error("it is truncated")
         self.at += size
         return struct.unpack_from(layout, self.data, self.at - size)
 
     def text(self) -> str:
         stop = self.data.find(b"\0", self.at)
         if stop < 0:
-            raise self.error("a text has no end")
+            raise self.error("a text is not terminated")
         raw, self.at = self.data[self.at : stop], stop + 1
         try:
             return raw.decode()

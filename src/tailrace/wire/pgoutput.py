@@ -64,7 +64,7 @@ def flat(data: pa.BinaryArray) -> tuple[Bytes, Ints, Ints]:
     """
     if not (isinstance(data, pa.Array) and pa.types.is_binary(data.type)):
         raise FormatError(
-            f"messages come as one binary array, not {data.type}", hint="cut the batch below 2 GiB"
+            f"messages come as one binary array, not {data.type}", hint="split the batch below 2 GiB"
         )
     if data.null_count:
         raise FormatError(f"{data.null_count} messages are NULL", hint="filter the log to row messages first")
@@ -119,7 +119,7 @@ def images(data: pa.BinaryArray, ncolumns: int) -> TupleImages:
     rows = _Rows(buf, starts, ends, kind)
     rows.refuse(~np.isin(kind, [_I, _U, _D]), None, "not a row message")
     with_old = (tag == _K) | (tag == _O)
-    rows.refuse(np.where(kind == _D, ~with_old, (kind == _I) & with_old), None, "tuple of the wrong sort")
+    rows.refuse(np.where(kind == _D, ~with_old, (kind == _I) & with_old), None, "tuple of the wrong kind")
     rows.refuse(~with_old & (tag != _N), None, "unknown tuple letter")
     after = starts + 6
     older = _Side(rows, np.flatnonzero(with_old), ncolumns)
@@ -154,7 +154,8 @@ class _Rows:
         raise FormatError(
             f"{what}: not a pgoutput row message of this relation",
             where=f"row {row}{letter}, {size} bytes",
-            hint=hint or "check that the log is whole and the relation's layout is the one in force there",
+            hint=hint
+            or "check that the log is complete and that the layout is the relation's at that position",
         )
 
 
@@ -172,7 +173,9 @@ class _Side:
         ends: Ints = messages.ends[self.rows]
         messages.refuse(at + 2 > ends, self.rows, "it ends in a tuple's column count")
         count = _at(messages.buf, ">u2")[at]
-        messages.refuse(count != self.ncolumns, self.rows, f"a tuple that has not {self.ncolumns} columns")
+        messages.refuse(
+            count != self.ncolumns, self.rows, f"a tuple that does not have {self.ncolumns} columns"
+        )
         at = at + 2
         for column in range(self.ncolumns):
             at = self._column(column, at, ends)

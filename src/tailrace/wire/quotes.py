@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 MOST = 64 << 20
 """Bytes that one quoted value may have."""
-NEVER_ENDS = "a quote that never ends"
-BEHIND = "text behind a closing quote"
+NEVER_ENDS = "a quote that is never closed"
+BEHIND = "text after a closing quote"
 _CR = 13
 Places = npt.NDArray[np.int64]
 
@@ -49,7 +49,7 @@ def structure(data: bytes, form: Form, *, last: bool = True) -> Structure:
 
     >>> found = structure(b'1,"a,b"\\n2,"x\\n3,c\\n', Form(44, 34, 34, 10))
     >>> found.delimiters.tolist(), found.ends.tolist(), found.bad
-    ([1, 9, 14], [7, 12, 16], [(10, 'a quote that never ends')])
+    ([1, 9, 14], [7, 12, 16], [(10, 'a quote that is never closed')])
     """
     octets = np.frombuffer(data, np.uint8)
     marks = np.flatnonzero((octets == form.delimiter) | (octets == form.end))

@@ -243,7 +243,7 @@ def _date_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     made, good = date_bytes(values, one.type, year_bias=style.year_bias)
     if not (good | ~_valid(values)).all():
         first = values[int(np.argmin(good | ~_valid(values)))]
-        raise FormatError(f"{first} has no place in a solidDB date", where=f"column {one.name}")
+        raise FormatError(f"{first} cannot be a solidDB date", where=f"column {one.name}")
     return _nulls(made, values)
 
 

@@ -49,7 +49,7 @@ def make(seq: str, rank: int, length: int = 20) -> bytes:
     '87300255A83F2C00000000000000070000000004'
     """
     if len(seq) != WIDTH or not (seq.isascii() and seq.isdigit()):
-        raise FormatError(f"change sequence {seq!r} has no place in a LOGADDR: it is not {WIDTH} digits")
+        raise FormatError(f"change sequence {seq!r} does not fit into a LOGADDR: it is not {WIDTH} digits")
     if int(seq) < OWN_LIMIT:
         head = int(seq).to_bytes(OWN, "big")
     else:
@@ -74,7 +74,7 @@ def sequence_of(address: bytes) -> str:
     time = int.from_bytes(bytes([address[0] & 0x7F]) + address[1:7], "big")
     number = int.from_bytes(address[7:MADE], "big")
     if time >= 10**TIME_DIGITS or number >= 10 ** (WIDTH - TIME_DIGITS):
-        raise FormatError("LOGADDR has no place in 35 digits", where=address.hex().upper())
+        raise FormatError("LOGADDR does not fit into 35 digits", where=address.hex().upper())
     return f"{time:0{TIME_DIGITS}d}{number:0{WIDTH - TIME_DIGITS}d}"
 
 
@@ -140,7 +140,7 @@ def short(address: bytes) -> bytes:
     if len(address) == LENGTHS[0]:
         return address
     if len(address) != LENGTHS[1] or address[12:16] != bytes(4) or address[20:24] != bytes(4):
-        raise FormatError("a LOGADDR that has no place in 20 bytes", where=address.hex().upper())
+        raise FormatError("a LOGADDR that does not fit into 20 bytes", where=address.hex().upper())
     return address[:12] + address[16:20] + address[24:]
 
 

@@ -28,7 +28,7 @@ REASONS = (
     "DATA ends before column {}",
     "DATA ends in column {}",
     "column {} refers to a blob outside DATA",
-    "column {} has a length that cannot be",
+    "column {} has an impossible length",
 )
 """What can be wrong with a row: the code is the place in this tuple."""
 _, ENDS_BEFORE, ENDS_IN, BLOB, BAD_LENGTH = range(5)
@@ -101,7 +101,7 @@ def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
     why = _reasons(code, place)
     left = (code == 0) & (at != ends)
     if left.any():
-        why = pc.if_else(pa.array(left), "bytes left over behind the last column", why)
+        why = pc.if_else(pa.array(left), "bytes left over after the last column", why)
     return Rows(values, why, odd)
 
 
@@ -239,12 +239,12 @@ def row_layout(name: str) -> RowLayout:
     >>> row_layout("C")
     Traceback (most recent call last):
     tailrace.errors.ConfigError: no row layout 'C'
-      hint: there are A, B, or name one of yours: package.module:LAYOUT
+      hint: use one of A, B, or your own: package.module:LAYOUT
     """
     if name.upper() in LAYOUTS:
         return LAYOUTS[name.upper()]
     module, _, attribute = name.partition(":")
-    hint = f"there are {', '.join(LAYOUTS)}, or name one of yours: package.module:LAYOUT"
+    hint = f"use one of {', '.join(LAYOUTS)}, or your own: package.module:LAYOUT"
     if not attribute:
         raise ConfigError(f"no row layout {name!r}", hint=hint)
     try:
@@ -252,5 +252,5 @@ def row_layout(name: str) -> RowLayout:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"row layout {name!r} cannot be imported: {error}", hint=hint) from error
     if not isinstance(found, RowLayout):
-        raise ConfigError(f"{name} is no RowLayout", hint=hint)
+        raise ConfigError(f"{name} is not a RowLayout", hint=hint)
     return found

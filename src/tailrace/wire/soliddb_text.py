@@ -24,7 +24,7 @@ def char_text(raw: pa.Array, encoding: str) -> tuple[pa.Array, Wrong]:
     if encoding == "latin-1":
         return _latin(bare), None
     if encoding != "utf-8":
-        raise ConfigError(f"CHAR values in {encoding} are not read", hint="char is utf-8 or latin-1")
+        raise ConfigError(f"CHAR values in {encoding} are not supported", hint="char is utf-8 or latin-1")
     text = _utf8(bare)
     bad = text.null_count != bare.null_count
     return text, pc.and_(pc.is_valid(bare), pc.is_null(text)) if bad else None

@@ -244,7 +244,7 @@ class Faults:
                 another.wait(300)
             said.seek(0)
             text = plain(said.read())
-        right = another.returncode == 1 and "runs already, as" in text and not java
+        right = another.returncode == 1 and "is already running, as" in text and not java
         if not right and holder is not None and holder == self._holder(pid):
             self.finds.append(
                 f"second {' '.join(command)} while {holder} was at work: code {another.returncode}, "

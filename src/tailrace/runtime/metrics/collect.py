@@ -78,7 +78,7 @@ class TaskCollector(Collector):
         try:
             read = [*self._read()]
         except (OSError, ValueError, TailraceError) as error:
-            logger.warning("metrics without the task's state, which cannot be read now: %s", error)
+            logger.warning("metrics without the task's state, which cannot be read at the moment: %s", error)
             return [*known, Sample("tailrace_state_readable", (), 0)]
         return [*known, Sample("tailrace_state_readable", (), 1), *read]
 

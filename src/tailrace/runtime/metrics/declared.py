@@ -42,27 +42,28 @@ class Metric:
 
 
 _ALL: Final = (
-    Metric("tailrace_build_info", "gauge", "both", "1; the release that runs.", ("version",)),
+    Metric("tailrace_build_info", "gauge", "both", "1; the running release is in the label.", ("version",)),
     Metric(
         "tailrace_state_readable", "gauge", "both",
-        "Whether the task's control tables could be read for this answer (1) or not (0); metrics that come "
-        "from them are missing then.",
+        "Whether the task's control tables could be read for this scrape (1) or not (0); metrics that "
+        "come from them are missing then.",
     ),
     Metric(
         "tailrace_process_up", "gauge", "both",
-        "Whether that half of the task runs (1) or not (0), on any host: `capture`, `pipeline`.",
+        "Whether that half of the task is running (1) or not (0), on any host: `capture`, `pipeline`.",
         ("process",),
     ),
     Metric(
         "tailrace_process_state", "gauge", "both",
         "1 for the state a running half (`capture`, `pipeline`) is in: `starting`, `running`, "
-        "`reconnecting` (capture has lost its source and tries again), `drained`, `stopped`.",
+        "`reconnecting` (capture has lost its source and retries), `drained`, `stopped`.",
         ("process", "state"),
     ),
     Metric(
         "tailrace_stage_last_success_timestamp_seconds", "gauge", "both",
-        "When a stage last succeeded (Unix time): `capture` read from its source (a quiet one, too); `store` "
-        "and `apply` ended a batch since the process began; `maintenance` ended a round.",
+        "When a stage last succeeded (Unix time): `capture` read from its source (also if there was "
+        "nothing new); `store` and `apply` completed a batch since the process began; `maintenance` "
+        "completed a round.",
         ("stage",),
     ),
     Metric(
@@ -73,19 +74,21 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_source_lag_seconds", "gauge", "capture",
-        "How long ago the newest transaction that capture has read was committed; 0 when it has read all.",
+        "How long ago the newest transaction that capture has read was committed; 0 if it has read "
+        "everything.",
     ),
     Metric(
         "tailrace_source_lag_bytes", "gauge", "capture",
-        "Log between the source's end and what is in LOG.",
+        "Bytes of log between the source's end and the end of LOG.",
     ),
     Metric(
         "tailrace_source_retained_bytes", "gauge", "capture",
-        "Log that the source keeps for the task (PostgreSQL: retained WAL, since the slot's `restart_lsn`).",
+        "Bytes of log that the source keeps for the task (PostgreSQL: retained WAL, since the slot's "
+        "`restart_lsn`).",
     ),
     Metric(
         "tailrace_source_headroom_bytes", "gauge", "capture",
-        "How much more log may come before the source gives up what it keeps and changes are lost "
+        "How much more log can be written before the source discards what it keeps and changes are lost "
         "(PostgreSQL: `safe_wal_size`; no series while `max_slot_wal_keep_size` is -1).",
     ),
     Metric(
@@ -106,7 +109,7 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_baseline_parts_done", "gauge", "capture",
-        "Those of them that are read.", ("table",),
+        "How many of those parts have been read.", ("table",),
     ),
     Metric(
         "tailrace_table_state", "gauge", "pipeline",
@@ -117,7 +120,7 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_lag_seconds", "gauge", "pipeline",
-        "The age of the oldest stored change that the target does not have; 0 when it has all.", ("table",),
+        "The age of the oldest stored change that the target does not have; 0 if it has all.", ("table",),
     ),
     Metric(
         "tailrace_table_behind_rows", "gauge", "pipeline",
@@ -125,11 +128,11 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_errors", "gauge", "pipeline",
-        "Errors in a row that the table has had; it is tried again.", ("table",),
+        "Consecutive errors of the table; it is retried.", ("table",),
     ),
     Metric(
         "tailrace_table_position_bytes", "gauge", "pipeline",
-        "Where the target stands in the source's log; as `tailrace_source_position_bytes`.", ("table",),
+        "The target's position in the source's log; as `tailrace_source_position_bytes`.", ("table",),
     ),
     Metric(
         "tailrace_table_last_apply_timestamp_seconds", "gauge", "pipeline",
@@ -145,7 +148,7 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_applied_rows_total", "counter", "pipeline",
-        "Rows of the target that were written, since the task began: `insert`, `update`, `delete`.",
+        "Rows written to the target, since the task began: `insert`, `update`, `delete`.",
         ("table", "operation"),
     ),
     Metric(
@@ -154,8 +157,8 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_conflicts_total", "counter", "pipeline",
-        "Changes that met something else than their table's rules expect (docs/apply.md): `insert_exists`, "
-        "`update_missing`, `delete_missing`, `data_error`.",
+        "Changes that did not find the row that their table's rules expect (docs/apply.md): "
+        "`insert_exists`, `update_missing`, `delete_missing`, `data_error`.",
         ("table", "kind"),
     ),
     Metric(

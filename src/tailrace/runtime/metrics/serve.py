@@ -43,7 +43,7 @@ def address(text: str) -> tuple[str, int]:
         raise ConfigError(
             f"{text!r} is not HOST:PORT",
             where=_WHERE,
-            hint="write 127.0.0.1:9187, or 0.0.0.0:9187 for all who reach this machine",
+            hint="write 127.0.0.1:9187, or 0.0.0.0:9187 for everybody who can reach this machine",
         )
     return found["v6"] or found["host"], int(found["port"])
 

@@ -24,7 +24,7 @@ def parsed(url: str) -> dict[str, str]:
     except psycopg.Error:
         pass
     raise ConfigError(
-        "the address cannot be read: its parameters are not as PostgreSQL has them",
+        "the address cannot be parsed: its parameters are not valid for PostgreSQL",
         hint="write postgresql://user:password@host:port/database?name=value&name=value",
     )
 

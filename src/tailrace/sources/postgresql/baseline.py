@@ -97,9 +97,9 @@ def read_part(
             gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
             if gone or state in _GONE:
                 raise TableMovedError(
-                    f"{part.leaf} was truncated, rewritten or dropped, or altered, since its baseline began",
+                    f"{part.leaf} was truncated, rewritten, dropped or altered since its baseline began",
                     where=where,
-                    hint="it is read again; if this goes on, let such statements rest",
+                    hint="it is read again; if this goes on, stop such statements for a while",
                 )
             if state is not None and statement.startswith(_IMPORT):
                 raise ConnectionLostError(

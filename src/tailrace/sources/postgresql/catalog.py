@@ -187,7 +187,7 @@ def announced(
     made = layout(message, moment, bracket, types, previous, overrides)
     for column in unknown(made, previous):
         logger.warning(
-            "%s, column %s: %s; `tailrace resync` mends it",
+            "%s, column %s: %s; `tailrace resync` repairs it",
             made.table,
             column.name,
             column.note,

@@ -57,7 +57,7 @@ def tables(q: Question) -> Iterator[Finding]:
     for name, kind, persistence, ident, keyed, root in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
-            yield error("there is no such table", where, "take it out of the task, or write its name right")
+            yield error("there is no such table", where, "remove it from the task, or correct its name")
             continue
         if what := _not_a_table(kind, persistence):
             yield error(
@@ -66,7 +66,7 @@ def tables(q: Question) -> Iterator[Finding]:
             continue
         if root is not None:
             yield error(
-                f"it is a partition of {root}: its changes come under the root's name",
+                f"it is a partition of {root}: its changes are published under the root's name",
                 where,
                 f"list {root} in the task instead of {name}",
             )
@@ -81,8 +81,8 @@ def tables(q: Question) -> Iterator[Finding]:
 
 _REMEDY: dict[str, Callable[[str], str]] = {
     "an unlogged table": lambda sql: f"ALTER TABLE {sql} SET LOGGED",
-    "a temporary table": lambda sql: "take it out of the task",
-    "a foreign table": lambda sql: "capture it at the server where it lives",
+    "a temporary table": lambda sql: "remove it from the task",
+    "a foreign table": lambda sql: "capture it at the server that stores it",
     "a view": lambda sql: "list the tables under it",
 }
 

@@ -58,8 +58,8 @@ def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
     for name, word in words.items():
         if name in stored and str(stored[name]) != now[name]:
             yield error(
-                f"this is {word} than the task was made with: its positions mean nothing here "
-                f"({name} was {stored[name]}, is {now[name]})",
+                f"this is {word} than the task was created with: its positions mean nothing here ({name} "
+                f"was {stored[name]}, is {now[name]})",
                 q.server,
                 "point the task at the right server, or start a new task with a new baseline",
             )
@@ -67,10 +67,12 @@ def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _server(q: Question) -> Iterator[Finding]:
     if q.value("select pg_is_in_recovery()"):
-        yield error("the server is a standby: no slot of ours can be made there", q.server, "use the primary")
+        yield error(
+            "the server is a standby: the task's slot cannot be created there", q.server, "use the primary"
+        )
     if (level := q.value("show wal_level")) != "logical":
         yield error(
-            f"wal_level is {level}: the log does not carry row changes",
+            f"wal_level is {level}: the log does not contain row changes",
             q.server,
             "ALTER SYSTEM SET wal_level = logical; then restart the server",
         )
@@ -84,7 +86,7 @@ def _server(q: Question) -> Iterator[Finding]:
     free = most - used
     if free == 1:
         yield warning(
-            "one max_wal_senders is left: a baseline while the stream runs needs two",
+            "only one of max_wal_senders is left: a baseline while the stream runs needs two",
             q.server,
             f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
         )
@@ -154,16 +156,16 @@ def _slot(q: Question) -> Iterator[Finding]:
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
         yield error(
-            f"there is a slot of this name that this task has not made: plugin {slot['plugin']}, database "
-            f"{slot['database']}; reading it would take its changes from whoever has made it",
+            f"there is a slot of this name that this task did not create: plugin {slot['plugin']}, "
+            f"database {slot['database']}; reading it would take its changes from its owner",
             where,
-            f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, when it is needed",
+            f"SELECT pg_drop_replication_slot('{q.slot}'); or, if it is needed, give the task another name",
         )
         return
     reason = slot.get("invalidation_reason")
     if slot["wal_status"] == "lost" or reason:
         yield error(
-            f"the server gave the slot up ({reason or 'its log was removed'}): changes since are lost",
+            f"the server invalidated the slot ({reason or 'its log was removed'}): changes since are lost",
             where,
             f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
         )
@@ -171,15 +173,16 @@ def _slot(q: Question) -> Iterator[Finding]:
     yield from _retained(q, slot, where)
     if slot["active"] and (reader := _reader(q)):
         yield error(
-            f"process {reader} reads the slot already",
+            f"process {reader} is already reading the slot",
             where,
             f"stop the other capture, or SELECT pg_terminate_backend({reader})",
         )
     confirmed = lsn(slot["confirmed_flush_lsn"] or "0/0")
     if q.after is not None and confirmed > q.after:
         yield error(
-            f"the slot is at {slot['confirmed_flush_lsn']}, this task has read up to {lsn_text(q.after)}:"
-            " changes between are lost (somebody else has read or made the slot)",
+            f"the slot is at {slot['confirmed_flush_lsn']}, this task has read up to "
+            f"{lsn_text(q.after)}: changes in between are lost (another client has read or recreated the "
+            "slot)",
             where,
             ANEW,
         )
@@ -196,7 +199,7 @@ def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Find
     if not slot["active"]:
         page = f"start capture, or end the task with `tailrace drop`; {page}"
     if left is not None and (slot["wal_status"] == "unreserved" or left < _NEAR * (left + (kept or 0))):
-        then = f"the server gives it up after {max(left, 0) >> 20:,} MiB more, and changes are lost"
+        then = f"the server invalidates it after {max(left, 0) >> 20:,} MiB more, and changes are lost"
         what = f"the slot keeps {size:,} MiB of log{idle}; {then} (max_slot_wal_keep_size is {limit})"
         yield warning(what, where, page)
     elif slot["wal_status"] == "extended":
@@ -220,10 +223,11 @@ def _set_back(q: Question) -> Iterator[Finding]:
     )
     if q.after is not None and end is not None and lsn(end) < q.after:
         yield error(
-            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: the server "
-            "was set back (restored from a backup, or a standby that had not got everything)",
+            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: the "
+            "server was restored from a backup, or a standby was promoted that had not received "
+            "everything",
             q.server,
-            "start a new task, with a home and targets of its own: positions of this one mean nothing here",
+            "start a new task, with its own home and targets: positions of this one mean nothing here",
         )
 
 
@@ -242,7 +246,8 @@ def _room(q: Question) -> Iterator[Finding]:
     ).fetchone()
     if row:
         yield warning(
-            f"process {row[0]} has had a transaction open for {row[1]} s: making the slot waits for its end",
+            f"process {row[0]} has had a transaction open for {row[1]} s: creating the slot waits until "
+            "it ends",
             q.server,
             f"end it, or SELECT pg_terminate_backend({row[0]})",
         )

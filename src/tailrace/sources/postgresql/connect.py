@@ -30,16 +30,16 @@ PINNED = {
 }
 """Session settings: the same text of the same value in the stream, in baselines and from the catalog."""
 
-ANEW = "`tailrace resync TASK --new-stream` makes a new slot and takes new baselines of all tables"
+ANEW = "`tailrace resync TASK --new-stream` creates a new slot and takes new baselines of all tables"
 """The way back when changes are lost."""
 
 _HINTS = {
     "42704": ANEW,
-    "42710": "another task of this name has just made it: give one of them another name",
-    "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) "
-    "FROM pg_replication_slots",
-    "55000": f"the server gave up the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
-    "42501": "grant the role what it lacks; the checks at the start name the statements",
+    "42710": "another task of this name has just created it: give one of them another name",
+    "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) FROM "
+    "pg_replication_slots",
+    "55000": f"the server removed the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
+    "42501": "grant the role the missing rights; `tailrace check` names the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
 }
@@ -47,15 +47,15 @@ _GONE = {"42704", "55000"}
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting")
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, not yet up
 _REFUSALS = {
-    "does not support SSL": "turn `ssl` on at the server, or ask for less than `sslmode=require`",
+    "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",
     r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
     "that signed the server's certificate), the host's name in it, `sslcert` and `sslkey`",
     "no pg_hba.conf entry": "add the role, the database and this machine to pg_hba.conf (`host`, `hostssl`); "
     "for the stream the role needs a line for its database, not for `replication`",
-    "password|fe_sendauth|SCRAM|authentication": "give the right password: `${NAME}` or `?passfile=` in the "
-    "address, PGPASSWORD or ~/.pgpass",
-    'role ".*" does not exist': "make the role, or write its name right in the address",
-    'database ".*" does not exist': "write the database's name right in the address",
+    "password|fe_sendauth|SCRAM|authentication": "correct the password: `${NAME}` or `?passfile=` in "
+    "the address, PGPASSWORD or ~/.pgpass",
+    'role ".*" does not exist': "create the role, or correct its name in the address",
+    'database ".*" does not exist': "correct the database's name in the address",
 }
 """Refusals that no other try cures -> what does; the first that fits."""
 
@@ -87,19 +87,19 @@ def connect(url: str, **more: str) -> Session:
 def _why(said: str) -> tuple[type[SourceError], str]:
     """What a connection's failure means: whether trying again may help, and what does if not."""
     if "FATAL" in said and any(word in said for word in _PASSING):
-        return ConnectionLostError, "it is tried again; see the server's log"
+        return ConnectionLostError, "it will be retried; see the server's log"
     for words, hint in _REFUSALS.items():
         if re.search(words, said):
             return SourceError, hint
     if "FATAL" in said:
         return SourceError, "see the server's log, and pg_hba.conf"
-    return UnreachableError, "check host and port of the address, and that the server runs"
+    return UnreachableError, "check the address's host and port, and that the server runs"
 
 
 def refused(what: str, sqlstate: str | None, where: str) -> SourceError:
     """The error for what the server said: PositionError when the slot or its log is gone."""
     if not sqlstate or sqlstate.startswith(_LOST):
-        return ConnectionLostError(what.strip(), where=where, hint="it is tried again; see the server's log")
+        return ConnectionLostError(what.strip(), where=where, hint="it will be retried; see the server's log")
     kind = PositionError if sqlstate in _GONE else SourceError
     return kind(what.strip(), where=where, hint=_HINTS.get(sqlstate, "see the server's log"))
 

@@ -19,8 +19,11 @@ from .identity import Identified, identify
 
 MOST = 1600
 """No table has more columns; dropped ones count."""
-UNKNOWN_COLUMN = "which column of the source this is cannot be told: taken for a new one, NULL in older rows"
-UNKNOWN_VALUE = "NULL in older rows, which may have had a default's value in the source"
+UNKNOWN_COLUMN = (
+    "the identity of this column in the source cannot be determined: it counts as a new one, NULL in "
+    "older rows"
+)
+UNKNOWN_VALUE = "NULL in older rows, which may have a default's value in the source"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def kept(
         _, size, _ = pg_slot.retained(session, slot)
         ours = same and plugin == "pgoutput" and database == here
         said = [f"process {reader} reads it"] if reader else []
-        said += [] if ours else ["this task has not made it"]
+        said += [] if ours else ["this task did not create it"]
         sql = f"SELECT pg_drop_replication_slot('{slot}')"
         found.append(SourceObject(f"slot {slot}", "; ".join(said), ours, sql, size))
     if (tables := pg_slot.published(session, publication)) is not None:

@@ -85,7 +85,7 @@ def _publication(
         return ""
     names = ", ".join(f"ONLY {quoted_table(t.name)}" for t in lacking)
     if there is None:
-        lacks.append(f"to make the publication {q.publication}")
+        lacks.append(f"to create the publication {q.publication}")
         block.append(f"CREATE PUBLICATION {quoted(q.publication)} FOR TABLE {names} {options(q.session)}")
     else:
         lacks.append(f"to publish {_list('table', [t.name for t in lacking])}")
@@ -94,7 +94,7 @@ def _publication(
         return ""  # a member of a superuser may do anything
     grants = [f"GRANT CREATE ON DATABASE {quoted(database)} TO {to};"] if makes else []
     grants += [f"GRANT {quoted(owner)} TO {to};" for owner in sorted({t.owner for t in foreign})]
-    return f"\n        -- or, in place of the last statement, so that {to} does it: {' '.join(grants)}"
+    return f"\n        -- or, instead of the last statement, so that {to} does it: {' '.join(grants)}"
 
 
 def _list(kind: str, names: Sequence[str]) -> str:

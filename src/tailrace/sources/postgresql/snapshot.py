@@ -34,7 +34,7 @@ class SlotSnapshot:
             self._session.close()
             raise
         if row is None:
-            raise SourceError("the server made no slot", where=where, hint="see the server's log")
+            raise SourceError("the server did not create a slot", where=where, hint="see the server's log")
         self.snapshot = Snapshot(row[2], position_at(lsn(row[1])))
 
     def close(self) -> None:

@@ -142,9 +142,7 @@ class PostgresSource:
             try:
                 pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
             except psycopg.errors.UndefinedTable as error:
-                what = (
-                    f"a table is called otherwise since its name was looked up: {error.diag.message_primary}"
-                )
+                what = f"a table was renamed since its name was looked up: {error.diag.message_primary}"
                 raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
             self._timeline.follow(catalog.oids(self._session(), [self._now(t) for t in tables]))
         if there:

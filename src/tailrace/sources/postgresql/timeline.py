@@ -86,7 +86,7 @@ class Timeline:
                 raise ConnectionLostError(
                     f"transaction {moment.xid} is in the log, but the server does not show it yet",
                     where=f"table {relid}",
-                    hint="a synchronous standby that does not answer holds it up; it is tried again",
+                    hint="a synchronous standby that does not answer delays it; it will be retried",
                 )
             time.sleep(0.01)
         return found

@@ -24,7 +24,7 @@ BEFORE, SQL, EMPTY = 5, 6, 0
 CAPTURE_OFF = 0x40
 ALTERS = (22, 45, 47)
 """LOGRECIDs after which a table's columns may be others: alter, create, rename."""
-_LAYOUT = "is source.options.row_layout right? does the layout of the table fit this old a record?"
+_LAYOUT = "is source.options.row_layout right? was the table's layout different when this record was written?"
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
@@ -190,8 +190,10 @@ class _Batch:
         kinds, paired = np.where(self.joined[mine], -1, self.recid[mine]), old[mine] >= 0
         lone = (kinds == UPDATE) & ~paired
         if not relation.key and lone.any():
-            what = "an update without its before image, and the table has no key: its row is not told"
-            self._refuse(int(mine[np.argmax(lone)]), what, "say its key (`source.options.keys`)")
+            what = (
+                "an update without its before image, and the table has no key: its row cannot be identified"
+            )
+            self._refuse(int(mine[np.argmax(lone)]), what, "name its key (`source.options.keys`)")
         made = []
         for letter, chosen in (
             ("I", kinds == INSERT), ("D", kinds == DELETE),

@@ -105,13 +105,13 @@ class SolidSource:
         if stored and str(stored.get("logaddr_bytes", "")) not in ("", str(self._log_end_length())):
             found.append(Finding(
                 "error", "LOGADDR has another length than when the task began: another server or release",
-                self.server.where, "a new task with a baseline of its own",
+                self.server.where, "start a new task with its own baseline",
             ))  # fmt: skip
         for table in tables:
             if table not in self._keys:
                 cure = f'source.options: {{keys: "{table}=COLUMN"}}'
                 found.append(
-                    Finding("warning", "no key is said: rows are told apart by all columns", table, cure)
+                    Finding("warning", "no key is declared: rows are identified by all columns", table, cure)
                 )
         return found
 
@@ -200,7 +200,7 @@ class SolidSource:
         begin = max(after or b"", self._least) or self._begin
         if begin is None:
             raise PositionError(
-                "nobody knows where this task began",
+                "the task's starting point is unknown",
                 where=self.server.where,
                 hint="call prepare before start",
             )
@@ -244,7 +244,7 @@ class SolidSource:
 
     def mark(self, text: str) -> bytes:
         """UnsupportedError: the log takes no messages."""
-        raise UnsupportedError("solidDB's log takes no messages", where=self.server.where)
+        raise UnsupportedError("solidDB's log does not accept messages", where=self.server.where)
 
     def end_position(self) -> bytes:
         """Where the server's log ends: all that was committed by now lies before it."""
