@@ -154,7 +154,7 @@ def test_the_byte_order_is_found_by_rows(spark: SparkSession) -> None:
         read = QLIK.read({"dbo.item__ct": spark.createDataFrame(rows, columns)}, QlikOptions(key="id"))
         ct = read.changes["dbo.item"]
         assert reasons(ct) == []
-        assert read.notes == ("dbo.item: masks have their least significant byte first (found by rows)",)
+        assert read.notes == ("dbo.item: masks have their least significant byte first (detected from rows)",)
         assert ("U", ["name", "note"]) in [i[1:3] for i in images(ct)]
     little = QLIK.write({"dbo.item": ct}, QlikOptions(mask_order="little", mask_bytes=4))["dbo.item__ct"]
     assert sorted(bytes(r[2]).hex() for r in little.collect()) == ["00000000", "00030000"]

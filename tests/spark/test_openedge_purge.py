@@ -20,7 +20,7 @@ TRACKING, IMAGES = "PUB._Cdc-Change-Tracking", "PUB.CDC_Customer"
 
 def test_no_further_than_the_slowest_consumer(spark):
     tables = vendor(spark)
-    with pytest.raises(PositionError, match="a has done with changes up to 3, not 4"):
+    with pytest.raises(PositionError, match="a has read changes up to 3, not 4"):
         purge(tables, "PUB.Customer", low=1, high=4, consumers={"a": 3, "b": 9})
     with pytest.raises(PositionError, match="nobody"):
         purge(tables, "PUB.Customer", low=1, high=4, consumers={})

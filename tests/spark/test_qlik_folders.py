@@ -92,7 +92,7 @@ def test_layouts_and_full_load_as_one_table(spark: SparkSession, replicated: Pat
     assert (ct.key, ct.columns) == (["id"], ["id", "price", "name", "old"])
     kinds = [ct.df.schema[c].dataType.simpleString() for c in ct.columns]
     assert kinds == ["bigint", "decimal(10,2)", "string", "date"]
-    assert read.notes == ("dbo.item__ct: 2 layouts were put into one",)
+    assert read.notes == ("dbo.item__ct: 2 layouts were merged into one",)
     found = literal(ct, headers=["native_oper", "timestamp"])
     at, start, day = "2026-01-01 12:00:00.12", "2026-01-01 11:00:00.5", date(2020, 2, 29)
     gone, absent = ("id", "name", "old"), "(absent)"
@@ -151,9 +151,9 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     ct = QLIK.read(QLIK.load(spark, str(tmp_path), QlikOptions()), QlikOptions()).changes["dbo.item"]
     rows = {r["header__change_seq"]: r for r in ct.df.collect()}
     assert (rows[seq(1)]["n"], rows[seq(1)][WHY]) == (Decimal("12345678901234567890.0123456789"), None)
-    assert rows[seq(2)][WHY] == "no JSON, or a number that is none"
+    assert rows[seq(2)][WHY] == "not JSON, or an invalid number"
     assert rows[None][RAW] == "{no json"
-    assert "no JSON" in rows[None][WHY]
+    assert "not JSON" in rows[None][WHY]
 
 
 def test_json_lines_without_dfm(spark: SparkSession, tmp_path: Path) -> None:

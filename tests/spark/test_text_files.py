@@ -135,7 +135,7 @@ def test_json_lines_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     place = put(tmp_path / "shop.item__ct.json", "oops\n" + good + good[:-9] + "\n")
     side = convert.side("tailrace", str(place), {})
     (ct,) = convert.read(spark, side).changes.values()
-    assert [w.partition(";")[0] for w in reasons(ct)] == ["no JSON", "no JSON"]
+    assert [w.partition(";")[0] for w in reasons(ct)] == ["not JSON", "not JSON"]
     assert ct.columns == ["id"]
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_said(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "some" / "shop.other__ct.csv", "")
     put(tmp_path / "some" / "notes.txt", "")
     for form in formats.names():
-        with pytest.raises(ConfigError, match="holds no table"):
+        with pytest.raises(ConfigError, match="contains no table"):
             read("none", form)
         with pytest.raises(FormatError, match="is empty"):
             read("zero", form)
@@ -165,6 +165,6 @@ def test_nothing_is_said(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(FormatError):
             read("plain", form)
     assert read("some") == (
-        "notes.txt is no table: not read",
-        "shop.other__ct.csv is empty: it has not even column names",
+        "notes.txt is not a table: not read",
+        "shop.other__ct.csv is empty: it does not even have column names",
     )

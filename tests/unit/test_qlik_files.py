@@ -183,7 +183,7 @@ def test_reference_files(tmp_path: Path) -> None:
     read = QlikOptions(reference=str(named))
     assert [f.path for f in files.listing(str(tmp_path), read).files] == ["dbo.item/LOAD00000002.csv"]
     named.write_text("dbo.item,bucket/path/dbo.item/LOAD00000003.csv\n")
-    with pytest.raises(FormatError, match=r"LOAD00000003\.csv is not there"):
+    with pytest.raises(FormatError, match=r"LOAD00000003\.csv is missing"):
         files.listing(str(tmp_path), read)
 
 
@@ -199,7 +199,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 def test_what_is_not_qliks(tmp_path: Path) -> None:
     put(tmp_path / "in", "orders.csv", "id,name\n1,a\n")
-    with pytest.raises(FormatError, match="holds no table of Qlik's") as wrong:
+    with pytest.raises(FormatError, match="contains no table of Qlik's") as wrong:
         files.refuse_nothing(files.listing(str(tmp_path), PLAIN), "in")
     assert wrong.value.where == "in/orders.csv: no headers, no DFM, and not named like Qlik's files: not read"
     put(tmp_path / "in", "more.zip", "")

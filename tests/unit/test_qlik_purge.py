@@ -60,7 +60,7 @@ def test_a_partition_stays_until_every_consumer_has_come_to_its_end(tmp_path: Pa
     (item,) = drop_partitions(where, NOON, seqs, table="shop.item*")
     assert (item.partitions, item.held) == ([ONE], {TWO: "lake"})
     assert len(left(tmp_path)) == 3
-    with pytest.raises(ConfigError, match="'7' is no change_seq"):
+    with pytest.raises(ConfigError, match="'7' is not a change_seq"):
         drop_partitions(where, NOON, {"lake": "7"})
 
 

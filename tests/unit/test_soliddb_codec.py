@@ -56,7 +56,7 @@ def test_reasons() -> None:
     assert bad.to_pylist() == [
         None,
         "DATA ends in column 1",
-        "no layout of its table is in force at its LOGADDR",
+        "no layout of its table is valid at its LOGADDR",
     ]
 
 

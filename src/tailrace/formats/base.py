@@ -57,8 +57,9 @@ class Options(BaseModel):
     )
     delimiter: str = Field(
         default="",
-        description="Read: what stands between values in text files, `\\t` for a tab; found in the first line"
-        " (comma, semicolon, tab or bar) where nothing tells it.",
+        description="Read: the delimiter of text files, `\\t` for a tab; by default it is detected in "
+        "the first "
+        "line (comma, semicolon, tab or bar).",
     )
 
     @field_validator("encoding")

@@ -57,7 +57,7 @@ def markdown(form: Format) -> str:
         "",
         *_table(["operation", "becomes"], [(f"`{k}`", v) for k, v in form.operations.items()]),
         *_table(
-            ["option", "default", "what it says"],
+            ["option", "default", "meaning"],
             [(f"`{n}`", f"`{o['default']}`", o["about"]) for n, o in _options(form)],
         ),
         *_table(["cannot hold", "why"], [(g.kind, g.why) for g in form.cannot] or [("nothing is lost", "")]),
@@ -75,7 +75,7 @@ def markdown(form: Format) -> str:
             )
             for c in table.columns
         ]
-        lines += _table(["column", "type", "means", "also spelled", "may be missing"], rows)
+        lines += _table(["column", "type", "means", "also spelled", "optional"], rows)
     return "\n".join(lines).rstrip() + "\n"
 
 

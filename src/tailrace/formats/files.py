@@ -72,7 +72,7 @@ def load(
     tables = {}
     for name, place in found.items():
         if is_empty(place):
-            notes.append(f"{place.name} is empty: it has not even column names")
+            notes.append(f"{place.name} is empty: it does not even have column names")
             continue
         try:
             tables[name] = read(spark, place, options)
@@ -107,7 +107,7 @@ def places(path: str) -> dict[str, Path]:
         }
     if not found:
         raise ConfigError(
-            f"{path} holds no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
+            f"{path} contains no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
         )
     return found
 
@@ -126,7 +126,7 @@ def refuse_archives(paths: Iterable[Path]) -> None:
             raise ConfigError(
                 f"{path.name} is an archive",
                 where=str(path.parent),
-                hint="unpack it; read are .gz of CSV and JSON",
+                hint="unpack it; only .gz of CSV and JSON is read",
             )
 
 
@@ -158,7 +158,9 @@ def _not_read(root: Path, tables: Iterable[Path]) -> list[str]:
     there = [p for p in sorted(root.iterdir()) if not p.name.startswith((".", "_"))] if root.is_dir() else []
     if root in known:  # one table: its files are
         known |= {p for p in there if p.is_dir() or kind_of(p)}
-    return [f"{p.name} is no table: not read" for p in there if p not in known and p.suffix not in ELSEWHERE]
+    return [
+        f"{p.name} is not a table: not read" for p in there if p not in known and p.suffix not in ELSEWHERE
+    ]
 
 
 def _stems_differ(root: Path) -> bool:
@@ -199,7 +201,7 @@ def read(spark: SparkSession, path: Path, options: Options | None = None) -> Dat
     broken = []
     if _LINE in names:
         names = [n for n in names if n != _LINE]
-        broken = [no_line(_LINE, names[0], "no JSON").alias(WHY), F.col(_LINE).alias(RAW)] if names else []
+        broken = [no_line(_LINE, names[0], "not JSON").alias(WHY), F.col(_LINE).alias(RAW)] if names else []
     return df.select(*[F.col(quoted(c)) for c in names], place, row.alias(ROW, metadata=marks), *broken)
 
 
@@ -240,7 +242,7 @@ def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
         return df
     fields = [f for f in df.schema if f.name != _LINE]
     if not fields:
-        raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object a line")
+        raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object per line")
     return (
         spark.read.options(**asked)
         .schema(StructType([*fields, StructField(_LINE, StringType())]))

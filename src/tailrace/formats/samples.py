@@ -81,7 +81,9 @@ def samples(
     """
     there = {n: p for n, p in places(path).items() if not is_empty(p)}
     if not there:
-        raise FormatError(f"{path} is empty: it has not even column names", hint="is the extract complete?")
+        raise FormatError(
+            f"{path} is empty: it does not even have column names", hint="is the extract complete?"
+        )
     return {n: sample(p, every=n.lower() in whole, options=options) for n, p in there.items()}
 
 

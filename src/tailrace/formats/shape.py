@@ -35,7 +35,7 @@ def find_columns(have: Sequence[str], table: VendorTable, *, where: str) -> dict
         spelled = dict.fromkeys(s.lower() for s in (column.name, *column.aliases))
         there = [name for s in spelled for name in lower.get(s, [])]
         if len(there) > 1:
-            raise FormatError(f"{' and '.join(there)} both stand for {column.name}", where=where)
+            raise FormatError(f"{' and '.join(there)} both mean {column.name}", where=where)
         if there:
             found[column.name] = there[0]
         elif not column.optional:

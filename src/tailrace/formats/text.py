@@ -27,7 +27,7 @@ LANES = 4
 """Tasks for each thing that Spark does at once: files differ in size."""
 OTHERS = (";", "\t", "|")
 """Delimiters that a first line is looked at for when nothing tells one, and no comma is in it."""
-HINT = "is it cut short? take it away, or name its encoding (`-o encoding=...`)"
+HINT = "is it truncated? remove it, or name its encoding (`-o encoding=...`)"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Di
     names = [f"_c{i}" if n is None else n for i, n in enumerate(found)]
     lower = [n.lower() for n in names]
     if twice := next((n for n, low in zip(names, lower, strict=True) if lower.count(low) > 1), None):
-        raise FormatError(f"two columns {twice}", where=path, hint="letter case does not tell columns apart")
+        raise FormatError(f"two columns {twice}", where=path, hint="letter case does not distinguish columns")
     return Head(tuple(names), told)
 
 

@@ -142,7 +142,8 @@ def _policy_erase(ct: ChangeTable) -> ChangeTable:
 GAPS = (
     Gap(
         "change_mask of inserts, deletes and before images",
-        "OpenEdge has field maps for updates alone; other rows come back with what their operation implies",
+        "OpenEdge has field maps for updates only; other rows are read back with the mask that their "
+        "operation implies",
         _mask_lost,
         _mask_erase,
     ),
@@ -159,8 +160,8 @@ GAPS = (
         _part_erase,
     ),
     Gap(
-        "policies that are not there",
-        "rows that once came from OpenEdge get a new policy when the table's schema has lost their own",
+        "missing policies",
+        "rows that once came from OpenEdge get a new policy if the table's schema no longer has their own",
         _policy_lost,
         _policy_erase,
     ),

@@ -29,7 +29,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     hidden = sorted(p for p in root.glob("_*") if files.kind_of(p)) if root.is_dir() else []
     if passed := [p.name for p in hidden if p.is_file()]:
         raise ConfigError(
-            f"Spark passes over files whose names begin with _: {', '.join(passed)}",
+            f"Spark ignores files whose names begin with _: {', '.join(passed)}",
             where=path,
             hint=f"rename it, e.g. PUB.{passed[0]}",
         )

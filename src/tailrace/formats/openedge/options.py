@@ -15,42 +15,44 @@ class OpenEdgeOptions(Options):
 
     keys: str = Field(
         default="",
-        description="Key columns where identifying fields do not say them: `PUB.Order=Num; PUB.Line=A,B`.",
+        description="Key columns, if there are no identifying fields: `PUB.Order=Num; PUB.Line=A,B`.",
     )
     numbers: str = Field(
         default="",
-        description="`_Source-Table-Number`s where `_File` does not say them: `PUB.Order=18; PUB.Line=19`.",
+        description="`_Source-Table-Number`s, if there is no `_File`: `PUB.Order=18; PUB.Line=19`.",
     )
     orphans: Literal["reject", "keep"] = Field(
         default="reject",
-        description="Change-table rows without tracking row, and tracking rows of level 2 and 3 without "
-        "change-table row: bad rows, or changes of which is known what is there.",
+        description="Change-table rows without a tracking row, and tracking rows of level 2 and 3 without a "
+        "change-table row: bad rows, or changes with the columns that are known.",
     )
     partitions: Literal["reject", "truncate"] = Field(
         default="reject",
         description="Operations 6 to 10 on one partition or tenant: bad rows, because no change names the "
-        "rows that are gone; or truncates, where that partition is all of the table.",
+        "removed rows; or truncates, if that partition is the whole table.",
     )
     split: Literal["rows", "joined"] = Field(
         default="rows",
-        description="Split records: two rows, as ABL and dumps see them, or joined, as SQL gives them.",
+        description="Split records: two rows, as in ABL and dumps, or joined, as in SQL.",
     )
     arrays: Literal["text", "columns", "array"] = Field(
         default="text",
-        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, a column for each "
-        "element (`Phones1`, `Phones2`, of the array's type), or array<string>, which no target has.",
+        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, one column "
+        "per element "
+        "(`Phones1`, `Phones2`, of the array's type), or array<string>, which no target supports.",
     )
     sequence: Literal["number", "rank"] = Field(
         default="number",
-        description="Written `_Change-Sequence`: the number in a change sequence of 35 digits (rows of a "
-        "full load count from 1, and changes behind it from 10^16), or the change's rank in its table, for "
-        "change sequences of any other form; ranks are counted in one task.",
+        description="Written `_Change-Sequence`: the number in a change sequence of 35 digits (rows of "
+        "a full "
+        "load count from 1, and changes after it from 10^16), or the change's rank in its table, for "
+        "change sequences of any other form; ranks are computed in one task.",
     )
     timestamps: Literal["timestamp", "text"] = Field(
         default="timestamp",
         description="Written `_Time-Stamp`: an instant, or ISO text with the zone that was read (else UTC).",
     )
-    dump: str = Field(default="", description="Writes the policies as `<dump>.cd` too, beside the tables.")
+    dump: str = Field(default="", description="Writes the policies as `<dump>.cd` too, next to the tables.")
 
 
 def parse_lists(text: str) -> dict[str, list[str]]:

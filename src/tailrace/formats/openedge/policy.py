@@ -202,9 +202,9 @@ def _columns(
     twice = [c for c, p in positions.items() if times[p] > 1 or p < 1]
     if twice:
         raise FormatError(
-            f"physical positions of {', '.join(twice)} are before the first user field, or not their own",
+            f"physical positions of {', '.join(twice)} are before the first user field, or not unique",
             where=source.change_table,
-            hint="_Field must have every column of the change table, and _First-User-Field must be its own",
+            hint="_Field must have every column of the change table, and _First-User-Field must belong to it",
         )
     return replace(source, columns=tuple(columns), positions=positions, types=types, extents=extents)
 

@@ -129,7 +129,7 @@ def gone(
     if behind or not consumers:
         who, at = min(behind.items(), key=lambda b: b[1]) if behind else ("nobody", low - 1)
         raise PositionError(
-            f"{who} has done with changes up to {at}, not {high}",
+            f"{who} has read changes up to {at}, not {high}",
             where=source,
             hint="purge no further than the slowest consumer",
         )

@@ -104,7 +104,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
             belong to which change table cannot be told.
     """
     if alone := _policies_alone(tables):
-        return Read({}, notes=("policies and schema alone: no change, no tracking",), beside=alone)
+        return Read({}, notes=("only policies and schema: no changes",), beside=alone)
     place = locate(tables, options)
     tracking = _tracking(tables, place)
     added = any(ADDED & set(df.columns) for df in tables.values())
@@ -135,7 +135,7 @@ def _without_values(source: CapturedTable) -> str | None:
     if not levels or max(levels) >= VALUED:
         return None
     said = ", ".join(map(str, levels))
-    return f"captured at level {said}: which rows changed is known, not their values"
+    return f"captured at level {said}: it is known which rows changed, but not their values"
 
 
 def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
@@ -278,7 +278,9 @@ def _notes(found: list[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str
     for source in found:
         policies = source.rows.get(POLICIES, ())
         if policies and all(p.get("_Policy-State") for p in policies):
-            notes.append(f"{source.name}: no policy is active; changes made while none is were not captured")
+            notes.append(
+                f"{source.name}: no policy is active; changes made without an active policy are not captured"
+            )
         wants = any(p.get("_Identifying-Fields") for p in policies)
         if wants and not source.key:
             need = (
@@ -286,5 +288,7 @@ def _notes(found: list[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str
             )
             notes.append(f"{source.name}: identifying fields without names; give {need}")
         if source.columns and not source.key and not wants:
-            notes.append(f"{source.name}: no identifying fields; rows are known by recid, or by option keys")
+            notes.append(
+                f"{source.name}: no identifying fields; rows are identified by recid, or by the option keys"
+            )
     return tuple(notes)

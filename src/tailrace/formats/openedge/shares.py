@@ -27,7 +27,7 @@ def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Co
         share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
         if share is None and options.orphans == "reject":
             raise FormatError(
-                f"which tracking rows belong to {source.change_table} cannot be told",
+                f"it is not known which tracking rows belong to {source.change_table}",
                 where=source.name,
                 hint=f"give _Cdc-Table-Policy, or numbers={source.name}=<its _Source-Table-Number>",
             )

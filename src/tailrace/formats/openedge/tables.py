@@ -18,10 +18,10 @@ def _column(name: str, type: str, means: str, *aliases: str, optional: bool = Tr
 
 TABLE_POLICY = VendorTable(
     "_Cdc-Table-Policy",
-    "what is captured of a source table; at most one current policy a table, any number of previous ones",
+    "what is captured of a source table; at most one current policy per table, any number of previous ones",
     (
-        _column("_Policy-Id", "string", "what tracking rows say, case-sensitive", optional=False),
-        _column("_Policy-Name", "string", "the users' name"),
+        _column("_Policy-Id", "string", "referenced by tracking rows, case-sensitive", optional=False),
+        _column("_Policy-Name", "string", "name given by the users"),
         _column("_Policy-Desc", "string", "description"),
         _column("_Policy-State", "int", "0 active, 1 inactive"),
         _column("_Policy-Instance", "int", "0 current, 1 previous, 2 pending"),
@@ -31,7 +31,7 @@ TABLE_POLICY = VendorTable(
         _column("_Change-Tablename", "string", "the change table"),
         _column("_Object-Id", "int", "_File-Number of the change table"),
         _column("_Identifying-Fields", "boolean", "whether identifying fields are indexed"),
-        _column("_Level", "int", "0 to 3: what is kept of a change"),
+        _column("_Level", "int", "0 to 3: how much of a change is kept"),
         _column("_Change-Table-Owner", "string", "owner of the change table"),
         _column("_Encrypt-Policy", "boolean", "whether the change table is encrypted as its source is"),
         _column("_Last-Modified", "timestamp", "when _Policy-Instance changed"),
@@ -65,7 +65,7 @@ TRACKING = VendorTable(
         _column("_Partition-Id", "int", "partition_id", "_Source-Partition-Id"),
         _column("_Tenant-Id", "int", "tenant_id"),
         _column("_Version", "int", "reserved for versions of the format"),
-        _column("_User-Misc", "string", "the users' own mark, e.g. that a change was applied"),
+        _column("_User-Misc", "string", "for the users, e.g. to mark a change as applied"),
         _column("_User-Name", "string", "user_name"),
         _column("_Misc", "string", "reserved"),
         _column("change_seq", "string", "change_seq of other sources, 35 digits: an addition of tailrace"),
@@ -91,7 +91,7 @@ FILE_TABLE = VendorTable(
     "_File",
     "the database's tables; optional, without it names come from the change tables' names",
     (
-        _column("_File-Number", "int", "what tracking rows say", optional=False),
+        _column("_File-Number", "int", "referenced by tracking rows", optional=False),
         _column("_File-Name", "string", "table", optional=False),
         _column("_Owner", "string", "schema"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
@@ -105,8 +105,8 @@ FIELD_TABLE = VendorTable(
         _column("_Field-Name", "string", "column", optional=False),
         _column("_Field-Physpos", "int", "physical position, from 2", optional=False),
         _column("_Data-Type", "string", "ABL data type"),
-        _column("_Decimals", "int", "digits behind the point"),
-        _column("_Extent", "int", "elements of an array, 0: none"),
+        _column("_Decimals", "int", "digits after the decimal point"),
+        _column("_Extent", "int", "elements of an array, 0: not an array"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
     ),
 )
@@ -129,9 +129,9 @@ GONE = {
 }
 """Operations after which rows are gone that no change names."""
 BESIDE = {
-    FIELD_DELETE: "a field left the policy or the table: its column stays NULL from here on",
+    FIELD_DELETE: "a field was removed from the policy or the table: its column stays NULL from here on",
     MERGE_DROP: "a partition was merged into another: its rows moved, none changed",
-    FIELD_ADD: "the change table has a new column from here on, or tracks one again",
+    FIELD_ADD: "the change table has a new column from here on, or captures one again",
 }
 """Operations that change no row: they wait in `Read.pending`."""
 OPERATIONS = {

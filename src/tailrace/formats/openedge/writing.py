@@ -102,7 +102,9 @@ def plan_of(name: str, ct: ChangeTable) -> Plan:
     names = {c.name.lower() for c in CHANGE.columns}
     if odd := [c for c in ct.columns if c.lower() in names]:
         raise UnsupportedError(
-            f"column {', '.join(odd)} is named like OpenEdge's metadata", where=name, hint="rename it"
+            f"column {', '.join(odd)} has the name of an OpenEdge metadata column",
+            where=name,
+            hint="rename it",
         )
     metadata = ct.df.schema[PREFIX + "change_seq"].metadata
     if KEPT in metadata:

@@ -47,7 +47,7 @@ CHANGE_TABLE = VendorTable(
 )
 FULL_LOAD = VendorTable(
     "{schema}.{table}",
-    "rows of LOAD files: the columns of the table; they come before every change",
+    "rows of LOAD files: the columns of the table; they precede all changes",
     (),
 )
 
@@ -88,7 +88,7 @@ def _without_codes(ct: ChangeTable) -> ChangeTable:
 
 
 NATIVE_OPER = Gap(
-    "header native_oper", "there is no place for other vendors' codes; L is kept as full load", _other_code,
+    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", _other_code,
     _without_codes,
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ FORMAT = Format(
     operations={"I": "I", "U": "U", "D": "D", "B": "B", "T": "T", "L": "a row of a full load: I"},
     order=(PREFIX + "change_seq", PREFIX + "change_oper"),
     row_key="primaryKeyPos of the DFM's columns; without DFM the option `key`",
-    images="full; before images (B) with the same change_seq as their U, when they are stored",
+    images="full; before images (B) with the same change_seq as their U, if they are stored",
     masks="hex text or bytes; bit n is the column with ordinal n, headers included; zero bytes trimmed",
     types=qlik_dfm.TYPES,
     files=("parquet", "csv", "json", "delta"),

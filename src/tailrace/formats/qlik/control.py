@@ -43,7 +43,7 @@ TABLES = {
         ),
         _table(
             "attrep_status",
-            "one row a task: what it does and how far it is",
+            "one row per task: its state and progress",
             "server_name string, task_name string, task_status string, status_time timestamp, "
             "pending_changes bigint, disk_swap_size bigint, task_memory bigint, "
             "source_current_position string, source_current_timestamp timestamp, "
@@ -60,7 +60,7 @@ TABLES = {
         ),
         _table(
             "attrep_history",
-            "one row a time slot: latency, rows and volume",
+            "one row per time slot: latency, rows and volume",
             "server_name string, task_name string, timeslot_type string, timeslot timestamp, "
             "timeslot_duration bigint, timeslot_latency bigint, timeslot_records bigint, "
             "timeslot_volume bigint",
@@ -68,14 +68,14 @@ TABLES = {
         ),
         _table(
             "attrep_ddl_history",
-            "one row a DDL, with the columns it added, dropped or altered as JSON",
+            "one row per DDL statement, with the columns it added, dropped or altered as JSON",
             "SERVER_NAME string, TASK_NAME string, TABLE_OWNER string, TABLE_NAME string, CHANGE_SEQ string, "
             "TIMESTAMP timestamp, TABLE_VERSION int, DDL_TYPE string, DETAILS string",
             ("TABLE_NAME", "CHANGE_SEQ", "DDL_TYPE"),
         ),
         _table(
             parts.TABLE,
-            "one row a partition that is closed; may come more than once",
+            "one row per closed partition; may occur more than once",
             "SERVER_NAME string, TASK_NAME string, PARTITION_NAME string, PARTITION_START_TIME timestamp, "
             "PARTITION_END_TIME timestamp, TABLE_OWNER string, TABLE_NAME string",
             ("PARTITION_NAME", "TABLE_NAME"),

@@ -182,7 +182,7 @@ def parse(text: str, *, where: str) -> Dfm:
             server=_words(task, "replicationServer") or "",
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        hint = "restore the file, or take it away: the data file is read without it then"
+        hint = "restore the file, or remove it: the data file is then read without it"
         raise FormatError(f"no DFM: {type(error).__name__} {error}", where=where, hint=hint) from error
 
 

@@ -146,10 +146,10 @@ def refuse_nothing(made: Listing, path: str) -> None:
     if empty is not None:
         raise FormatError(empty, where=path, hint="is the extract complete?")
     if other := next((n for n in made.notes if n.endswith(_NOT_QLIK)), None):
-        hint = "`tailrace inspect` says whose tables they are"
-        raise FormatError(f"{path} holds no table of Qlik's", where=other, hint=hint)
+        hint = "`tailrace inspect` says which vendor's tables they are"
+        raise FormatError(f"{path} contains no table of Qlik's", where=other, hint=hint)
     kinds = ", ".join(dict.fromkeys(ENDINGS.values()))
-    raise ConfigError(f"{path} holds no table", hint=f"read are {kinds} files and delta tables")
+    raise ConfigError(f"{path} contains no table", hint=f"read are {kinds} files and delta tables")
 
 
 def dialect(file: DataFile, options: QlikOptions) -> Dialect:
@@ -259,7 +259,7 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
             start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
         names = tuple(text.json_names(line.encode() for line in start.splitlines() if line.strip()))
         if start.strip() and not names:
-            raise FormatError("no line is JSON", where=file.path, hint="a JSON file has one object a line")
+            raise FormatError("no line is JSON", where=file.path, hint="a JSON file has one object per line")
         return replace(file, names=names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(f"the head of the file cannot be read: {error}", where=file.path) from error
@@ -277,7 +277,7 @@ def _referred(fs: pa.fs.FileSystem, reference: str, names: Sequence[str]) -> lis
     found = {w: n for w in wanted for n in names if w == n or w.endswith("/" + n)}
     if missing := sorted(wanted - set(found)):
         raise FormatError(
-            f"{missing[0]} is not there", where=reference, hint="it is named by the reference file"
+            f"{missing[0]} is missing", where=reference, hint="it is named by the reference file"
         )
     stems = {n.rpartition("/")[0] + "/" + stem_of(n.rpartition("/")[2]) for n in found.values()}
     metas = [

@@ -75,7 +75,7 @@ def _said(listed: Listing, files: Sequence[DataFile]) -> list[str]:
     folders = {f.path.rpartition("/")[0] + "/" for f in files}
     said = [n for n in listed.notes if n.split(": ")[0] in own or n.startswith(tuple(folders - {"/"}))]
     layouts = len(dict.fromkeys(f.layout for f in files))
-    return said + ([f"{layouts} layouts were put into one"] if layouts > 1 else [])
+    return said + ([f"{layouts} layouts were merged into one"] if layouts > 1 else [])
 
 
 def _whole(
@@ -236,7 +236,7 @@ def _json(
         types = types | {n: "string" for n in there if n not in types and n != LINE}
     asked = {n: k if k.startswith("decimal") else "string" for n, k in types.items()}
     df = reader.schema(_schema(asked)).json(paths)
-    why = no_line(LINE, next(iter(types)), "no JSON, or a number that is none")
+    why = no_line(LINE, next(iter(types)), "not JSON, or an invalid number")
     ours = [F.col(quoted(c)) for c in types]
     beside = [file_path().alias(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
     return df.select(*ours, *beside), types

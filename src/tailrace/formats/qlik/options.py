@@ -28,49 +28,50 @@ SUFFIX = "__ct"
 class QlikOptions(Options):
     """Options of `qlik`."""
 
-    suffix: str = Field(SUFFIX, description="What change tables' names end with, whatever the letter case.")
+    suffix: str = Field(SUFFIX, description="Suffix of change tables' names, in any letter case.")
     prefix: str | None = Field(
         None,
-        description="What header columns' names start with. Read: found by itself. Written: `header__`.",
+        description="Prefix of header columns' names. Read: detected. Written: `header__`.",
     )
     headers: str = Field(
         "",
-        description="Header columns to write, separated by commas; the usual seven, with partition_name where"
-        " there are partitions. change_seq and change_oper are always written.",
+        description="Header columns to write, separated by commas; by default the usual seven, with "
+        "partition_name if there are partitions. change_seq and change_oper are always written.",
     )
     key: str = Field(
         "",
-        description="The row key where no DFM tells it: `id` for all tables, or "
-        "`dbo.item=id;dbo.line=no,pos`.",
+        description="The row key, if there is no DFM: `id` for all tables, or `dbo.item=id;dbo.line=no,pos`.",
     )
     before_images: bool = Field(
-        True, description="Written on UPDATE: before and after image, or the after image alone."
+        True, description="What is written for an UPDATE: before and after image, or only the after image."
     )
     ddl: Literal["apply", "ignore"] = Field(
         "apply",
-        description="Written into a table that is there, with other columns: new files have the new columns, "
-        "or the table keeps the columns it has.",
+        description="How to write to an existing table that has other columns: new files have the new "
+        "columns, "
+        "or the table keeps its columns.",
     )
     start: Literal["drop", "truncate", "keep"] = Field(
         "drop",
-        description="Tables that are there when writing starts: drop and create, delete the changes and keep "
-        "the columns, keep the changes.",
+        description="Existing tables when writing starts: drop and create, delete the changes and keep the "
+        "columns, or keep the changes.",
     )
     masks: Literal["table", "queue"] = Field(
         "table",
         description="What the bits of masks count: the columns of the table, headers included, or (queue "
-        "messages) the data columns alone.",
+        "messages) only the data columns.",
     )
     mask_order: Literal["auto", "big", "little"] = Field(
         "auto",
-        description="Bytes of masks: most significant first (big), least significant first, or found by "
-        "looking at some rows. Hex text is always big unless little is said; auto writes big.",
+        description="Byte order of masks: most significant byte first (big), least significant byte first "
+        "(little), or detected from some rows. Hex text is always big unless little is given; auto "
+        "writes big.",
     )
     mask_bytes: int = Field(
         0,
         ge=0,
         le=1024,
-        description="Masks are written with this many bytes at least; 0: zero bytes trimmed.",
+        description="Minimum number of bytes of written masks; 0: zero bytes are trimmed.",
     )
     truncate_code: str = Field(
         "T", min_length=1, max_length=1, description="The letter that TRUNCATE rows have in change_oper."
@@ -83,7 +84,7 @@ class QlikOptions(Options):
     partition_minutes: int = Field(
         0,
         ge=0,
-        description="Write into partitions of this many minutes of commit time; 0: as the rows have it.",
+        description="Write partitions of this many minutes of commit time; 0: as in the rows.",
     )
     datetime: Literal["timestamp", "timestamp_ntz"] = Field(
         "timestamp", description="What a DFM's DATETIME becomes in CSV and JSON files."
@@ -94,8 +95,9 @@ class QlikOptions(Options):
     csv_header: bool = Field(True, description="Whether CSV files start with a line of column names.")
     reference: str = Field(
         "",
-        description="Read: a reference file; only the files it names are read. Written: the name reference "
-        "files start with; none when empty.",
+        description="Read: a reference file; only the files it names are read. Written: the prefix of "
+        "reference "
+        "files' names; none if empty.",
     )
     gzip: bool = Field(False, description="Whether CSV and JSON files are written compressed (`.gz`).")
     server: str = Field(

@@ -49,7 +49,7 @@ def time_of(change_seq: str) -> datetime:
     '2026-01-02T03:04:05+00:00'
     """
     if len(change_seq) != WIDTH or not change_seq.isdecimal():
-        raise ConfigError(f"{change_seq!r} is no change_seq", hint=f"it has {WIDTH} digits")
+        raise ConfigError(f"{change_seq!r} is not a change_seq", hint=f"it has {WIDTH} digits")
     return _parsed(f"{change_seq[:8]}T{change_seq[8:14]}", change_seq)
 
 
@@ -115,4 +115,4 @@ def _parsed(text: str, where: str) -> datetime:
     try:
         return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc)
     except ValueError:
-        raise FormatError(f"{text!r} is no time", where=where) from None
+        raise FormatError(f"{text!r} is not a time", where=where) from None

@@ -154,7 +154,7 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     data = [n for n in names if n not in heads.values() and n not in natives.values()]
     little, notes = _byte_order(df, prefix, name, options)
     if not key:
-        notes.append(f"{name}: nothing tells the row key (no DFM): give it with the option key")
+        notes.append(f"{name}: the row key is not known (no DFM): name it with the option key")
     if missing := [k for k in key if k not in data]:
         raise FormatError(f"{name} has no key column {', '.join(missing)}", hint="see the option key")
     for native in natives.values():
@@ -210,7 +210,7 @@ def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> 
         return options.mask_order == "little", []
     little = is_little(df, prefix)
     if little:
-        return True, [f"{name}: masks have their least significant byte first (found by rows)"]
+        return True, [f"{name}: masks have their least significant byte first (detected from rows)"]
     return False, []
 
 

@@ -66,7 +66,7 @@ class Decoding:
         n = len(data)
         if kind < 0:
             rows = np.isin(recid.fill_null(0).to_numpy(zero_copy_only=False), ROWS)
-            none = pa.array(["no layout of its table is in force at its LOGADDR"]).take(
+            none = pa.array(["no layout of its table is valid at its LOGADDR"]).take(
                 pa.array(np.zeros(n, np.int64), mask=~rows)
             )
             columns = [pa.nulls(n, arrow_type(t)) for _, t in self.columns]

@@ -33,7 +33,7 @@ DATA, SHUTDOWN, CAPTURE_OFF = 0x01, 0x02, 0x40
 
 SYS_LOG = VendorTable(
     "SYS_LOG",
-    "one row a log record",
+    "one row per log record",
     (
         VendorColumn("RECID", "int", "kind of record"),
         VendorColumn("RECNAME", "string", "its name", optional=True),
@@ -43,7 +43,7 @@ SYS_LOG = VendorTable(
         VendorColumn("FLAGS", "int", "bits: 0 DATA, 1 SHUTDOWN, 6 CAPTURE_OFF; none: NOP", optional=True),
         VendorColumn("LOGADDR", "binary", "change_seq and stream_position"),
         VendorColumn("DATA", "binary", "row image, or LOGRECID and INFO of DDL"),
-        VendorColumn("TEXTDATA", "string", "nothing: always NULL", optional=True),
+        VendorColumn("TEXTDATA", "string", "unused: always NULL", optional=True),
     ),
 )
 COLUMNS = [c.name for c in SYS_LOG.columns]
@@ -70,7 +70,7 @@ def checked(log: DataFrame, length: int) -> DataFrame:
         (address.isNull(), "no LOGADDR"),
         (~size.isin(*LENGTHS), F.concat(F.lit("LOGADDR has "), size, F.lit(" bytes, not 20 or 28"))),
         (size.isin(*LENGTHS) & (size != length), other),
-        (size.isin(*LENGTHS) & F.col(SEQ).isNull(), "LOGADDR has no place in 35 digits"),
+        (size.isin(*LENGTHS) & F.col(SEQ).isNull(), "LOGADDR does not fit into 35 digits"),
         (
             F.col("RECNAME") != name,
             F.concat(F.lit("RECNAME "), "RECNAME", F.lit(" is not that of RECID "), "RECID"),

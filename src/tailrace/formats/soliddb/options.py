@@ -15,37 +15,38 @@ class SolidOptions(Options):
     """Options of `soliddb`."""
 
     row_layout: str = Field(
-        default="A", description="How values stand in DATA: A, B, or `package.module:LAYOUT` of your own."
+        default="A", description="How rows are laid out in DATA: A, B, or your own `package.module:LAYOUT`."
     )
-    binary: Literal["hex", "base64"] = Field(default="hex", description="Binary columns in CSV and JSON.")
+    binary: Literal["hex", "base64"] = Field(
+        default="hex", description="How binary columns are written in CSV and JSON."
+    )
     logaddr_bytes: Annotated[Literal[0, 20, 28], BeforeValidator(int)] = Field(
-        default=0, description="Bytes of LOGADDR; 0: read what is there, write 20."
+        default=0, description="Bytes of LOGADDR; 0: read the length found, write 20."
     )
     capture_off: Literal["skip-all", "skip-deletes", "keep"] = Field(
         default="skip-all",
-        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes are "
-        "none, or all are changes. What is skipped is kept among the other records.",
+        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes "
+        "are not, or "
+        "all are changes. Skipped records are kept among the other records.",
     )
     char_encoding: Literal["utf-8", "latin-1"] = Field(
         default="utf-8", description="Encoding of CHAR and VARCHAR."
     )
-    year_bias: bool = Field(
-        default=False, description="Write years with 0x8000 added; they are read either way."
-    )
+    year_bias: bool = Field(default=False, description="Write years with 0x8000 added; both forms are read.")
     trailing_nul: bool = Field(
-        default=True, description="Write one 0x00 behind CHAR and UNICODE values; they are read either way."
+        default=True, description="Write one 0x00 after CHAR and UNICODE values; both forms are read."
     )
     keys: str = Field(
         default="",
-        description="Key columns where the tables do not say: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`.",
+        description="Key columns, if the tables do not name them: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`.",
     )
     tables: str = Field(
         default="",
-        description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; other records stay as they are.",
+        description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; other records are kept unchanged.",
     )
     keep_records: bool = Field(
         default=True,
-        description="Keep records that are no row changes, and the system tables, as tables of `_SYSTEM`.",
+        description="Keep records that are not row changes, and the system tables, as tables of `_SYSTEM`.",
     )
 
     def style(self) -> Style:

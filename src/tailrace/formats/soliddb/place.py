@@ -47,7 +47,7 @@ def address_of(seq: Column, rank: Column, length: int) -> Column:
         F.lit("00" * (length - MADE - 1)),
     )
     said = F.concat(
-        F.lit("a change sequence that has no place in a LOGADDR: "), F.coalesce(seq, F.lit("NULL"))
+        F.lit("a change sequence that does not fit into a LOGADDR: "), F.coalesce(seq, F.lit("NULL"))
     )
     head = (
         F.when(~F.coalesce(seq.rlike(f"^[0-9]{{{WIDTH}}}$"), F.lit(False)), F.raise_error(said))

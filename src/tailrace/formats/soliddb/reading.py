@@ -118,15 +118,15 @@ def _notes(
     one: dict[str, DataFrame], by_table: dict[str, list[SolidLayout]], tables: Tables
 ) -> tuple[str, ...]:
     notes = [
-        f"{n} is none of solidDB's tables: not read"
+        f"{n} is not one of solidDB's tables: not read"
         for n, df in tables.items()
         if kind_of(df.columns) is None
     ]
     if SYS_LOG.name in one and len(one) < 3:
         notes.append(
-            "rows cannot be read without SYS_TABLES and SYS_COLUMNS: put extracts of both beside SYS_LOG"
+            "rows cannot be read without SYS_TABLES and SYS_COLUMNS: put extracts of both next to SYS_LOG"
         )
-    notes += [f"{n} has no key: say it with the option keys" for n, x in by_table.items() if not x[-1].key]
+    notes += [f"{n} has no key: name it with the option keys" for n, x in by_table.items() if not x[-1].key]
     return tuple(notes)
 
 

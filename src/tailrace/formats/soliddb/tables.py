@@ -27,7 +27,7 @@ FIRST_RELID = 10_000
 
 SYS_TABLES = VendorTable(
     "SYS_TABLES",
-    "one row a table; as `FROM_LOGADDR` says",
+    "one row per table; valid from `FROM_LOGADDR`",
     tuple(
         VendorColumn(n, t, m, optional=n not in ("ID", "TABLE_NAME"))
         for n, t, m in (
@@ -35,13 +35,13 @@ SYS_TABLES = VendorTable(
             ("TABLE_TYPE", "string", "sort"),
             ("TABLE_SCHEMA", "string", "schema"), ("TABLE_CATALOG", "string", "catalog"),
             ("CREATIME", "timestamp", "made at"), ("CHECKSTRING", "string", "constraints"),
-            ("REMARKS", "string", "remarks"), (FROM, "binary", "tailrace's: in force from that LOGADDR"),
+            ("REMARKS", "string", "remarks"), (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
 )  # fmt: skip
 SYS_COLUMNS = VendorTable(
     "SYS_COLUMNS",
-    "one row a column; as `FROM_LOGADDR` says",
+    "one row per column; valid from `FROM_LOGADDR`",
     tuple(
         VendorColumn(n, t, m, optional=n not in ("REL_ID", "COLUMN_NAME", "COLUMN_NUMBER"))
         for n, t, m in (
@@ -50,11 +50,12 @@ SYS_COLUMNS = VendorTable(
             ("SQL_DATA_TYPE_NUM", "int", "SQL type, ODBC's number"),
             ("DATA_TYPE_NUMBER", "int", "type family of the engine"), ("CHAR_MAX_LENGTH", "int", "length"),
             ("NUMERIC_PRECISION", "int", "digits"), ("NUMERIC_PREC_RADIX", "int", "radix of digits"),
-            ("NUMERIC_SCALE", "int", "digits behind the point"), ("NULLABLE", "string", "YES or NO"),
-            ("NULLABLE_ODBC", "int", "the same as ODBC says it"), ("FORMAT", "string", "format"),
+            ("NUMERIC_SCALE", "int", "digits after the decimal point"), ("NULLABLE", "string", "YES or NO"),
+            ("NULLABLE_ODBC", "int", "the same, as ODBC says it"), ("FORMAT", "string", "format"),
             ("DEFAULT_VAL", "string", "default"), ("ATTR_TYPE", "int", "0: the user's column"),
-            ("REMARKS", "string", "remarks; in tables made here the lake type and the place in the key"),
-            (FROM, "binary", "tailrace's: in force from that LOGADDR"),
+            ("REMARKS", "string", "remarks; in tables written by tailrace the lake type and the place "
+                                  "in the key"),
+            (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
 )  # fmt: skip

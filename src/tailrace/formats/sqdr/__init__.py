@@ -84,21 +84,22 @@ def _transaction_erased(ct: ChangeTable) -> ChangeTable:
 GAPS = (
     Gap(
         "before_image",
-        "an update's row says the key before it, and of the columns the values after it; where the key "
-        "stayed as it was, nothing says that there was a before image",
+        "an update's row has the key before it, and the column values after it; if the key did not "
+        "change, nothing says that there was a before image",
         _before_lost,
         _before_erased,
     ),
     Gap(
         "transaction_id",
-        "transactions are numbered in their order (`resync_state`); a source's own number has no column",
+        "transactions are numbered in their order (`resync_state`); there is no column for a source's "
+        "own number",
         _transaction_lost,
         _transaction_erased,
     ),
     Gap(
         "change_seq",
-        "two numbers order the changes: a change sequence that is not 35 digits, a time of 1000 or later (or "
-        "none) and a number below 2^63, cannot be told by them; its row is not written",
+        "changes are ordered by two numbers: a change sequence that is not 35 digits, a time of 1000 or "
+        "later (or none) and a number below 2^63, cannot be represented by them; its row is not written",
         lambda ct: ~fits(ct),
         lambda ct: ct.with_df(ct.df.filter(fits(ct))),
     ),
@@ -121,11 +122,12 @@ FORMAT = Format(
     operations={**CHANGES, **SIGNALS},
     order=("resync_state", "change_row_counter"),
     row_key="the columns in `before_key`: those of the WHERE clause at the destination",
-    images="after images of inserts and updates; deletes with their before image where there is one, else "
-    "with their key; of updates the key before; columns may be left out (large objects)",
-    masks="not told; a column that is not in the text is absent",
+    images="after images of inserts and updates; deletes with their before image if there is one, otherwise "
+    "with their key; of an update's before image only the key; columns may be left out (large "
+    "objects)",
+    masks="none; a column that is not in the text is missing",
     types={
-        "number, decimal, float": "as told; string otherwise",
+        "number, decimal, float": "as declared; string otherwise",
         "character, Unicode": "string",
         "character, octets": "string (option `octet`)",
         "binary": "binary",

@@ -49,7 +49,7 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     seen = _seen(log, missing) if missing else {}
     for subscription, (_, key) in seen.items():
         if not key and not options.key:
-            what = "no key is told, or all columns are: rows are known by all of their values"
+            what = "no key is known, or it has all columns: rows are identified by all of their values"
             notes.append(f"{table_of[subscription]}: {what}; name a key with the option key")
     # A table that is told of may have no change yet; its subscription is called like it then.
     table_of |= {table: table for table in told if table not in table_of.values()}
@@ -91,7 +91,7 @@ def _told(tables: Tables) -> _Told:
         if name.lower() == COLUMNS:
             for row in conform(df, COLUMNS_TABLE, where=name).collect():
                 if row[WHY]:
-                    hint = "it decides what all rows mean: mend it"
+                    hint = "it decides what all rows mean: correct it"
                     raise FormatError(f"bad row: {row[WHY]}", where=name, hint=hint)
                 found.setdefault(row["table_name"], []).append(row.asDict())
     return found

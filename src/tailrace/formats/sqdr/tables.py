@@ -17,7 +17,7 @@ def _column(name: str, type: str, means: str, *, optional: bool = True) -> Vendo
 
 KEYLOG_TABLE = VendorTable(
     KEYLOG,
-    "one row per change and destination, with what became of it",
+    "one row per change and destination, with its outcome",
     (
         _column("run_id", "string", "native; statistic.run_id"),
         _column("group_id", "string", "native; groups.id"),
@@ -30,7 +30,7 @@ KEYLOG_TABLE = VendorTable(
         _column("change_row_log_detail", "string", "native; user_name and recid in it"),
         _column("change_row_member", "string", "native; member of a multi-member file"),
         _column("action_taken", "string", "native; NULL, byte 0 and code differ"),
-        _column("result_row_count", "bigint", "native; rows the destination says were affected"),
+        _column("result_row_count", "bigint", "native; rows affected, as reported by the destination"),
         _column("result_error", "string", "native; the destination's error"),
         _column("flagged_count", "bigint", "native; flagged rows of the subscription up to here"),
         _column("before_key", "string", "the key before, as text; native"),
@@ -44,7 +44,7 @@ KEYLOG_TABLE = VendorTable(
 
 COLUMNS_TABLE = VendorTable(
     COLUMNS,
-    "an addition of tailrace: names and types that the key log's text leaves open; optional when read",
+    "added by tailrace: names and types that the key log's text leaves open; optional",
     (
         _column("table_name", "string", "the source table, schema.name", optional=False),
         _column("place", "int", "place of the column, from 1"),
@@ -96,13 +96,14 @@ class SqdrOptions(Options):
 
     columns: str = Field(
         "",
-        description="Types of columns where no table `tailrace_columns` says them: `id int, at timestamp`; "
-        "string otherwise.",
+        description="Types of columns that no table `tailrace_columns` declares: `id int, at "
+        "timestamp`; string "
+        "otherwise.",
     )
     key: str = Field(
         "",
-        description="Names of the row key's columns, separated by commas; else `tailrace_columns` or "
-        "`before_key` say it (no key where that has all columns).",
+        description="Names of the row key's columns, separated by commas; otherwise `tailrace_columns` or "
+        "`before_key` give them (no key if that has all columns).",
     )
     octet: str = Field(
         "",
@@ -117,5 +118,6 @@ class SqdrOptions(Options):
         "`resync_state`'s.",
     )
     check_flags: bool = Field(
-        False, description="Whether rows whose `flagged_count` does not follow from the rows before are bad."
+        False,
+        description="Whether rows whose `flagged_count` does not follow from the previous rows are bad.",
     )
