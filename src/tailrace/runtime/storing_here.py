@@ -31,10 +31,10 @@ def store_here(task: Task) -> str | None:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
-        reached, newest = store.begin(), log.state(task.log_path).number
-        if newest > reached:
-            files = LogFiles(task.log_path, reached).batch(reached, 2 * HERE_BYTES)
-            if files[-1].high < newest:
+        reached = store.begin()
+        files = LogFiles(task.log_path, reached).batch(reached, 2 * HERE_BYTES)
+        if files:
+            if files[-1].high < log.state(task.log_path).number:
                 return "much of its LOG has not been stored yet"
             store.batch(here(task.log_path, files))
     return _left(task)
