@@ -1,6 +1,6 @@
 """`make bench`: every bench in one run, one table, and `bench/results/latest.json`.
 
-    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats] [--quick] [--folder F]
+    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats,fresh] [--quick] [--folder F]
 
 Figures mean something on an idle machine, at full size; `--quick` only shows that everything works.
 """
@@ -20,6 +20,7 @@ import apply
 import capture
 import decode
 import formats
+import fresh
 import keylog
 import load
 import report
@@ -75,12 +76,16 @@ class Benches:
         """Vendor formats."""
         return formats.rows(self.folder, quick=self.quick)
 
+    def fresh(self) -> list[Row]:
+        """From commit to target, and idle."""
+        return fresh.rows(self.running, self.folder, quick=self.quick)
+
     def transaction(self) -> list[Row]:
         """One very large transaction."""
         return capture.one_transaction(self.running, self.folder, self.sizes)
 
 
-NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "tables", "formats")
+NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "tables", "formats", "fresh")
 
 
 def main() -> int:
