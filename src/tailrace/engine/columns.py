@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -34,15 +35,38 @@ def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-    """Which columns each image carries; None: all in all. Masks are few: each is looked at once."""
+    """Which columns each image carries; None: all in all."""
     if MASK not in rows.schema.names or rows[MASK].null_count == rows.num_rows:
         return None
-    known = rows[MASK].combine_chunks().dictionary_encode()
-    values = [int.from_bytes(m, "big") for m in known.dictionary.to_pylist()]
-    # Rows without a mask carry all columns: a last line of the table says so.
-    bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[True] * len(ordinals)])
-    found: npt.NDArray[np.bool_] = bits[known.indices.fill_null(len(values)).to_numpy()]
-    return found
+    found = MaskBits.of(rows[MASK], ordinals)
+    return found.bits[found.codes]
+
+
+@dataclass(frozen=True)
+class MaskBits:
+    """Masks (binary, as `model.mask` has them) as bits. Masks are few: each is looked at once.
+
+    Attributes:
+        codes: which of the different masks each row has; bits: the bits of each of them, a column an ordinal.
+            The last one stands for no mask (NULL).
+    """
+
+    codes: npt.NDArray[np.int64]
+    bits: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(masks: pa.ChunkedArray, ordinals: Sequence[int], *, null: bool = True) -> MaskBits:
+        """The bits of these ordinals; `null`: the bits of rows without a mask.
+
+        >>> found = MaskBits.of(pa.chunked_array([[b"\x03", None, b"\x02"]]), [0, 1])
+        >>> found.bits[found.codes].tolist()
+        [[True, True], [True, True], [False, True]]
+        """
+        known = one(masks).dictionary_encode()
+        values = [int.from_bytes(m, "big") for m in known.dictionary.to_pylist()]
+        bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[null] * len(ordinals)])
+        codes = known.indices.fill_null(len(values)).to_numpy()
+        return MaskBits(codes.astype(np.int64), bits.reshape(len(values) + 1, len(ordinals)))
 
 
 def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:

@@ -1,0 +1,80 @@
+"""One row's life, through every change of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ConfigError
+from .change_arrays import B, Bools, ChangeArrays, Ints
+from .columns import one
+from .lines import Lines
+from .pairs import Pairing
+
+LIFE = "life"
+
+
+def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | None = None) -> pa.Table:
+    """Everything that happened to the rows that ever had a key, under whatever keys they had.
+
+    Args:
+        changes: the changes, from anywhere in the table's life.
+        key: the key's columns and their values; text is read as the column's type.
+        base: the rows before them.
+
+    Returns:
+        The columns of `pairs` in commit order, after `life` (bigint): 1, 2, ... for one row after another.
+        A life begins with an insert (or before the changes) and ends with a delete, a truncate (whose
+        `before` is the row that it took), or another row under the same key.
+
+    Raises:
+        ConfigError: `key` does not name exactly the key's columns, or has a value of another type.
+    """
+    lines = Lines.of(changes, base)
+    mine = np.isin(lines.life, np.unique(lines.life[_has(lines, key)]))
+    own = np.flatnonzero(mine & (lines.at >= 0) & (lines.oper != B))
+    begins, ends = lines.versions
+    cut = np.flatnonzero(mine[begins] & np.isin(ends, changes.truncates))
+    at = np.concatenate([lines.at[own], ends[cut]])
+    life = lines.life[np.concatenate([own, begins[cut]])]
+    number = _numbered(at, life)
+    order = np.lexsort((number, at))
+    before = np.concatenate([lines.before[own], begins[cut]])[order]
+    after = np.concatenate([np.where(lines.opens[own], own, -1), np.full(len(cut), -1)])[order]
+    rows = Pairing(lines, at[order], before, after).table()
+    return rows.add_column(0, LIFE, pa.array(number[order], pa.int64()))
+
+
+def _numbered(at: Ints, life: Ints) -> Ints:
+    """The lives' numbers: 1, 2, ... in the order of their first changes."""
+    lives, place = np.unique(life, return_inverse=True)
+    first = np.full(len(lives), np.iinfo(np.int64).max)
+    np.minimum.at(first, place, at)
+    rank = np.empty(len(lives), np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(1, len(lives) + 1)
+    return rank[place]
+
+
+def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
+    """The images with this key."""
+    names = lines.changes.key
+    if set(key) != set(names):
+        raise ConfigError(
+            f"the key is {', '.join(names)}; given is {', '.join(key) or 'nothing'}",
+            hint="give a value for each of its columns",
+        )
+    found = np.ones(len(lines), np.bool_)
+    for name in names:
+        column = one(lines.values[name])
+        try:
+            value = pa.scalar(key[name]).cast(column.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ConfigError(
+                f"{key[name]!r} is no value of the key's column {name} ({column.type})", hint=str(error)
+            ) from None
+        found &= pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False)[lines.row]
+    return found

@@ -1,0 +1,35 @@
+"""Columns of results that say which change a row comes from: Spark's changelog words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from .change_arrays import ChangeArrays, Ints
+from .lines import taken
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+INSERTED, DELETED, PREIMAGE, POSTIMAGE = "insert", "delete", "update_preimage", "update_postimage"
+UPDATED, TRUNCATED = "update", "truncate"
+"""`truncate` is not among Spark's words: all rows of before it are gone."""
+TIME = pa.timestamp("us", "UTC")
+
+
+def commit_columns(changes: ChangeArrays, at: Ints) -> dict[str, pa.Array]:
+    """Version and time of the transactions of these rows. The version is the transaction's last `change_seq`
+    in the table (string: text order is commit order), the time that of the same row."""
+    last = changes.commit_end[at] if len(changes) else at
+    times = changes.column("timestamp")
+    when = pa.nulls(len(at), TIME) if times is None else taken(times, last)
+    return {COMMIT_VERSION: taken(changes.seq, last), COMMIT_TIMESTAMP: when}
+
+
+def words(*chosen: tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str], other: str) -> pa.Array:
+    """For each row the word of the first flag that is set.
+
+    >>> words((np.array([True, False]), "insert"), other="delete").to_pylist()
+    ['insert', 'delete']
+    """
+    names = pa.array([*(word for _, word in chosen), other])
+    place = np.select([flag for flag, _ in chosen], np.arange(len(chosen)), len(chosen))
+    return names.take(pa.array(place))

@@ -1,0 +1,283 @@
+"""The images of each key in a line: which versions of a row they begin and end, and where values come from.
+
+What questions share. Rows of before the changes stand at the head of their key's line with the operation
+`L`: the base's rows, or, where no base is known, what the first image of a key tells of the row it met. A
+*life* is the images of one row from its insert to its delete, through every change of its key; an image that
+lacks a column has the value of the image before it in the same life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import UnsupportedError
+from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
+from .columns import one
+from .keys import Keys
+
+L = ord("L")
+"""Operation of an image of before the changes, as it stands in arrays."""
+ABSENT = "_absent"
+"""Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Images in order of (key, place in the change table); truncates are none.
+
+    Attributes:
+        changes: what they are made of.
+        values: the data columns: rows of the base, then those of the changes.
+        row: the place of each image in `values`.
+        at: the row of `changes` that each image is; -1: it is of before them.
+        oper: the operation, as its letter's code.
+        key: the number of each image's key.
+        bare: images of which only the key is known.
+        whole: a base was given: a key that is not in it had no row.
+    """
+
+    changes: ChangeArrays
+    values: pa.Table
+    row: Ints
+    at: Ints
+    oper: Ints
+    key: Ints
+    bare: Bools
+    whole: bool
+
+    @staticmethod
+    def of(changes: ChangeArrays, base: pa.Table | None = None) -> Lines:
+        """Lines up the images of a table with a key; `base`: its rows before the changes.
+
+        Raises:
+            UnsupportedError: the table has no key, so nothing tells which rows belong together.
+        """
+        if not changes.key:
+            raise UnsupportedError(
+                "the table has no key: nothing tells which images are of one row",
+                hint="name the key's columns, or ask for its changes or transactions",
+            )
+        data = changes.rows.select(list(changes.columns))
+        before = 0 if base is None else base.num_rows
+        if base is not None:
+            have = [n for n in changes.columns if n in base.column_names]
+            both = [base.select(have), data]
+            data = pa.concat_tables(both, promote_options="permissive").select(list(changes.columns))
+        data = data.combine_chunks()
+        numbers = Keys([one(data[n]) for n in changes.key]).place if data.num_rows else np.zeros(0, np.int64)
+        taking = np.ones(data.num_rows, np.bool_)
+        taking[before + changes.truncates] = False
+        row = np.flatnonzero(taking)
+        row = row[np.argsort(numbers[row], kind="stable")]
+        oper = np.concatenate([np.full(before, L), changes.oper])[row]
+        bare = np.zeros(len(row), np.bool_)
+        made = Lines(
+            changes, data, row, np.maximum(row - before, -1), oper, numbers[row], bare, base is not None
+        )
+        return made if made.whole else made._met()
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def _met(self) -> Lines:
+        """With what is known of rows that were there before the changes: the first image of their key is an
+        update's or a delete's, and no truncate comes before it."""
+        met = self.first & (self.oper != I) & ~self.came & (self.epoch == 0)
+        place = np.flatnonzero(met)
+        return Lines(
+            self.changes,
+            self.values,
+            np.insert(self.row, place, self.row[place]),
+            np.insert(self.at, place, -1),
+            np.insert(self.oper, place, L),
+            np.insert(self.key, place, self.key[place]),
+            np.insert(self.bare, place, self.oper[place] == U),
+            False,
+        )
+
+    @cached_property
+    def first(self) -> Bools:
+        """Whether an image is the first of its key."""
+        found = np.ones(len(self), np.bool_)
+        found[1:] = self.key[1:] != self.key[:-1]
+        return found
+
+    @cached_property
+    def epoch(self) -> Ints:
+        """How many truncates come before each image."""
+        return np.searchsorted(self.changes.truncates, self.at)
+
+    @cached_property
+    def place(self) -> Ints:
+        """The place in the line of each row of the changes; -1 for truncates."""
+        found = np.full(len(self.changes), -1, np.int64)
+        real = np.flatnonzero(self.at >= 0)
+        found[self.at[real]] = real
+        return found
+
+    @cached_property
+    def partner(self) -> Ints:
+        """Of an update its before image, and of a before image its update; -1: there is none."""
+        found = np.full(len(self), -1, np.int64)
+        oper, change = self.changes.oper, self.changes.change
+        two = np.flatnonzero((oper[:-1] == B) & (oper[1:] == U) & (change[:-1] == change[1:]))
+        b, u = self.place[two], self.place[two + 1]
+        found[b], found[u] = u, b
+        return found
+
+    @cached_property
+    def _moved(self) -> Bools:
+        """Images of updates that change the key."""
+        other = self.partner >= 0
+        other[other] = self.key[self.partner[other]] != self.key[other]
+        return other
+
+    @property
+    def came(self) -> Bools:
+        """Updates that moved a row to their key."""
+        found: Bools = self._moved & (self.oper == U)
+        return found
+
+    @property
+    def left(self) -> Bools:
+        """Before images of rows that moved away from their key."""
+        found: Bools = self._moved & (self.oper == B)
+        return found
+
+    @cached_property
+    def opens(self) -> Bools:
+        """Images that begin a version of their key's row."""
+        found: Bools = (self.oper == I) | (self.oper == U) | (self.oper == L)
+        return found
+
+    @cached_property
+    def closes(self) -> Bools:
+        """Images after which their key has no row."""
+        found: Bools = (self.oper == D) | self.left
+        return found
+
+    @cached_property
+    def starts(self) -> Bools:
+        """Images that begin a stretch: nothing that their key had before is in their row."""
+        found: Bools = self.first | (self.oper == I) | self.came
+        found[1:] |= self.closes[:-1] | (self.epoch[1:] != self.epoch[:-1])
+        return found
+
+    @cached_property
+    def life(self) -> Ints:
+        """The number of the life that each image is of."""
+        stretch = np.cumsum(self.starts) - 1
+        root = np.arange(stretch[-1] + 1 if len(self) else 0)
+        came = np.flatnonzero(self.came)
+        root[stretch[came]] = stretch[self.partner[came]]
+        while True:  # as often as the logarithm of the longest chain of keys
+            further = root[root]
+            if np.array_equal(further, root):
+                return np.asarray(root[stretch], np.int64)
+            root = further
+
+    @cached_property
+    def _by_life(self) -> tuple[Ints, Ints]:
+        """The images life by life in order, and for each the first of its life."""
+        order = np.lexsort((self.at, self.life)) if self._moved.any() else np.arange(len(self))
+        new = np.ones(len(self), np.bool_)
+        new[1:] = np.diff(self.life[order]) != 0
+        return order, np.maximum.accumulate(np.where(new, np.arange(len(self)), 0))
+
+    @cached_property
+    def previous(self) -> Ints:
+        """The image before each one in its life; -1: it is the first."""
+        order, first = self._by_life
+        found = np.full(len(self), -1, np.int64)
+        found[order[1:]] = np.where(first[1:] == np.arange(1, len(self)), -1, order[:-1])
+        return found
+
+    def source(self, column: str) -> Ints:
+        """For each image the place in `values` of its value of a column; -1: it is not known."""
+        carries = self._carries(column)
+        if carries is None:
+            return self.row
+        return self._filled(carries) if self.changes.sparse else self._known
+
+    @cached_property
+    def _known(self) -> Ints:
+        """`source` of columns outside the key where every image of a change is whole: all have the same."""
+        return self._filled(~self.bare)
+
+    def _filled(self, carries: Bools) -> Ints:
+        order, first = self._by_life
+        newest = np.maximum.accumulate(np.where(carries[order], np.arange(len(self)), -1))
+        found = np.full(len(self), -1, np.int64)
+        found[order] = np.where(newest >= first, self.row[order[newest]], -1)
+        return found
+
+    def _carries(self, column: str) -> Bools | None:
+        """Which images have a column themselves; None: all have."""
+        told = self.changes.carries(column)
+        unknown = self.bare if column not in self.changes.key else None
+        if told is None:
+            return None if unknown is None or not unknown.any() else ~unknown
+        before = self.values.num_rows - len(self.changes)
+        there = np.concatenate([np.ones(before, np.bool_), told])[self.row]
+        return there if unknown is None else there & ~unknown
+
+    @cached_property
+    def versions(self) -> tuple[Ints, Ints]:
+        """The images that begin a version of a row, and for each the row of the changes that ends it: the
+        next one of its key, or a truncate; -1: it is the newest and lives."""
+        events = np.flatnonzero(self.opens | self.closes)
+        end = np.full(len(events), -1, np.int64)
+        same = self.key[events[1:]] == self.key[events[:-1]]
+        end[:-1][same] = self.at[events[1:][same]]
+        opens = self.opens[events]
+        events, end = events[opens], end[opens]
+        truncates = np.append(self.changes.truncates, len(self.changes))
+        cut = truncates[np.searchsorted(truncates, self.at[events], side="right")]
+        cut = np.where(cut == len(self.changes), -1, cut)
+        earlier = (cut >= 0) & ((end < 0) | (cut < end))
+        return events, np.where(earlier, cut, end)
+
+    @cached_property
+    def before(self) -> Ints:
+        """For each image of a change the one that shows its row before it; -1: no row is known. Of a delete
+        it is itself: it has what the row last had."""
+        partner = np.where(self.oper == U, self.partner, -1)
+        found = np.where(partner >= 0, partner, self.previous)
+        found = np.where(self.oper == I, -1, found)
+        return np.where(self.oper == D, np.arange(len(self)), found)
+
+    def take(self, images: Ints, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that images show, absent columns filled, with `ABSENT`; -1: NULL in all columns."""
+        names = list(columns or self.changes.columns)
+        arrays, unknown = [], np.zeros((len(images), len(names)), np.bool_)
+        shown = images >= 0
+        for k, name in enumerate(names):
+            place = np.where(shown, self.source(name)[images], -1) if len(self) else images
+            unknown[:, k] = shown & (place < 0)
+            arrays.append(taken(one(self.values[name]), place))
+        return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT])
+
+
+def taken(column: pa.Array, places: Ints) -> pa.Array:
+    """The values at these places; NULL for -1."""
+    if (places < 0).any():
+        return column.take(pa.array(places, mask=places < 0))
+    return column.take(pa.array(places))
+
+
+def named(flags: Bools, names: Sequence[str]) -> pa.Array:
+    """For each row the names of the columns that are set, as a list; NULL where none is.
+
+    >>> named(np.array([[True, True], [False, False]]), ["a", "b"]).to_pylist()
+    [['a', 'b'], None]
+    """
+    columns = np.nonzero(flags)[1]
+    counts = flags.sum(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    words = pa.array(list(names), pa.string()).take(pa.array(columns))
+    return pa.ListArray.from_arrays(pa.array(offsets), words, mask=pa.array(counts == 0))

@@ -1,0 +1,152 @@
+"""What a range of changes comes to: every image, or at most one change for each key.
+
+Options and columns are those of Spark's changelog reader (`DataFrameReader.changes`), so that results can be
+put together with its own. `sql_server.py` gives the same in SQL Server's three styles.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ConfigError
+from .change_arrays import Bools, ChangeArrays, I, Ints, U, differs
+from .columns import one
+from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
+from .lines import L, Lines, taken
+
+Deduplication = Literal["none", "dropCarryovers", "netChanges"]
+MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
+_BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
+
+
+def net(
+    changes: ChangeArrays,
+    *,
+    base: pa.Table | None = None,
+    deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
+    computeUpdates: bool = True,  # noqa: N803
+) -> pa.Table:
+    """The changes of a range, as Spark's changelog gives them.
+
+    Args:
+        changes: the range; it may begin anywhere in the table's life.
+        base: the table's rows before it. Without, a key had a row before the range when its first change is
+            an update or a delete.
+        deduplicationMode: `none`, every change; `dropCarryovers`, without updates that change no value;
+            `netChanges`, at most one change for each key.
+        computeUpdates: updates are `update_preimage` and `update_postimage`; else `delete` and `insert`.
+
+    Returns:
+        The data columns; `_absent` (list of strings: columns whose values no image tells, NULL when all are
+        known); `_change_type`, `_commit_version`, `_commit_timestamp`; in commit order, a preimage before its
+        postimage. An update of the key is a delete of the old and an insert of the new one. A truncate is one
+        row `truncate` without values, and what comes after it builds on an empty table; with a base, net
+        changes tell each row that it took.
+    """
+    if deduplicationMode not in MODES:
+        raise ConfigError(
+            f"deduplicationMode is {deduplicationMode!r}", hint=f"use one of {', '.join(MODES)}"
+        )
+    lines = Lines.of(changes, base)
+    dropped = np.zeros(len(lines), np.bool_) if deduplicationMode == "none" else carried_over(lines)
+    steps = _netted(lines, dropped) if deduplicationMode == "netChanges" else _every(lines, dropped)
+    return steps.table(lines, computeUpdates)
+
+
+def carried_over(lines: Lines) -> Bools:
+    """The updates that change no value of a row that is there, all values being known, and their before
+    images."""
+    ends = lines.versions[1]
+    replaces = np.zeros(len(lines.changes), np.bool_)
+    replaces[ends[ends >= 0]] = True
+    updates = np.flatnonzero((lines.oper == U) & ~lines.came & (lines.before >= 0))
+    updates = updates[replaces[lines.at[updates]]]
+    same = np.ones(len(updates), np.bool_)
+    for name in lines.changes.columns:
+        place = lines.source(name)
+        old, new = place[lines.before[updates]], place[updates]
+        column = one(lines.values[name])
+        same &= (old >= 0) & (new >= 0) & ~differs(taken(column, old), taken(column, new))
+        updates, same = updates[same], same[same]
+    found = np.zeros(len(lines), np.bool_)
+    found[updates] = True
+    with_before = lines.partner[updates]
+    found[with_before[with_before >= 0]] = True
+    return found
+
+
+class Steps:
+    """Rows of a result: `image` in the line (-1: none), the change row `at`, which `side` of it is shown, and
+    whether it is one of an update's two."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Ints, Ints, Bools]] = []
+
+    def add(self, image: Ints, at: Ints, side: int, update: Bools) -> None:
+        """More rows."""
+        self._parts.append((image, at, np.full(len(image), side), update))
+
+    def table(self, lines: Lines, updates: bool) -> pa.Table:
+        """The rows in order of commits, with Spark's words."""
+        image, at, side, update = (np.concatenate(p) for p in zip(*self._parts, strict=True))
+        order = np.lexsort((side % _TRUNCATE, at))
+        image, at, side, update = image[order], at[order], side[order], update[order] & updates
+        kind = words(
+            (side == _TRUNCATE, TRUNCATED),
+            (update & (side == _BEFORE), PREIMAGE),
+            (update, POSTIMAGE),
+            (side == _BEFORE, DELETED),
+            other=INSERTED,
+        )
+        rows = lines.take(image).append_column(CHANGE_TYPE, kind)
+        for name, column in commit_columns(lines.changes, at).items():
+            rows = rows.append_column(name, column)
+        return rows
+
+
+def _every(lines: Lines, dropped: Bools) -> Steps:
+    """Every change: what it met and what it left."""
+    steps = Steps()
+    own = (lines.at >= 0) & ~dropped
+    update = (lines.oper == U) & own
+    stays = np.flatnonzero(update & ~lines.came & (lines.before >= 0))
+    after = np.flatnonzero(((lines.oper == I) & own) | update)
+    gone = np.flatnonzero(lines.closes & own)
+    steps.add(lines.before[stays], lines.at[stays], _BEFORE, np.ones(len(stays), np.bool_))
+    steps.add(after, lines.at[after], _AFTER, (lines.oper[after] == U) & ~lines.came[after])
+    # A row that moves away goes with the update that moves it.
+    moved = np.where(lines.left[gone], lines.at[np.maximum(lines.partner[gone], 0)], lines.at[gone])
+    steps.add(gone, moved, _BEFORE, np.zeros(len(gone), np.bool_))
+    truncates = lines.changes.truncates
+    steps.add(np.full(len(truncates), -1), truncates, _TRUNCATE, np.zeros(len(truncates), np.bool_))
+    return steps
+
+
+def _netted(lines: Lines, dropped: Bools) -> Steps:
+    """Per key: was there a row before, is there one after."""
+    steps = Steps()
+    begins, ends = lines.versions
+    many = int(lines.key.max()) + 1 if len(lines) else 0
+    old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))
+    met = np.flatnonzero(lines.oper == L)
+    old[lines.key[met]] = met
+    # NumPy keeps the last of several values for one place: the newest of each key.
+    end[lines.key[begins]] = ends
+    newest = begins[ends < 0]
+    new[lines.key[newest]] = newest
+    told = np.flatnonzero((lines.opens | lines.closes) & ~dropped)
+    last[lines.key[told]] = lines.at[told]
+    last = np.maximum(last, end)
+    truncates = lines.changes.truncates[-1:]
+    if len(truncates) and not lines.whole:
+        old[:] = -1
+        steps.add(np.full(1, -1), truncates, _TRUNCATE, np.zeros(1, np.bool_))
+    touched = last >= 0
+    both = (old >= 0) & (new >= 0)
+    before, after = np.flatnonzero(touched & (old >= 0)), np.flatnonzero(touched & (new >= 0))
+    steps.add(old[before], last[before], _BEFORE, both[before])
+    steps.add(new[after], last[after], _AFTER, both[after])
+    return steps

@@ -1,0 +1,110 @@
+"""Each change in one row: what was before it, what after, and which columns it changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U, differs
+from .columns import MaskBits, one
+from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
+from .lines import ABSENT, Lines, named, taken
+
+BEFORE_ROW, AFTER_ROW, CHANGED = "before", "after", "changed"
+
+
+def pairs(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
+    """A row for each change, in commit order.
+
+    Args:
+        changes: the changes, from anywhere in the table's life.
+        base: the rows before them.
+
+    Returns:
+        `change_seq` (string), `transaction_id` (string), `user_name` (string, where the change table has it),
+        `_change_type` (insert, update, delete, truncate), `_commit_version`, `_commit_timestamp`, `changed`
+        (list of strings: an update's columns whose values differ; where a value before or after is not known,
+        what its change mask says; NULL for others), `before`, `after` (structs of the data columns; NULL:
+        there was no row, or nothing tells of it; absent columns have the values of the row's images before),
+        `_absent` (list of strings: columns that either of them lacks, `before.name`).
+    """
+    lines = Lines.of(changes, base)
+    own = np.flatnonzero((lines.at >= 0) & (lines.oper != B))
+    return Pairing.of(lines, own, changes.truncates).table()
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Changes: the row `at` of each, and the images `before` and `after` it; -1: none."""
+
+    lines: Lines
+    at: Ints
+    before: Ints
+    after: Ints
+
+    @staticmethod
+    def of(lines: Lines, images: Ints, truncates: Ints) -> Pairing:
+        """Of images of changes, and truncates, in commit order."""
+        after = np.where(lines.opens[images], images, -1)
+        nothing = np.full(len(truncates), -1)
+        at = np.concatenate([lines.at[images], truncates])
+        before = np.concatenate([lines.before[images], nothing])
+        order = np.argsort(at, kind="stable")
+        return Pairing(lines, at[order], before[order], np.concatenate([after, nothing])[order])
+
+    def table(self) -> pa.Table:
+        """As `pairs` gives them."""
+        changes, oper = self.lines.changes, self.lines.changes.oper[self.at]
+        made = {"change_seq": changes.seq.take(pa.array(self.at))}
+        for name in ("transaction_id", "user_name"):
+            if (column := changes.column(name)) is not None:
+                made[name] = column.take(pa.array(self.at))
+        made[CHANGE_TYPE] = words(
+            (oper == I, INSERTED), (oper == U, UPDATED), (oper == D, DELETED), other=TRUNCATED
+        )
+        made |= commit_columns(changes, self.at)
+        made[CHANGED] = self._changed(oper == U)
+        before, missing = self._side(self.before, BEFORE_ROW)
+        after, missing_too = self._side(self.after, AFTER_ROW)
+        names = [f"{side}.{n}" for side in (BEFORE_ROW, AFTER_ROW) for n in changes.columns]
+        absent = named(np.concatenate([missing, missing_too], axis=1), names)
+        return pa.table(made | {BEFORE_ROW: before, AFTER_ROW: after, ABSENT: absent})
+
+    def _side(self, images: Ints, side: str) -> tuple[pa.Array, Bools]:
+        names = self.lines.changes.columns
+        missing = np.zeros((len(images), len(names)), np.bool_)
+        columns = []
+        for k, name in enumerate(names):
+            place = self._places(images, name)
+            missing[:, k] = (images >= 0) & (place < 0)
+            columns.append(taken(one(self.lines.values[name]), place))
+        return pa.StructArray.from_arrays(columns, list(names), mask=pa.array(images < 0)), missing
+
+    def _places(self, images: Ints, column: str) -> Ints:
+        if not len(self.lines):
+            return images
+        return np.where(images >= 0, self.lines.source(column)[images], -1)
+
+    def _changed(self, updates: Bools) -> pa.Array:
+        """The changed columns of updates."""
+        changes = self.lines.changes
+        told = self._told()
+        flags = np.zeros((len(self.at), len(changes.columns)), np.bool_)
+        for k, name in enumerate(changes.columns):
+            old, new = self._places(self.before, name), self._places(self.after, name)
+            column = one(self.lines.values[name])
+            differ = differs(taken(column, old), taken(column, new))
+            mask = np.zeros(len(self.at), np.bool_) if told is None else told.bits[told.codes[self.at], k]
+            flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
+        lists = named(flags, changes.columns)
+        nothing = pa.array([[]], pa.list_(pa.string()))
+        place = np.where(updates & ~flags.any(axis=1), len(lists), np.arange(len(lists)))
+        return pa.concat_arrays([lists, nothing]).take(pa.array(place))
+
+    def _told(self) -> MaskBits | None:
+        name = self.lines.changes.header("change_mask")
+        if name not in self.lines.changes.rows.column_names:
+            return None
+        return MaskBits.of(self.lines.changes.rows[name], self.lines.changes.ordinals, null=False)

@@ -1,0 +1,41 @@
+"""Full rows from sparse images: columns that an image lacks are filled from the images before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.mask import pack
+from .change_arrays import ChangeArrays
+from .columns import one
+from .lines import Lines, taken
+
+
+def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
+    """The change table with whole images, as far as images of the same row, or the base, tell the values.
+
+    A column that an image lacks was not changed: it has the value of the row's image before it. Images whose
+    row cannot be known stay as they are.
+
+    Returns:
+        The rows of `changes`, in commit order and with all their columns. `column_mask` is NULL where all
+        columns are known now, else it names those that are.
+    """
+    lines = Lines.of(changes, base)
+    rows, name = changes.rows, changes.header("column_mask")
+    if name not in rows.column_names or not len(changes):
+        return rows
+    own = np.flatnonzero(lines.at >= 0)
+    at = lines.at[own]
+    known = np.ones((len(changes), len(changes.columns)), np.bool_)
+    for k, column in enumerate(changes.columns):
+        place = np.full(len(changes), -1, np.int64)
+        place[at] = lines.source(column)[own]
+        known[at, k] = place[at] >= 0
+        values = taken(one(lines.values[column]), place).cast(rows.schema.field(column).type)
+        rows = rows.set_column(rows.column_names.index(column), column, values)
+    masks = pack(known, changes.ordinals)
+    full = pa.array(known.all(axis=1))
+    masks = pc.if_else(full, pa.nulls(len(masks), pa.binary()), masks)
+    return rows.set_column(rows.column_names.index(name), name, masks)

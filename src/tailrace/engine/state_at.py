@@ -1,0 +1,43 @@
+"""The rows that a table has once changes are done."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import BaselineNeededError
+from .change_arrays import ChangeArrays
+from .lines import ABSENT, Lines
+
+
+def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
+    """The table's rows after these changes.
+
+    Args:
+        changes: the changes up to the position that is asked for.
+        base: the table's rows before the first of them; None: it was empty.
+
+    Returns:
+        The data columns, a row a key; `_absent` (list of strings) names columns whose values no image tells,
+        NULL when all are known: that happens only where a change met a row that is not in the base.
+    """
+    lines = Lines.of(changes, changes.rows.select(list(changes.columns))[:0] if base is None else base)
+    begins, ends = lines.versions
+    return lines.take(begins[ends < 0])
+
+
+def complete(rows: pa.Table, where: str) -> pa.Table:
+    """The rows without `ABSENT`.
+
+    Raises:
+        BaselineNeededError: a value is not known.
+    """
+    unknown = rows.num_rows - rows[ABSENT].null_count
+    if unknown:
+        names = sorted(pc.unique(pc.list_flatten(rows[ABSENT])).to_pylist())
+        raise BaselineNeededError(
+            f"{unknown:,} rows have columns that no image tells ({', '.join(names)})",
+            where=where,
+            hint="ask from a baseline on, or look at them with their column `_absent`",
+        )
+    return rows.drop_columns([ABSENT])

@@ -1,0 +1,417 @@
+"""Questions over change tables, in arrays, against a model that does one change after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.engine import sql_server
+from tailrace.engine.chains import chain
+from tailrace.engine.change_arrays import ChangeArrays
+from tailrace.engine.history import history
+from tailrace.engine.net import net
+from tailrace.engine.pairs import pairs
+from tailrace.engine.rebuild import rebuild
+from tailrace.engine.state_at import complete, state_at
+from tailrace.engine.transactions import transactions
+from tailrace.errors import BaselineNeededError, ConfigError, FormatError, UnsupportedError
+from tailrace.model import mask
+
+from . import change_model as cm
+from .change_model import COLUMNS, UNKNOWN, Image, Model, Row, full, seq
+
+pytestmark = pytest.mark.unit
+many = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def values(row: Row) -> tuple[Any, ...]:
+    return tuple(row[c] for c in COLUMNS)
+
+
+def bag(rows: list[Any]) -> list[Any]:
+    return sorted(rows, key=repr)
+
+
+def ended(images: list[Image]) -> dict[int, str]:
+    """Change number -> the last change_seq of its transaction."""
+    last: dict[int | None, int] = {}
+    for one in images:
+        last[one.transaction] = max(last.get(one.transaction, 0), one.number)
+    return {one.number: seq(last[one.transaction]) for one in images}
+
+
+@many
+@given(cm.histories(), cm.bases())
+def test_state_is_what_changes_leave_one_after_the_other(images: list[Image], base: list[Row] | None) -> None:
+    found = state_at(cm.arrays(images), cm.base_of(base)).to_pylist()
+    model = Model(images, base or [])
+    assert bag([values(cm.shown(r)) for r in found]) == bag([values(v.row) for v in model.live.values()])
+
+
+@many
+@given(cm.histories(), cm.bases())
+def test_history_has_every_version(images: list[Image], base: list[Row] | None) -> None:
+    found = history(cm.arrays(images), base=cm.base_of(base), track_history_column_list=["name", "qty"])
+    got = [(*values(cm.shown(r)), r["__START_AT"], r["__END_AT"], r["is_current"]) for r in found.to_pylist()]
+    assert bag(got) == bag(_versions(Model(images, base)))
+    starts = [None if r["valid_from"] is None else r["__START_AT"] for r in found.to_pylist()]
+    assert starts == found["__START_AT"].to_pylist()
+
+
+def _versions(model: Model) -> list[tuple[Any, ...]]:
+    made = []
+    for versions in model.versions.values():
+        rows: list[tuple[Any, ...]] = []
+        for k, one in enumerate(versions):
+            begin, end = (None if i is None else seq(i.number) for i in (one.begin, one.end))
+            before = versions[k - 1] if k else None
+            if before and before.end is one.begin and _same(before, one):
+                rows[-1] = (*values(one.row), *rows[-1][3:4], end, end is None)
+            else:
+                rows.append((*values(one.row), begin, end, end is None))
+        made += rows
+    return made
+
+
+def _same(before: Any, one: Any) -> bool:
+    if one.begin.oper == "I" and UNKNOWN in one.row.values():
+        return False
+    return bool(before.row == one.row)
+
+
+def _noop(step: Any) -> bool:
+    stays = step.lived and step.old_key is None and step.before == step.after
+    return bool(stays and UNKNOWN not in step.after.values())
+
+
+def _every(model: Model, mode: str) -> list[tuple[Any, ...]]:
+    """What `net` gives without netting."""
+    made: list[tuple[Any, ...]] = []
+    for step in model.steps:
+        one, n = step.image, step.image.number
+        if one.oper == "T":
+            made.append((None, "truncate", n))
+        elif one.oper == "I":
+            made.append((values(step.after), "insert", n))
+        elif one.oper == "D":
+            made.append((values(step.before), "delete", n))
+        elif step.old_key is not None:
+            made += [(values(step.before), "delete", n), (values(step.after), "insert", n)]
+        elif mode == "none" or not _noop(step):
+            made += [(values(step.before), "update_preimage", n)] if step.before else []
+            made.append((values(step.after), "update_postimage", n))
+    return made
+
+
+def _netted(model: Model) -> list[tuple[Any, ...]]:
+    """At most one change a key."""
+    truncates = [s.image.number for s in model.steps if s.image.oper == "T"]
+    cut = bool(truncates) and not model.whole
+    made: list[tuple[Any, ...]] = [(None, "truncate", truncates[-1])] if cut else []
+    for key, versions in model.versions.items():
+        old = versions[0].row if versions[0].begin is None and not cut else None
+        new = versions[-1].row if versions[-1].end is None else None
+        touching = [
+            s.image.number for s in model.steps
+            if s.image.oper != "T" and not _noop(s)
+            and key in (s.image.values["id"], s.old_key)
+        ]  # fmt: skip
+        if versions[-1].end is not None:
+            touching.append(versions[-1].end.number)
+        if not touching:
+            continue
+        last = max(touching)
+        words = ("update_preimage", "update_postimage") if old and new else ("delete", "insert")
+        made += [(values(old), words[0], last)] if old else []
+        made += [(values(new), words[1], last)] if new else []
+    return made
+
+
+def _rows(found: pa.Table) -> list[tuple[Any, ...]]:
+    return [
+        (
+            None if r["_change_type"] == "truncate" else values(cm.shown(r)),
+            r["_change_type"],
+            r["_commit_version"],
+        )
+        for r in found.to_pylist()
+    ]
+
+
+@many
+@given(cm.histories(), cm.bases(), st.sampled_from(["none", "dropCarryovers", "netChanges"]), st.booleans())
+def test_net(images: list[Image], base: list[Row] | None, mode: Any, updates: bool) -> None:
+    changes = cm.arrays(images)
+    found = net(changes, base=cm.base_of(base), deduplicationMode=mode, computeUpdates=updates)
+    model, commit = Model(images, base), ended(images)
+    expected = _netted(model) if mode == "netChanges" else _every(model, mode)
+    plain = {} if updates else {"update_preimage": "delete", "update_postimage": "insert"}
+    wanted = [(row, plain.get(word, word), commit[n]) for row, word, n in expected]
+    assert bag(_rows(found)) == bag(wanted)
+    versions = found["_commit_version"].to_pylist()
+    assert versions == sorted(versions)
+    if mode == "netChanges" and base is not None:
+        _does_what_changes_do(found, base, model)
+
+
+def _does_what_changes_do(found: pa.Table, base: list[Row], model: Model) -> None:
+    rows = {r["id"]: values(r) for r in base}
+    changes = found.to_pylist()
+    for one in changes:
+        if one["_change_type"] in ("delete", "update_preimage"):
+            assert rows.pop(one["id"]) == values(one)
+    for one in changes:
+        if one["_change_type"] in ("insert", "update_postimage"):
+            assert one["id"] not in rows
+            rows[one["id"]] = values(cm.shown(one))
+    assert rows == {k: values(v.row) for k, v in model.live.items()}
+
+
+@many
+@given(cm.histories(), cm.bases())
+def test_pairs(images: list[Image], base: list[Row] | None) -> None:
+    found = pairs(cm.arrays(images), base=cm.base_of(base)).to_pylist()
+    model = Model(images, base)
+    assert [_pair(r) for r in found] == [_expected(s) for s in model.steps]
+
+
+def _pair(row: Row) -> tuple[Any, ...]:
+    sides = []
+    for side in ("before", "after"):
+        absent = {n.partition(".")[2] for n in row["_absent"] or () if n.startswith(side)}
+        sides.append(row[side] and {c: UNKNOWN if c in absent else v for c, v in row[side].items()})
+    return row["change_seq"], row["_change_type"], row["changed"], *sides
+
+
+def _expected(step: Any) -> tuple[Any, ...]:
+    one = step.image
+    word = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"}[one.oper]
+    changed = None
+    if one.oper == "U":
+        before = step.before or cm.NOTHING
+        known = {c: UNKNOWN not in (before[c], step.after[c]) for c in COLUMNS}
+        changed = [c for c in COLUMNS if (before[c] != step.after[c] if known[c] else c in one.changed)]
+    return seq(one.number), word, changed, step.before, step.after
+
+
+@many
+@given(cm.histories(), cm.bases(), st.integers(1, 4))
+def test_chain(images: list[Image], base: list[Row] | None, key: int) -> None:
+    found = chain(cm.arrays(images), {"id": key}, base=cm.base_of(base)).to_pylist()
+    lives = _lives(images, base, key)
+    assert [(r["life"], r["change_seq"], r["_change_type"]) for r in found] == lives
+
+
+def _lives(images: list[Image], base: list[Row] | None, key: int) -> list[tuple[int, str, str]]:
+    """The lives of a key, by the rows that it goes through one after the other."""
+    model = Model(images, base)
+    alive = {k: life for k, (_, life) in Model([], base).known.items()}
+    mine = {s.life for s in model.steps if key in _keys(s)} | {alive.get(key, 0)}
+    steps: list[tuple[int, int, str]] = []
+    for step in model.steps:
+        one = step.image
+        if one.oper == "T":
+            cut = [life for life in dict.fromkeys(s[0] for s in steps) if life in alive.values()]
+            cut += [life for life in alive.values() if life in mine and life not in cut]
+            steps += [(life, one.number, "truncate") for life in cut]
+            alive = {}
+            continue
+        for gone in {one.values["id"], step.old_key}:
+            alive.pop(gone, None)
+        if one.oper != "D":
+            alive[one.values["id"]] = step.life
+        if step.life in mine:
+            word = {"I": "insert", "U": "update", "D": "delete"}[one.oper]
+            steps.append((step.life, one.number, word))
+    order: dict[int, int] = {}
+    made = []
+    for life, number, word in steps:
+        made.append((order.setdefault(life, len(order) + 1), seq(number), word))
+    return made
+
+
+def _keys(step: Any) -> set[int]:
+    return {row["id"] for row in (step.before, step.after, step.image.values) if row and "id" in row}
+
+
+@many
+@given(cm.histories(), cm.bases())
+def test_rebuild_fills_what_images_of_the_row_tell(images: list[Image], base: list[Row] | None) -> None:
+    changes = cm.arrays(images)
+    found = rebuild(changes, base=cm.base_of(base))
+    assert found.schema == changes.rows.schema
+    after = {s.image.number: s.after for s in Model(images, base).steps if s.image.oper in "IU"}
+    start = len(cm.HEADERS)
+    for row in found.to_pylist():
+        if row["header__change_oper"] in "IU":
+            wanted = after[int(row["header__change_seq"])]
+            known = row["header__column_mask"]
+            carried = [start + k for k in range(3)] if known is None else mask.decode(known)
+            assert [COLUMNS[n - start] for n in carried] == [c for c in COLUMNS if wanted[c] != UNKNOWN]
+            assert {c: row[c] for c in COLUMNS if wanted[c] != UNKNOWN} == {
+                c: v for c, v in wanted.items() if v != UNKNOWN
+            }
+
+
+@many
+@given(cm.histories(), cm.bases(), st.sampled_from(sql_server.STYLES))
+def test_sql_server_styles_are_the_net_changes(
+    images: list[Image], base: list[Row] | None, style: Any
+) -> None:
+    changes = cm.arrays(images)
+    found = sql_server.net_changes(changes, style, base=cm.base_of(base)).to_pylist()
+    model, commit = Model(images, base), ended(images)
+    merge = style == "all with merge"
+    codes = {"truncate": 0, "delete": 1, "insert": 5 if merge else 2, "update_postimage": 5 if merge else 4}
+    wanted = [(codes[w], row, commit[n]) for row, w, n in _netted(model) if w != "update_preimage"]
+    got = [
+        (r["__$operation"], None if r["__$operation"] == 0 else values(cm.shown(r)), r["__$start_lsn"])
+        for r in found
+    ]
+    assert bag(got) == bag(wanted)
+    olds = {row[0]: row for row, w, _ in _netted(model) if w == "update_preimage" and row}
+    for one in found:
+        if style == "all with mask" and one["__$operation"] == 4:
+            old, new = olds[one["id"]], values(cm.shown(one))
+            changed = [c for c, a, b in zip(COLUMNS, old, new, strict=True) if a != b or a == UNKNOWN]
+            assert (one["__$update_mask"] or []) == changed
+        else:
+            assert one["__$update_mask"] is None
+
+
+def test_rows_that_no_question_can_use_are_kept_aside() -> None:
+    rows = cm.table([Image(2, "U", full(1, "b")), Image(1, "I", full(1))]).to_pylist()
+    rows += [{**rows[1], "header__change_seq": None}, {**rows[1], "header__change_oper": "X"}]
+    rows += [{**rows[1], "id": None, "header__change_seq": seq(3)}, {**rows[0], "name": "again"}]
+    rows += cm.table([Image(4, "U", {"name": "x"}), Image(5, "T")]).to_pylist()
+    found = ChangeArrays.of(pa.Table.from_pylist(rows, cm.SCHEMA), ["id"])
+    assert found.rows["header__change_oper"].to_pylist() == ["I", "U", "T"]
+    assert sorted(found.aside["why"].to_pylist()) == [
+        "NULL in the key, or the image has no key",
+        "NULL in the key, or the image has no key",
+        "change_oper is none of I, U, D, B, T",
+        "no change_seq: its place in the order is not known",
+        "the same change_seq and change_oper again",
+    ]
+
+
+def test_order_is_that_of_change_sequences_whatever_order_rows_come_in() -> None:
+    images = [Image(1, "I", full(1)), Image(2, "B", full(1)), Image(2, "U", full(2)), Image(3, "D", full(2))]
+    there = cm.arrays(images).rows
+    assert cm.arrays(images[::-1]).rows == there
+    assert cm.arrays([images[k] for k in (2, 0, 3, 1)]).rows == there
+
+
+def test_a_range_is_cut_by_change_sequences() -> None:
+    changes = cm.arrays([Image(n, "I", full(n)) for n in range(1, 6)])
+    assert changes.between(seq(1), seq(3)).rows["id"].to_pylist() == [2, 3]
+    assert changes.between(upto=seq(0)).rows["id"].to_pylist() == []
+    assert changes.between(after=seq(4)).rows["id"].to_pylist() == [5]
+    assert changes.between(seq(3), seq(1)).rows["id"].to_pylist() == []
+
+
+def test_untracked_columns_begin_no_version() -> None:
+    images = [
+        Image(1, "I", full(1, "a", 1)), Image(2, "U", full(1, "a", 2)), Image(3, "U", full(1, "b", 2)),
+        Image(4, "D", full(1)), Image(5, "I", full(1, "b", 2)),
+    ]  # fmt: skip
+    wanted = [
+        (1, "a", 2, cm.at(1), cm.at(3), False),
+        (1, "b", 2, cm.at(3), cm.at(4), False),
+        (1, "b", 2, cm.at(5), None, True),
+    ]
+    for tracked in ({"track_history_column_list": ["name"]}, {"track_history_except_column_list": ["qty"]}):
+        found = history(cm.arrays(images), **tracked).to_pylist()  # type: ignore[arg-type]
+        got = [(*values(r), r["valid_from"], r["valid_to"], r["is_current"]) for r in found]
+        assert got == wanted
+
+
+def test_versions_that_nobody_could_see_may_be_left_out() -> None:
+    images = [
+        Image(1, "I", full(1, "a"), transaction=1),
+        Image(2, "U", full(1, "b"), transaction=2), Image(3, "U", full(1, "c"), transaction=2),
+        Image(4, "D", full(1), transaction=3), Image(5, "I", full(1, "c"), transaction=3),
+        Image(6, "I", full(2), transaction=4), Image(7, "D", full(2), transaction=4),
+    ]  # fmt: skip
+    found = history(cm.arrays(images), committed=True).to_pylist()
+    got = [(r["id"], r["name"], r["__START_AT"], r["__END_AT"]) for r in found]
+    assert got == [(1, "a", seq(1), seq(3)), (1, "c", seq(3), None)]
+    assert len(history(cm.arrays(images))) == 5
+
+
+def test_transactions_over_tables() -> None:
+    one = [
+        Image(1, "I", full(1), transaction=7), Image(2, "U", full(1), transaction=7), Image(5, "T", transaction=8),
+    ]  # fmt: skip
+    two = [
+        Image(3, "B", full(1), 7),
+        Image(3, "U", full(1), 7),
+        Image(4, "D", full(1), 7),
+        Image(6, "I", full(1), 9),
+    ]
+    found = transactions({"s.one": cm.arrays(one), "s.two": cm.arrays(two)}).to_pylist()
+    names = ("transaction_id", "table", "inserts", "updates", "deletes", "truncates", "_commit_version")
+    assert [tuple(r[n] for n in names) for r in found] == [
+        ("7", "s.one", 1, 1, 0, 0, seq(4)),
+        ("7", "s.two", 0, 1, 1, 0, seq(4)),
+        ("8", "s.one", 0, 0, 0, 1, seq(5)),
+        ("9", "s.two", 1, 0, 0, 0, seq(6)),
+    ]
+    assert transactions({"s.one": cm.arrays([])}).num_rows == 0
+    assert transactions({"s.one": cm.arrays([])}).schema == transactions({"s.one": cm.arrays(one)}).schema
+
+
+def test_changes_without_transaction_ids_are_transactions_of_their_own() -> None:
+    rows = cm.table([Image(1, "B", full(1)), Image(1, "U", full(1)), Image(2, "I", full(2))])
+    for without in (
+        rows.drop_columns(["header__transaction_id"]),
+        rows.set_column(3, rows.schema.field(3), pa.nulls(3, pa.string())),
+    ):
+        found = transactions({"t": ChangeArrays.of(without, ["id"])}).to_pylist()
+        assert [(r["transaction_id"], r["inserts"], r["updates"]) for r in found] == [
+            (None, 0, 1),
+            (None, 1, 0),
+        ]
+
+
+def test_masks_are_read_by_the_layout_that_they_were_written_for() -> None:
+    whole = cm.table([Image(1, "I", full(1)), Image(2, "U", {"id": 1, "qty": 5})])
+    narrow = whole.drop_columns(["header__change_mask", "header__timestamp", "name"])
+    found = ChangeArrays.of(narrow, ["id"], layout=whole.column_names)
+    assert state_at(found).to_pylist() == [{"id": 1, "qty": 5, "_absent": None}]
+    assert history(found)["valid_from"].to_pylist() == [None, None]
+
+
+def test_what_cannot_be_answered_is_an_error() -> None:
+    rows = cm.table([Image(1, "U", {"id": 1, "qty": 2})])
+    with pytest.raises(UnsupportedError, match="no key"):
+        net(ChangeArrays.of(rows, []))
+    with pytest.raises(FormatError, match="no column nope"):
+        ChangeArrays.of(rows, ["nope"])
+    with pytest.raises(ConfigError, match="deduplicationMode"):
+        net(cm.arrays([]), deduplicationMode="all")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="style"):
+        sql_server.net_changes(cm.arrays([]), "any")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="both given"):
+        history(cm.arrays([]), track_history_column_list=[], track_history_except_column_list=[])
+    with pytest.raises(ConfigError, match="no column nope"):
+        history(cm.arrays([]), track_history_column_list=["nope"])
+    with pytest.raises(ConfigError, match="the key is id"):
+        chain(cm.arrays([]), {"name": "a"})
+    with pytest.raises(ConfigError, match="no value of the key's column"):
+        chain(ChangeArrays.of(rows, ["id"]), {"id": "x"})
+    with pytest.raises(BaselineNeededError, match=r"1 rows have columns that no image tells \(name\)"):
+        complete(state_at(ChangeArrays.of(rows, ["id"])), "t")
+
+
+@pytest.mark.parametrize("base", [None, [], [full(1)]])
+def test_no_changes(base: list[Row] | None) -> None:
+    empty, rows = cm.arrays([]), cm.base_of(base)
+    assert [values(r) for r in state_at(empty, rows).to_pylist()] == [values(r) for r in base or []]
+    assert len(history(empty, base=rows)) == len(base or [])
+    assert [len(f(empty, base=rows)) for f in (net, pairs, rebuild)] == [0, 0, 0]
+    assert len(chain(empty, {"id": 1}, base=rows)) == 0
