@@ -29,8 +29,8 @@ from ..state import live, orders
 from ..state.capture_state import STOPPED, CaptureState
 from ..state.orders import TableControl
 from .added_tables import AddedTables
+from .constraints import ConstraintWatch
 from .ddl_watch import Watch, recreated
-from .declared import Declaring
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
 from .stream import Streams
@@ -72,7 +72,7 @@ class Capture:
         self._moved = Moved()
         self._added = AddedTables()
         self._renaming = Renaming(task)
-        self._declaring = Declaring(task)
+        self._constraints = ConstraintWatch(task)
         self._known = Known(task)
         self._streams: Streams
 
@@ -80,7 +80,7 @@ class Capture:
         """Captures until told to stop; a lost connection, and a table that gets another name just at the
         start, are tried again, any other error ends it. So does a server that was never reached."""
         attempt = 0
-        with live.lock(self._task.run_path, "capture"), self._declaring.beside(self.stop, once=self._once):
+        with live.lock(self._task.run_path, "capture"), self._constraints.beside(self.stop, once=self._once):
             state_version.begin(self._task.home)
             while not self.stop.is_set():
                 guards.check()

@@ -36,10 +36,10 @@ from .audit import Audit, Audited, merge_audited, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
 from .delta_local import TOO_LARGE, result
-from .postgresql_declared import make_room
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
+from .postgresql_relax import relax
 from .postgresql_repairs import Repairs
 from .postgresql_sending import Sending
 from .postgresql_stage import EXTRA_SQL, Staged
@@ -223,7 +223,7 @@ class _Merge:
         self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
         into = casts(self.on, self.order.target, wanted)
         staged = Staged(_ROWS, (1,), len(places), tuple(extra), len(wanted), into)
-        make_room(self.on, self.order.place, self.order.target, self.order.relation, staged)
+        relax(self.on, self.order.place, self.order.target, self.order.relation, staged)
         to = Writer(self.on, self.order.target, self.order.relation, staged)
         # Deletes first: what others made unique here may pass from an old row to a new one.
         deleted = to.delete() if gone.any() else 0

@@ -18,11 +18,11 @@ from ..plan import TableBatch
 from . import postgresql_stage as staging
 from .base import Outcome
 from .delta_local import NET
-from .postgresql_declared import make_room
 from .postgresql_looked import Looked, naming_conflicts, unchanged
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place
 from .postgresql_progress import Progress, Reached
+from .postgresql_relax import relax
 from .postgresql_stage import Staged
 from .postgresql_values import cells
 from .postgresql_write import Writer
@@ -108,7 +108,7 @@ class Job:
                     hint="run a task once only; a pooler before the target must keep session locks",
                 )
             mine.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
-            make_room(mine, self.place, self.target, batch.relation, staged)
+            relax(mine, self.place, self.target, batch.relation, staged)
             done = self.write(staged)
             if note is not None:
                 notes.leave(mine, batch.table, batch.upto, *note)

@@ -25,9 +25,10 @@ from ..fold import CARRIED, col, images
 from ..outcomes import WHY
 from ..plan import TableBatch
 from .postgresql_block import BAG, BLOCK, CHANGE, COPY, TRY
-from .postgresql_declared import make_room, ours
+from .postgresql_constraint_notes import ours
 from .postgresql_place import Place
 from .postgresql_progress import Progress
+from .postgresql_relax import relax
 from .postgresql_stage import Staged
 from .postgresql_types import as_text, column_type, sql_type
 
@@ -63,8 +64,8 @@ _NAMES = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp 
 
 
 def refuses(session: Session, place: Place, target: str, layout: Relation) -> bool:
-    """Whether a table may refuse rows: others changed what tailrace made. (What was brought to it from the
-    source makes room for them.)"""
+    """Whether a table may refuse rows: others changed what tailrace made. (What was copied to it from the
+    source is relaxed for them.)"""
     kinds = {
         c.name: [_NAMES.get(kind, kind) for kind in (column_type(c), sql_type(c.type))]
         for c in layout.columns
@@ -127,7 +128,7 @@ class Trial:
 
     def run(self) -> int:
         """Fills `into`; gives how many there are."""
-        make_room(self.session, self.place, self.target, self.relation, self.staged)
+        relax(self.session, self.place, self.target, self.relation, self.staged)
         made = f"CREATE UNLOGGED TABLE {self.into} (seq text, oper text, why text)"
         parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED"
         like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"

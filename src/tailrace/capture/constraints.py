@@ -1,5 +1,5 @@
 """NOT NULL, defaults and enums of a PostgreSQL source in a PostgreSQL target (`target.not_null`, `defaults`,
-`enums`): while a task is captured, its targets are brought to what the source's catalog says.
+`enums`): while a task is captured, its targets follow the source's catalog.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import psycopg
 
 from ..apply.table_map import task_map
-from ..apply.targets.postgresql_declared import TABLE, Bringing, Wanted
+from ..apply.targets.postgresql_constraint_notes import TABLE
+from ..apply.targets.postgresql_constraints import ConstraintSync, WantedConstraints
 from ..apply.targets.postgresql_place import Place, locked, session
 from ..apply.targets.postgresql_progress import TABLE as PROGRESS
 from ..config.task import Task
@@ -41,7 +42,7 @@ _NOTES = """
 
 @dataclass(frozen=True)
 class _Target:
-    """A target, as quoted SQL, with its layout, its number, and what was brought to it."""
+    """A target, as quoted SQL, with its layout, its number, and what was copied to it."""
 
     table: str
     target: str
@@ -50,12 +51,12 @@ class _Target:
     notes: str | None
 
 
-class Declaring:
+class ConstraintWatch:
     """Brings a task's targets to what its source declares; one for a run of capture."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        wanted = Wanted(task.target.not_null, task.target.defaults, task.target.enums)
+        wanted = WantedConstraints(task.target.not_null, task.target.defaults, task.target.enums)
         self._place = Place.of(task.target.database) if task.target.database else None
         self._wanted = wanted
         self._seen: dict[str, object] = {}
@@ -84,7 +85,7 @@ class Declaring:
             try:
                 self.look()
             except (TailraceError, psycopg.Error) as error:  # a source or target that does not answer
-                logger.info("what the source declares was not brought to the target: %s", error)
+                logger.info("constraints of the source were not copied to the target: %s", error)
 
     def look(self) -> None:
         """Brings every target that is not as its source declares.
@@ -111,7 +112,7 @@ class Declaring:
             if said and self._seen.get(one.table) != (one, said):
                 guards.check()
                 try:
-                    self._bring(place, one, said)
+                    self._sync(place, one, said)
                 except ApplyError as error:  # somebody uses it, or it has just got another name
                     logger.info("%s is altered later: %s", one.table, error, extra={"table": one.table})
                 else:
@@ -136,7 +137,7 @@ class Declaring:
     def _follows(self, table: str) -> bool:
         return task_map(self._task, table).plain and self._task.table(table).rule_mode != "archive"
 
-    def _bring(self, place: Place, one: _Target, said: list[Declared]) -> None:
+    def _sync(self, place: Place, one: _Target, said: list[Declared]) -> None:
         def told(words: str) -> None:
             logger.warning("the target of %s, %s", one.table, words, extra={"table": one.table})
 
@@ -144,4 +145,4 @@ class Declaring:
         failed = self._failed.setdefault(one.table, set())
         with locked(place, self._task.name, one.table) as on:
             on.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")
-            Bringing(on, place, one.target, one.layout, said, self._wanted, hidden, told, failed).run()
+            ConstraintSync(on, place, one.target, one.layout, said, self._wanted, hidden, told, failed).run()

@@ -10,16 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.apply.targets.postgresql_declared import make_room, ours
+from tailrace.apply.targets.postgresql_constraint_notes import ours
 from tailrace.apply.targets.postgresql_layout import create
 from tailrace.apply.targets.postgresql_place import Place, session
 from tailrace.apply.targets.postgresql_progress import Progress
 from tailrace.apply.targets.postgresql_refused import refuses
+from tailrace.apply.targets.postgresql_relax import relax
 from tailrace.apply.targets.postgresql_stage import Staged
 from tailrace.apply.targets.postgresql_types import casts
 from tailrace.apply.targets.postgresql_write import Writer
-from tailrace.capture import declared as declaring
-from tailrace.capture.declared import Declaring
+from tailrace.capture import constraints
+from tailrace.capture.constraints import ConstraintWatch
 from tailrace.config.task import Task, load
 from tailrace.engine.columns import KEPT, OP
 from tailrace.model.change import Relation
@@ -52,7 +53,7 @@ class World:
         self.db, self.url = db, url
         self.place = Place.of(self.task.target.database)
         self.progress = Progress(self.place, "shop")
-        self.declaring = Declaring(self.task)
+        self.watch = ConstraintWatch(self.task)
         with session(self.place, "here") as on:
             create(on, self.place, self.progress, self.relation)
 
@@ -63,7 +64,7 @@ class World:
 
     def look(self) -> None:
         for _ in range(3):  # once it is as it should be, nothing more happens
-            self.declaring.look()
+            self.watch.look()
 
     def write(self, *rows: tuple[Any, ...], partial: bool = False) -> None:
         """Brings rows into the target as a batch does: staged, room made, upserted."""
@@ -79,7 +80,7 @@ class World:
                 )
             into = {**dict.fromkeys((2, 4), "numeric"), 5: "timestamptz"} | casts(on, "lake.item", of.columns)
             staged = Staged("pg_temp.rows", (1,), len(rows), extra, len(of.columns), into)
-            make_room(on, self.place, self.progress.target("s.item"), of, staged)
+            relax(on, self.place, self.progress.target("s.item"), of, staged)
             Writer(on, self.progress.target("s.item"), of, staged).upsert(partial=partial)
 
     @property
@@ -156,7 +157,7 @@ def test_a_null_from_before_a_not_null_makes_room_for_itself(
         "the target of s.item, column name: its rows in the target have NULLs, so it gets no NOT NULL"
     ]
     world.db.execute("update lake.item set name = 'x'")
-    Declaring(world.task).look()  # an hour later, or another process
+    ConstraintWatch(world.task).look()  # an hour later, or another process
     assert world.there["name"][1]
 
 
@@ -205,7 +206,7 @@ def test_what_others_gave_to_a_target_is_left_alone(world: World) -> None:
 
 @pytest.mark.parametrize("world", ["not_null: true"], indirect=True)
 def test_a_target_that_somebody_reads_is_altered_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declaring, "_LOCK_WAIT", "50ms")
+    monkeypatch.setattr(constraints, "_LOCK_WAIT", "50ms")
     with psycopg.connect(world.url) as reader:
         reader.execute("select * from lake.item")  # its transaction stays open
         world.look()
