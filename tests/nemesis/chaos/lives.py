@@ -22,6 +22,7 @@ from . import disk
 from .clock import BY, set_back
 from .commands import PYTHON, plain
 from .faults import DEADLY, Deck, Faults, struck
+from .tasks import ELSEWHERE
 
 if TYPE_CHECKING:
     from .driver import Round
@@ -103,7 +104,8 @@ def _environment(at: Round, n: int, random: Random, point: str, *, alone: bool) 
         env[failpoints.VARIABLE] = f"{point}:{random.choice([1, 1, 2, 3])}"
         at.points.append(env[failpoints.VARIABLE])
     elif random.random() < 0.5:
-        slow = [p for p in failpoints.POINTS if not alone or p.partition(".")[0] in CAPTURE]
+        near = [p for p in failpoints.POINTS if not ELSEWHERE.match(p)]
+        slow = [p for p in near if not alone or p.partition(".")[0] in CAPTURE]
         env[failpoints.VARIABLE] = f"{random.choice(slow)}:{random.randrange(1, 6)}:pause"
     older = set_back(random.choice([200, 20_000, 300_000])) if random.random() < 0.2 else {}
     clock = f", its clock set back by {older[BY]} s" if older else ""
