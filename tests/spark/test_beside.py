@@ -42,7 +42,7 @@ def test_control_tables_go_to_tailrace_and_back(
         "shop.item": (1, 0, {}), "dbo.attrep_status": (1, 1, {}),
     }  # fmt: skip
     rejected = [(r["table"], r["reason"]) for r in spark.read.parquet(str(report.rejects)).collect()]
-    assert rejected == [("dbo.attrep_status", "pending_changes is no bigint")]
+    assert rejected == [("dbo.attrep_status", "pending_changes is not valid as bigint")]
     back = convert.side("qlik", str(tmp_path / "again"), {}, "csv")
     report = convert.convert(spark, there, back, strict=True)
     assert report.written == {"shop.item__ct": 1, "dbo.attrep_status": 1}

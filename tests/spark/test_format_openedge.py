@@ -184,4 +184,4 @@ class TestOpenEdge(FormatConformance):
             ("PUB._Cdc-Change-Tracking", "_Recid", "r"),
         ):
             text[name] = text[name].withColumn(column, F.lit(value))
-        yield "types", text, ("CustNum is no int", "_Recid is no bigint")
+        yield "types", text, ("CustNum is not valid as int", "_Recid is not valid as bigint")

@@ -105,7 +105,7 @@ class TestConformance(FormatConformance):
         odd = spark.createDataFrame(
             [(*good[:2], "0x", *good[3:], 1, "a")][:1], f"{text}, id int, name string, x int, y string"
         )
-        yield "mask is no hex", {"dbo.item__ct": odd}, "header__change_mask is no binary"
+        yield "mask is no hex", {"dbo.item__ct": odd}, "header__change_mask is not valid as binary"
         truncate = (*good[:1], "X", *good[2:4], "TRUNCATE", *good[5:])
         yield "another letter", table(truncate), "see the option truncate_code"
 

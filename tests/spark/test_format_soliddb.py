@@ -61,7 +61,7 @@ class TestSolidDB(FormatConformance):
             "SHOP.ITEM": sorted(
                 [
                     "DATA ends in column 3", "bytes left over after the last column",
-                    "PRICE is no DFLOAT of type decimal(10,2)", "column 2 refers to a blob outside DATA",
+                    "PRICE is not valid as DFLOAT of type decimal(10,2)", "column 2 refers to a blob outside DATA",
                     f"before image without its update: change {seq(at(97, 5000))}",
                     f"before image without its update: change {seq(at(98, 56))}",
                     "before image of another row than the update's",

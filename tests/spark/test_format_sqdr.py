@@ -117,13 +117,13 @@ BAD = {
     },
     "no after_image": {"after_image": None},
     "delete without a key": {"kind": "D", "before_key": None, "after_image": None},
-    "after_image: ID is no int": {"after_image": image('ID="x"')},
-    "PIC is no hex octets": {"after_image": image('ID="1" PIC="&#x0"')},
+    "after_image: ID is not valid as int": {"after_image": image('ID="x"')},
+    "PIC is not valid as hex octets": {"after_image": image('ID="1" PIC="&#x0"')},
     "there is no column Z": {"after_image": image('ID="1" Z="1"')},
     "quotes do not pair": {"after_image": image('ID="1')},
-    "is no name": {"after_image": 'ID="1"'},
+    "is not a name": {"after_image": 'ID="1"'},
     "before_key: there is no column Z": {"before_key": 'Z="1"'},
-    "after_key: 'ID=1' is no item": {"after_key": "ID=1"},
+    "after_key: 'ID=1' is not an item": {"after_key": "ID=1"},
 }
 
 
@@ -192,7 +192,7 @@ def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
     ct = found.changes["SHOP.ITEM"]
     assert (ct.key, ct.columns) == (["ID"], ["ID", "NAME", "PIC"])
     # Text, as nothing says that PIC is binary; what is no Unicode escape is named.
-    assert any("PIC is no Unicode text" in why for why in reasons(ct))
+    assert any("PIC is not valid as Unicode text" in why for why in reasons(ct))
     typed = read({"ir_keylog": renamed}, columns="ID int, PIC binary").changes["SHOP.ITEM"]
     assert not reasons(typed)
     assert dict(typed.df.dtypes)["PIC"] == "binary"

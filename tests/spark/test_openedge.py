@@ -54,8 +54,8 @@ def test_functions_give_what_the_vendors_page_says(spark):
     ).collect()[0]
     assert (row[0], row[1], len(row[2])) == (list(wide), 1, 256)
     for wrong, words in (
-        ("cdc_get_changed_columns('PUB.Customer', x'01')", "PUB.Customer is no change table"),
-        ("cdc_is_column_changed('PUB.Customer', 'F1', x'01')", "PUB.Customer is no change table"),
+        ("cdc_get_changed_columns('PUB.Customer', x'01')", "PUB.Customer is not a change table"),
+        ("cdc_is_column_changed('PUB.Customer', 'F1', x'01')", "PUB.Customer is not a change table"),
         ("cdc_is_column_changed('CDC_ch1', 'F9', x'01')", "no column F9 in CDC_ch1"),
     ):
         with pytest.raises(PySparkException, match=words):

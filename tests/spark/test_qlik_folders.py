@@ -129,10 +129,13 @@ def test_what_is_wrong_with_files_is_said(spark: SparkSession, tmp_path: Path) -
     ct = read.changes["dbo.item"]
     rows = {(r["header__change_seq"] or "3")[-1]: r for r in ct.df.collect()}
     assert rows["1"][WHY] is None
-    assert rows["2"][WHY] == "id is no int"
+    assert rows["2"][WHY] == "id is not valid as int"
     assert rows["3"][WHY] == "the line has 5 values, not 6; no change_seq; no change_oper"
     assert rows["3"][RAW] == lines[2]
-    assert rows["4"][WHY] == "header__timestamp is no timestamp; header__change_mask is no binary"
+    assert (
+        rows["4"][WHY]
+        == "header__timestamp is not valid as timestamp; header__change_mask is not valid as binary"
+    )
     assert rows["1"][FILE].endswith("dbo.item__ct/20260101-120000120.csv.gz")
     assert read.notes == ("dbo.item__ct: dbo.item__ct/20260101-120000120.csv.gz: its DFM counts 2 errors",)
     found = completeness(spark, str(tmp_path), QlikOptions())

@@ -132,5 +132,5 @@ def test_control_tables(spark: SparkSession, tmp_path: Path) -> None:
     bad = control.conformed(
         "attrep_status", raw["attrep_status"].withColumn("pending_changes", F.lit("many"))
     )
-    assert bad.collect()[0][WHY] == "pending_changes is no bigint"
+    assert bad.collect()[0][WHY] == "pending_changes is not valid as bigint"
     assert QLIK.read(tables, QlikOptions()).changes == {}

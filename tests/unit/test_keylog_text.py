@@ -57,7 +57,10 @@ def test_values_of_each_type():
 
 
 def test_nanoseconds_that_the_lake_cannot_hold_are_bad():
-    assert one('T="2026-01-02T03:04:05.000000001"', ("T", "timestamp")) == ((None,), "T is no timestamp")
+    assert one('T="2026-01-02T03:04:05.000000001"', ("T", "timestamp")) == (
+        (None,),
+        "T is not valid as timestamp",
+    )
 
 
 @pytest.mark.parametrize("nil", NILS)
@@ -108,25 +111,25 @@ def test_names_with_plain_spaces_and_equal_signs_are_read():
     ("text", "why"),
     [
         ('A="1', "quotes do not pair"),
-        ("A=1", "'A=1' is no item"),
+        ("A=1", "'A=1' is not an item"),
         ('A="1" ', "the text ends early"),
-        ('A="1" B', "'B' is no item"),
-        ('A="1"  B="2"', "'B=' is no name between a space and ="),
-        ('A="1"B="2"', "'B=' is no name between a space and ="),
-        ('="1"', "'=' is no name between a space and ="),
+        ('A="1" B', "'B' is not an item"),
+        ('A="1"  B="2"', "'B=' is not a name between a space and ="),
+        ('A="1"B="2"', "'B=' is not a name between a space and ="),
+        ('="1"', "'=' is not a name between a space and ="),
         ('Z="1"', "there is no column Z"),
         ('A="1" A="2"', "A comes twice"),
-        ('A="&"', "A is no Unicode text"),
-        ('A="&#x00"', "A is no Unicode text"),
-        ('A="&#xD800"', "A is no Unicode text"),
-        ('A="&xsi:nil="', "A is no Unicode text"),
+        ('A="&"', "A is not valid as Unicode text"),
+        ('A="&#x00"', "A is not valid as Unicode text"),
+        ('A="&#xD800"', "A is not valid as Unicode text"),
+        ('A="&xsi:nil="', "A is not valid as Unicode text"),
         ('A=&xsi:nil="false"', "xsi:nil is not true"),
-        ('A="1"true""', '"true" stands where no NULL begins'),
-        ('B="x"', "B is no int"),
-        ('B="99999999999"', "B is no int"),
-        ('C="0A"', "C is no hex octets"),
-        ('C="&#x0"', "C is no hex octets"),
-        ('B="x" C="&#xGG"', "B is no int; C is no hex octets"),
+        ('A="1"true""', '"true" where no NULL begins'),
+        ('B="x"', "B is not valid as int"),
+        ('B="99999999999"', "B is not valid as int"),
+        ('C="0A"', "C is not valid as hex octets"),
+        ('C="&#x0"', "C is not valid as hex octets"),
+        ('B="x" C="&#xGG"', "B is not valid as int; C is not valid as hex octets"),
     ],
 )  # fmt: skip
 def test_bad_texts_name_their_fault_and_spoil_no_other_row(text, why):

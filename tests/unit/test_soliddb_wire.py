@@ -231,8 +231,8 @@ def test_every_wrong_value_is_named() -> None:
     rows = [good, model_row([b"\1", b"x", b"\1"], "A"), model_row([None, b"x", None], "A"), good[:2]]
     assert soliddb.decode(pa.array(rows), fields, Style()).why.to_pylist() == [
         None,
-        "a is no INTEGER of type int; b is no DFLOAT of type decimal(5,2); c is no BIGINT of type bigint",
-        "b is no DFLOAT of type decimal(5,2)",
+        "a is not valid as INTEGER of type int; b is not valid as DFLOAT of type decimal(5,2); c is not valid as BIGINT of type bigint",
+        "b is not valid as DFLOAT of type decimal(5,2)",
         "DATA ends in column 1",
     ]
 

@@ -55,7 +55,7 @@ def get(name: str) -> Format:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"format {name!r} cannot be imported from {path}: {error}") from error
     if not isinstance(made, Format):
-        raise ConfigError(f"format {name!r}: {path} is no tailrace.formats.base.Format")
+        raise ConfigError(f"format {name!r}: {path} is not a tailrace.formats.base.Format")
     return made
 
 

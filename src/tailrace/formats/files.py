@@ -96,7 +96,9 @@ def places(path: str) -> dict[str, Path]:
     """
     root = Path(path)
     if not root.exists():
-        raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
+        raise ConfigError(
+            f"there is not valid as {path}", hint="give a file, a folder of files, or a folder of tables"
+        )
     refuse_archives([root, *root.iterdir()] if root.is_dir() else [root])
     found = {}
     if kind_of(root) and not _stems_differ(root):

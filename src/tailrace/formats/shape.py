@@ -69,7 +69,7 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
         if text and column.type.startswith("timestamp"):
             cut.append(is_finer(raw))
         if df.schema[found[column.name]].dataType.simpleString() != column.type:
-            bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is no {column.type}"))
+            bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is not valid as {column.type}"))
     rest = [F.col(quoted(c)) for c in have if c not in found.values()]
     behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
     before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []

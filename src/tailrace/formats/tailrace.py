@@ -121,7 +121,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
         if c in values:
             text = df.schema[c].dataType.simpleString() == "string"
             values[c] = as_type(F.col(quoted(c)), kind, text=text)
-            bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is no {kind}"))
+            bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is not valid as {kind}"))
             if text and kind.startswith("timestamp"):
                 cut.append(is_finer(F.col(quoted(c))))
     df = df.withColumn(WHY, reasons(bad))

@@ -80,7 +80,7 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
     >>> [v.to_pylist() for v in found.values]
     [[7, 8, 9, None], ['a&b', None, None, None]]
     >>> found.present[1].tolist(), found.why.to_pylist()
-    ([True, True, False, False], [None, None, None, "'ID=9' is no item"])
+    ([True, True, False, False], [None, None, None, "'ID=9' is not an item"])
     """
     cut = _cut(text)
     codes, heads = _distinct(pc.take(cut.text, pa.array(cut.head)))
@@ -171,7 +171,7 @@ def _read_heads(
     """What each item's head opens, and the name in each distinct head; odd heads get their reason."""
     read = [_head(h, row) for h in heads]
     kinds = np.array([kind for kind, _ in read] or [_ODD], np.int8)[codes]
-    said = "no name between a space and ="
+    said = "not a name between a space and ="
     odd = [_quote(h, said) if k == _ODD else None for h, (k, _) in zip(heads, read, strict=True)]
     why.add_first(cut.row, codes, odd)
     return kinds, [name for _, name in read]
@@ -206,7 +206,7 @@ def _nil(cut: _Pieces, kinds: npt.NDArray[np.int8], why: _Reasons) -> Bools | No
         empty = pc.equal(pc.binary_length(pc.take(cut.text, pa.array(cut.head[ends] + 1))), 0)
         well = begun & empty.to_numpy(zero_copy_only=False) & (kinds[np.maximum(ends - 1, 0)] == _NAMED)
         nil[ends[well] - 1] = True
-        why.add_at(cut.row[ends[~well]], '"true" stands where no NULL begins')
+        why.add_at(cut.row[ends[~well]], '"true" where no NULL begins')
     return nil if nil.any() else None
 
 
@@ -218,7 +218,7 @@ def _check_tails(cut: _Pieces, row: bool, why: _Reasons) -> None:
     alone = [t in ("", "<row></row>") if row else t == "" for t in tails]
     good = np.where(filled, np.array(after or [True])[codes], np.array(alone or [True])[codes])
     bad = np.flatnonzero(~good & ~cut.unpaired)
-    said = [_quote(t, "no item") if t.strip('" ') else "the text ends early" for t in tails]
+    said = [_quote(t, "not an item") if t.strip('" ') else "the text ends early" for t in tails]
     why.add_first(bad, codes[bad], said)
 
 
@@ -247,7 +247,7 @@ def _column(
     values = pc.take(cut.text, pa.array(pieces, mask=null if null.any() else None))
     array, bad = of_column(values, field)
     if bad is not None:
-        why.add(bad, f"{field.name} is no {field.words}")
+        why.add(bad, f"{field.name} is not valid as {field.words}")
     return array, there
 
 

@@ -76,7 +76,7 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
         values, wrong = decode_values(one, raw, style)
         columns.append(values)
         if wrong is not None and pc.any(wrong).as_py():
-            text = pa.scalar(f"{one.name} is no {one.kind} of type {one.type}")
+            text = pa.scalar(f"{one.name} is not valid as {one.kind} of type {one.type}")
             why = _also(why, pc.if_else(wrong, text, pa.scalar(None, pa.string())))
         if rows.odd is not None and (same := _kept(one, raw, values, style)) is not None:
             kept.append(same)

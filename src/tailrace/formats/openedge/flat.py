@@ -52,7 +52,7 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
             element, kind = F.get(split_array(F.col(quoted(column))), F.lit(n)), types.get(column, "string")
             values[name] = as_type(element, kind, text=True)
             if kind != "string":
-                bad.append((element.isNotNull() & values[name].isNull(), f"{name} is no {kind}"))
+                bad.append((element.isNotNull() & values[name].isNull(), f"{name} is not valid as {kind}"))
         if column in flat:
             more = F.size(split_array(F.col(quoted(column)))) > extents[column]
             bad.append((F.coalesce(more, F.lit(False)), f"{column} has more than {extents[column]} elements"))

@@ -107,7 +107,7 @@ def statements(tables: Mapping[str, Mapping[str, int]]) -> list[str]:
         pairs = ", ".join(f"{_text(c.lower())}, {p - 1}" for c, p in positions.items())
         place = f"try_element_at(map({pairs}), lower(column_name))" if pairs else "CAST(NULL AS INT)"
         bits.append(f"WHEN {_text(table)} THEN {place}")
-    no_table = "raise_error(concat(change_table, ' is no change table'))"
+    no_table = "raise_error(concat(change_table, ' is not a change table'))"
     no_column = "raise_error(concat('no column ', column_name, ' in ', change_table))"
     place = f"CASE lower(change_table) {' '.join(bits)} ELSE CAST({no_table} AS INT) END"
     place = f"coalesce({place}, CAST({no_column} AS INT))"

@@ -157,7 +157,7 @@ def _values(
         elif text and kind not in (None, "string"):
             known = F.when(F.trim(raw) != "?", raw)
             values[column] = as_type(known, kind, text=True)
-            bad.append((known.isNotNull() & values[column].isNull(), f"{column} is no {kind}"))
+            bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
     return values, bad
 
 

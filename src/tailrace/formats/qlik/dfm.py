@@ -202,7 +202,7 @@ def _words(of: Mapping[str, Any], key: str) -> str | None:
     value = of.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise TypeError(f"{key} is no text: {str(value)[:40]}")
+    raise TypeError(f"{key} is not text: {str(value)[:40]}")
 
 
 _LENGTHS = {

@@ -209,7 +209,7 @@ def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool
             )
         elif _kind(df, old) != kind:
             value = value.try_cast(kind)
-            bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is no {kind}"))
+            bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
         made.append(value.alias(name, metadata=df.schema[old].metadata))
     why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]
     return df.select(*made, *[F.col(c) for c in (FILE, ROW) if c in df.columns], *why,
@@ -225,7 +225,7 @@ def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
     for name in texts:
         raw = F.col(quoted(name))
         why = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
-        bad = reasons([*why, (raw.isNotNull() & F.unhex(raw).isNull(), f"{name} is no binary")])
+        bad = reasons([*why, (raw.isNotNull() & F.unhex(raw).isNull(), f"{name} is not valid as binary")])
         df = df.withColumn(WHY, bad).withColumn(name, F.unhex(raw)).withMetadata(name, {BIG: 1})
     return df
 

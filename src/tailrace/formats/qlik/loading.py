@@ -184,7 +184,7 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
         value = as_type(raw, kind, text=came == "string", base64=options.binary_text == "base64")
         values[name] = value
         if kind != came:
-            bad.append((raw.isNotNull() & value.isNull(), f"{name} is no {kind}"))
+            bad.append((raw.isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
         if came == "string" and kind.startswith("timestamp"):
             cut.append(is_finer(raw))
     whole = F.coalesce(F.col(RAW), F.to_json(F.struct(*[F.col(quoted(c)) for c in types])))
