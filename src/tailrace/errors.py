@@ -30,7 +30,7 @@ AGAIN = "nothing was written; the batch starts over"
 
 
 class TailraceError(Exception):
-    """Root of all errors tailrace raises on purpose.
+    """Root of all errors that tailrace raises on purpose.
 
     Args:
         what: one sentence, what went wrong.
@@ -48,7 +48,8 @@ class TailraceError(Exception):
         self.what, self.where, self.hint = what, where, hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (baseline workers, Spark tasks): keyword arguments must survive.
+        # Errors cross process boundaries (baseline workers, Spark tasks): keyword arguments must survive
+        # pickling.
         return _rebuild, (type(self), self.what, self.where, self.hint)
 
     def __str__(self) -> str:
@@ -77,11 +78,11 @@ class PositionError(SourceError):
 
 
 class ConnectionLostError(SourceError):
-    """The source went away; trying again is safe: nothing was acknowledged that is not in LOG."""
+    """The source went away. Retrying is safe: nothing was acknowledged that is not in LOG."""
 
 
 class UnreachableError(ConnectionLostError):
-    """Nobody answers at the source's address: it is down for a while, or the address is wrong."""
+    """Nothing answers at the source's address: it is down for a while, or the address is wrong."""
 
 
 class TableMovedError(SourceError):
@@ -101,17 +102,17 @@ class ApplyError(TailraceError):
 
 
 class BaselineNeededError(ApplyError):
-    """Changes that the rows kept here cannot follow (a column became another type): only a new baseline
-    brings the target up to the source again."""
+    """Changes that the target's rows cannot follow (a column's type changed): only a new baseline brings the
+    target up to date."""
 
 
 class ConcurrentCommitError(ApplyError):
-    """Somebody else committed to a table after it was read, and before what was made of it was written:
-    nothing was. Doing all of it again, from the table as it is now, is safe."""
+    """Another writer committed to a table after it was read and before the result was written: nothing was
+    written. Repeating the work on the current table is safe."""
 
     @classmethod
     def at(cls, where: str, read: int, now: int | None = None) -> ConcurrentCommitError:
-        """Of a table that was read in one version and has another one by now (None: not known which)."""
+        """The error for a table that was read in one version and now has another (None: unknown)."""
         came = "another version" if now is None else f"version {now}"
         said = (
             f"version {came} was committed after version {read}, which was read: another writer "
@@ -121,18 +122,18 @@ class ConcurrentCommitError(ApplyError):
 
     @classmethod
     def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
-        """Of a table whose progress was read, and has been moved since."""
+        """The error for a table whose progress has moved since it was read."""
         said = f"another writer applied to the table: {app} is at {now}, no longer at {read}"
         return cls(said, where=where, hint=AGAIN)
 
 
 class NameTakenError(ApplyError):
-    """A name that a target was to get, and that something else has."""
+    """The name that a target should get is already in use."""
 
 
 class LeaseLostError(TailraceError):
-    """Another process does this half of the task now, or may: this one was not heard of for too long, and
-    does nothing more."""
+    """Another process runs this half of the task now, or may: this one was not heard from for too long, and
+    stops."""
 
 
 class SparkLostError(TailraceError):
@@ -140,21 +141,22 @@ class SparkLostError(TailraceError):
 
 
 class StorageFullError(TailraceError):
-    """There is no room where something was to be written. Nothing half-written is visible; what was begun is
-    done again once there is."""
+    """No space left where something was to be written. Nothing half-written is visible; the work is repeated
+    once there is space."""
 
 
 class OvertakenError(TailraceError):
-    """Another process committed first, and what was to be committed followed from what was there before:
-    nothing of it is visible. Look again and make it anew."""
+    """Another process committed first, and this commit was based on the earlier state: nothing of it is
+    visible. Read again and repeat."""
 
 
 class UnsupportedError(TailraceError):
-    """A declared gap: asked of something that says it cannot."""
+    """A declared gap: a feature that this component does not support."""
 
 
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
-    """What a Spark job or query died of. An error of ours that a task raised is found again in Spark's text.
+    """The cause of a failed Spark job or query. A tailrace error raised by a task is reconstructed from
+    Spark's text.
 
     >>> text = "... tailrace.errors.FormatError: odd\\n  where: LOG\\n  hint: look\\n\\n at org.x"
     >>> print(from_spark(RuntimeError(text), where="store"))
@@ -180,7 +182,7 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
 
 
 def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:
-    """The error of ours for one that says that nobody is at the other end of py4j; None for another one.
+    """The tailrace error for one that says that nothing is at the other end of py4j; None for other errors.
 
     >>> print(spark_lost(ConnectionRefusedError(111, "Connection refused"), where="shop"))
     Spark's JVM is gone
@@ -200,7 +202,7 @@ _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def full(error: BaseException, *, where: str) -> StorageFullError | None:
-    """The error of ours for one that says that there is no room; None for another one.
+    """The tailrace error for one that says that there is no space; None for other errors.
 
     >>> print(full(OSError(28, "No space left on device"), where="/lake/orders"))
     no space left on the device
@@ -220,7 +222,7 @@ def full(error: BaseException, *, where: str) -> StorageFullError | None:
 
 @contextmanager
 def room(where: str) -> Iterator[None]:
-    """Turns errors that say that there is no room into StorageFullError."""
+    """Turns errors about missing space into StorageFullError."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -230,7 +232,7 @@ def room(where: str) -> Iterator[None]:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from: what is made one of ours says less than what it was."""
+    """An error and the errors it was raised from: a tailrace error may hide the original one."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""What a task asks of tables without a key that nobody can do for them; found before it runs."""
+"""Checks before a run: settings that are impossible for tables without a key."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _MARKS = "give the table a primary key at the source, or another mode (`tables: 
 
 
 def needs_locks(source: LogSource, table: str) -> bool:
-    """Whether no baseline of a table can be right: the source reads it while it is written to, and without a
-    key changes are not told from rows."""
+    """Whether no baseline of a table can be correct: the source reads it while it is written to, and without
+    a key changes cannot be matched with rows."""
     return not source.exact and not source.relation(table).key
 
 
 def keyless_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """Tables without a key that are to mark deleted rows, or to get a baseline in an open window."""
+    """Findings for tables without a key that should mark deleted rows, or get a baseline in an open
+    window."""
     mine = [t for t in tables if task.policy(t).level >= MEDIUM]
     found = []
     for table in mine:

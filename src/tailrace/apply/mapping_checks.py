@@ -1,4 +1,4 @@
-"""Mistakes in a task's mappings that are found without Spark, so that capture alone finds them, too."""
+"""Mistakes in a task's mappings that can be found without Spark, so that capture alone finds them, too."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .together import shared
 
 
 def maps(task: Task, tables: Sequence[str]) -> dict[str, TableMap]:
-    """The mappings of tables that have one, and of those that share a target with them."""
+    """The mappings of tables that have one, and of tables that share a target with them."""
     found = {t: task_map(task, t) for t in tables}
     together = shared(list(found.values()))
     return {t: one for t, one in found.items() if not one.plain or one.target in together}
 
 
 def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """What is wrong with the mappings of tables: names and keys, constants of sources that share a target. No
-    expression is looked at."""
+    """Mistakes in the mappings of tables: names and keys, constants of sources that share a target.
+    Expressions are not checked."""
     mine = maps(task, tables)
     found = [finding(t, what) for t, one in mine.items() for what in plain_mistakes(one, source.relation(t))]
     for target, many in shared(list(mine.values())).items():
@@ -31,7 +31,7 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
 
 
 def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:
-    """Names in mappings that a database does not take; none for a target of Delta tables."""
+    """Names in mappings that a database does not accept; none for a Delta target."""
     if not task.target.database:
         return []
     found, place = [], Place.of(task.target.database)
@@ -45,7 +45,7 @@ def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]
 
 
 def finding(where: str, what: str) -> Finding:
-    """A mistake as a finding, with the statement that cures it, where it names one."""
+    """A mistake as a finding, with the statement that fixes it, if it names one."""
     sql = what.partition("; ALTER ")[2]
     cure = f"ALTER {sql}" if sql else "correct `tables` in the task file (docs/mapping.md)"
     return Finding("error", what.partition("; ALTER ")[0], where, cure)

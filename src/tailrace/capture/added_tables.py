@@ -1,4 +1,4 @@
-"""Tables that are added while capture runs: one that cannot be captured yet waits, and the others go on."""
+"""Tables added while capture runs: a table that cannot be captured yet waits, without delaying the others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..sources.base import Finding
 logger = logging.getLogger("tailrace.capture")
 
 AGAIN_S = 10.0
-"""So often it is tried again whether what was missing is there."""
+"""Seconds between two attempts to capture the waiting tables."""
 SHARE = 0.05
-"""Of the time of capture's loop, so much at most goes into that."""
+"""Maximum share of the capture loop's time that these attempts may take."""
 
 
 class AddedTables:
-    """The tables that wait, each with what stands in its way; `findings` checks some tables."""
+    """The waiting tables, each with what is missing; `findings` checks given tables."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Finding] = {}
@@ -26,7 +26,7 @@ class AddedTables:
     def ready(
         self, wanted: Sequence[str], known: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]
     ) -> list[str]:
-        """Those of the wanted tables that can be captured now; those that are `known` are."""
+        """Those of the wanted tables that can be captured now; tables in `known` always can."""
         new = [t for t in wanted if t not in known]
         self._waiting = {t: why for t, why in self._waiting.items() if t in new}
         if any(t not in self._waiting for t in new) or time.monotonic() >= self._again:
@@ -50,12 +50,12 @@ class AddedTables:
                     )
 
     def without(self, wanted: Sequence[str]) -> list[str]:
-        """The wanted tables but for those that wait."""
+        """The wanted tables except those that wait."""
         return [t for t in wanted if t not in self._waiting]
 
     @property
     def told(self) -> str | None:
-        """What to tell of the tables that wait; None: none does."""
+        """The message about the waiting tables; None if there are none."""
         if not self._waiting:
             return None
         table, why = next(iter(self._waiting.items()))

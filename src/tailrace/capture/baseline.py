@@ -1,4 +1,4 @@
-"""A baseline: a table's rows, read in parallel, committed to its target at once.
+"""A baseline: a table's rows, read in parallel and committed to its target at once.
 
 Worker processes read parts (their own connections, all in the same snapshot; or, in an open window, as the
 rows are meanwhile) and stream them to where the target has its rows land (`landing.py`); one commit makes the
@@ -33,12 +33,12 @@ from ..store.task import QUARANTINE_SCHEMA, set_aside
 from .snapshot_sink import DeltaLanding, Landing
 
 WHOLE = 1 << 62
-"""So many rows to a part: one part for each physical table."""
+"""A number of rows per part so large that each physical table is one part."""
 
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """How far the baseline of one table is: parts and rows read so far, rows expected (an estimate)."""
+    """Progress of one table's baseline: parts and rows read so far, and rows expected (an estimate)."""
 
     table: str
     parts_done: int
@@ -48,7 +48,8 @@ class BaselineProgress:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one part became: its file (None: no rows), rows, and bad values as (column, source text)."""
+    """Result of one part: its file (None: no rows), the number of rows, and bad values as (column, source
+    text)."""
 
     added: lake.AddedFile | None
     rows: int
@@ -57,8 +58,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A baseline before it has rows: `number` among its table's; `order`: its table's newest order when it
-    began; `after`: the change number LOG had reached then."""
+    """A baseline before it is read. `number`: the number of the table's baseline; `order`: the table's
+    newest order when it began; `after`: the change number that LOG had reached then."""
 
     number: int = 1
     order: int = 0
@@ -67,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Reading:
-    """How baselines are read, whatever the table.
+    """How baselines are read, the same for all tables.
 
     Attributes:
         target: where a table's rows go.
@@ -91,7 +92,7 @@ class Reading:
 
 
 def readers(workers: int) -> ProcessPoolExecutor:
-    """Processes that read parts; they end with this one."""
+    """Worker processes that read parts; they end with this process."""
     # spawn: a forked child would share the parent's replication connection and Arrow threads
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),))
@@ -105,8 +106,9 @@ def take(
     record: Callable[[Baseline], None],
     pool: ProcessPoolExecutor,
 ) -> dict[str, TableMovedError]:
-    """Takes the baselines of some tables in one snapshot, or window; `record` gets each as soon as its rows
-    are the target. Gives the tables that were truncated or altered meanwhile, and have to be read again."""
+    """Takes the baselines of some tables in one snapshot or window; `record` is called for each as soon as
+    its rows are the target. Returns the tables that were truncated or altered in the meantime and have to be
+    read again."""
     moved: dict[str, TableMovedError] = {}
     for table, attempt in attempts.items():
         if reading.stopped():
@@ -152,7 +154,7 @@ def _table(
                     files.append(loaded.added)
             reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
     except BaseException:
-        # Nobody writes to where the next attempt's rows land.
+        # Nobody writes to the place where the next attempt's rows land.
         for one in waiting:
             one.cancel()
         wait(waiting)
@@ -183,7 +185,7 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
 
 
 def end_with(parent: int) -> None:
-    """Makes this worker process end when its parent is gone, however it went: nobody else would tell it."""
+    """Ends this worker process when its parent is gone, for whatever reason: nothing else would notify it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -194,8 +196,7 @@ def end_with(parent: int) -> None:
 
 
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
-    """Puts bad values aside, in the place of those of the table's baseline before this one, or of an attempt
-    at it that did not come through."""
+    """Quarantines bad values; they replace those of the table's previous baseline, or of a failed attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
     if lake.exists(quarantine) and DeltaTable(quarantine).to_pyarrow_dataset().count_rows(filter=before):
         name = relation.table.replace("'", "''")
@@ -211,7 +212,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
             for column, text in bad
         ]
         reach("baseline.quarantine")
-        if lake.exists(quarantine):  # made by an earlier release, perhaps
+        if lake.exists(quarantine):  # perhaps created by an earlier release
             lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
         lake.append(quarantine, set_aside(rows))
 
@@ -240,7 +241,7 @@ def load_part(
     keep_bad: bool,
     hidden: frozenset[str] = frozenset(),
 ) -> Loaded:
-    """Reads one part into where it lands (a text: a Delta folder); runs in a worker process.
+    """Reads one part and writes it to the landing (a string: a Delta folder); runs in a worker process.
 
     Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError.
     """

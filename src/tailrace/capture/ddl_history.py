@@ -28,7 +28,7 @@ from ..state.ddl import CatalogEvent
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES["attrep_ddl_history"].columns])
 SERVER = "tailrace"
 BEGINS = "tailrace/begins"
-"""Progress: rows with an earlier time part than this were deleted, and are not written again."""
+"""Progress: rows with an earlier time part were deleted, and are not written again."""
 _TYPES = {"drop_table": "DROP_TABLE", "rename_table": "ALTER_TABLE", "recreate_table": "CREATE_TABLE"}
 _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
@@ -36,7 +36,7 @@ _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 def keep(
     path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> int:
-    """Writes the rows that are not there yet; gives how many."""
+    """Writes the missing rows; returns their number."""
     names = ["TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE"]
     have = set()
     if lake.exists(path):
@@ -61,7 +61,7 @@ def rows(
     for table, layouts in history.items():
         told: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
         told += [(one.change_seq, one) for one in events if one.table == table]
-        # Layouts that came with a baseline are of no change: they begin before all.
+        # Layouts that came with a baseline belong to no change: they begin before all changes.
         told.sort(key=lambda each: each[0])
         before: Relation | None = None
         version = 0
@@ -111,7 +111,7 @@ def _row(
 
 
 def _columns(before: Relation | None, after: Relation) -> dict[str, Any]:
-    """Old name -> what became of the column."""
+    """Old name -> what happened to the column."""
     if before is None:
         return {c.name: _column("ADD", c, after) for c in after.columns}
     found: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def _column(action: str, column: Column, relation: Relation) -> dict[str, Any]:
 
 
 def _time(seq: str) -> dt.datetime | None:
-    """The time a change sequence tells; None for what began before all changes."""
+    """The time in a change sequence; None for what began before all changes."""
     text = seq[: sequence.TIME_DIGITS]
     if not int(text):
         return None

@@ -31,7 +31,7 @@ WORDS = {
 
 
 class Watch:
-    """Looks after a task's tables in the catalog of its source."""
+    """Watches a task's tables in the catalog of its source."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -43,23 +43,23 @@ class Watch:
         self._coming: dict[tuple[str, int, str], tuple[ddl.CatalogEvent, bytes]] = {}
 
     def follow(self, task: Task) -> None:
-        """Goes by the task file as it is now."""
+        """Uses the task file as it is now."""
         self._task = task
 
     def moved(self, source: LogSource) -> Moved:
-        """What became of known tables; the source goes by their known names from now on."""
+        """What happened to known tables; from now on the source uses their known names."""
         self._refresh()
         return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
 
     def look(self, source: LogSource, state: log.LogState) -> None:
-        """Notices what happened to known tables, and keeps what the log has been read past."""
+        """Detects what happened to known tables, and records events once the log has been read past them."""
         self._refresh()
         relids = newest(self._history, self._baselines)
         found = called_now(source, list(relids.values()))
         if found is None:
             return
         now, there = found
-        taken = there - set(now.values())  # by tables that the task does not know
+        taken = there - set(now.values())  # under names that the task does not know
         for table, relid in relids.items():
             event = self._event(table, relid, now.get(relid), taken)
             if event is not None and (event.table, event.relid, event.kind) not in self._coming:
@@ -77,7 +77,7 @@ class Watch:
         self.carry_out()
 
     def carry_out(self) -> None:
-        """Does what the policies of events say that nothing was done about yet.
+        """Carries out the policies of events that have not been handled yet.
 
         Raises:
             SourceError: one says `stop`.
@@ -96,7 +96,7 @@ class Watch:
                 self._done.append(one)
                 continue
             policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
-            if one.kind == "recreate_table":  # capture sees to the new one
+            if one.kind == "recreate_table":  # capture handles the new one
                 policy = recreated(task, one.table)
             if policy == STOP:
                 raise SourceError(
@@ -123,7 +123,7 @@ class Watch:
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
     ) -> ddl.CatalogEvent | None:
-        """What happened to a table that is not known yet."""
+        """What happened to a table, if it is not recorded yet."""
         known = [one for one in self._events if one.table == table and one.relid == relid]
         if name is not None and name != table and table in taken:
             done = any(one.kind == "recreate_table" for one in known)  # another one took its name
@@ -155,15 +155,15 @@ class Watch:
 
 
 def moved_of(task: Task, source: LogSource) -> Moved:
-    """What became of a task's tables, for a process that does not capture."""
+    """What happened to a task's tables, for a process that does not capture."""
     history = log.history(task.relations_path)
     baselines = ledger.read_baselines(task.control_path("baselines"))
     return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
 
 
 def recreated(task: Task, table: str) -> str:
-    """The policy for a table that was made again: the group's, where none is given: a new baseline, when the
-    group is to have such by itself."""
+    """The policy for a recreated table: the group's, if none is given: a new baseline if the group has
+    `automatic_baseline`."""
     given = task.table(table).ddl.get("recreate_table")
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 

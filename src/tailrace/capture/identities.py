@@ -1,5 +1,5 @@
-"""Columns of which nothing proves which of the source's columns they are: they count as new ones, and older
-rows may lack values (docs/decisions/2026-11-22-columns-proved-not-guessed.md)."""
+"""Columns whose identity in the source is not proved: they count as new columns, and older rows may lack
+values (docs/decisions/2026-11-22-columns-proved-not-guessed.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sources.base import Finding
 from ..state.ledger import Baseline
 
 _UNKNOWN = '"attnum": -'
-"""What the JSON of a layout with such a column has (`Relation.to_json`)."""
+"""Text that the JSON of a layout with such a column contains (`Relation.to_json`)."""
 
 
 def unknown_of(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:
@@ -30,8 +30,8 @@ def unknown_of(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[
 def unknown_columns(
     history: Mapping[str, Sequence[log.Layout]], baselines: Mapping[str, Baseline]
 ) -> dict[str, list[str]]:
-    """The tables with such columns in the layout that their targets have, and these columns; a baseline that
-    was read later than the layout came settles them."""
+    """Table -> such columns in the layout that its target has. A baseline read after the layout came settles
+    them."""
     found = {}
     for table, layouts in history.items():
         taken = baselines.get(table)

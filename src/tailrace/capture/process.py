@@ -39,14 +39,14 @@ from .target_rename import Renaming
 
 logger = logging.getLogger("tailrace.capture")
 LOOK_EVERY_S = 1.0
-"""How often orders and the task file are looked at."""
+"""Seconds between two checks of orders and the task file."""
 STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
-"""How long one read may gather; shorter where somebody waits for the end."""
+"""Maximum seconds that one read may collect records; less if a caller waits for the end."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Pauses before a lost source is tried again; the last one for ever."""
+"""Seconds to wait before each attempt to reconnect; the last value is repeated."""
 CALM_S = 60.0
-"""A session that lasted this long makes the pauses short again."""
+"""A session that lasted this many seconds resets the waiting times."""
 
 
 class Capture:
@@ -66,7 +66,7 @@ class Capture:
         self.stop = stop or threading.Event()
         self._state = CaptureState()
         self._reached = False
-        self._behind = False  # what was looked at is not followed yet
+        self._behind = False  # a finding is not acted on yet
         self._known_tables: list[str] = []
         self._watch = Watch(task)
         self._moved = Moved()
@@ -77,8 +77,8 @@ class Capture:
         self._streams: Streams
 
     def run(self) -> None:
-        """Captures until told to stop; a lost connection, and a table that gets another name just at the
-        start, are tried again, any other error ends it. So does a server that was never reached."""
+        """Captures until told to stop. After a lost connection, or if a table is renamed during the start,
+        it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
         with live.lock(self._task.run_path, "capture"), self._constraints.beside(self.stop, once=self._once):
             state_version.begin(self._task.home)
@@ -136,7 +136,7 @@ class Capture:
         except Stopped:
             return
         finally:
-            over.set()  # a baseline goes on in the next session: from its beginning
+            over.set()  # a baseline starts over in the next session
             if work is not None:
                 work.join()
             source.close()
@@ -156,14 +156,14 @@ class Capture:
         return [*plain_findings(self._task, source, names), *keyless_findings(self._task, source, names)]
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
-        """What keeps tables from being captured from now on; one whose baseline alone cannot be read is
+        """Errors that keep tables from being captured. A table for which only the baseline is impossible is
         captured, and suspended."""
         mistakes = (one for one in self._mistakes(source, names) if one.what != NO_WINDOW)
         return [*source.check(names, None, self._streams.now.stored, settled=False), *mistakes]
 
     def _give_up(self, source: LogSource) -> None:
-        """Gives up a stream when an operator has said so. Before another one begins, apply knows that the
-        targets wait for new baselines: what came between is in no change table."""
+        """Gives up a stream after an operator's order. Before a new stream begins, apply is told that the
+        targets wait for new baselines: changes in between are in no change table."""
         task, why = self._task, self._streams.now.why
         if self._streams.anew:
             states, baselines = self._known.states, self._known.baselines
@@ -177,7 +177,7 @@ class Capture:
         self._streams.clear(source)
 
     def _follow(self, source: LogSource, work: Baselines) -> None:
-        """Publishes what is wanted, withdraws what was removed, begins the baselines that are due."""
+        """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due."""
         if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
             source.withdraw(gone)
         if old := [one.known for one in self._moved.old]:
@@ -191,8 +191,8 @@ class Capture:
             work.begin(due, self._task)
 
     def _made_again(self, source: LogSource) -> set[str]:
-        """A table that the stream lost has lost changes: only a new baseline helps. Gives those that are not
-        to be captured before one is asked for."""
+        """Handles recreated tables, which have lost changes: only a new baseline helps. Returns those that
+        must not be captured before a baseline is requested."""
         waiting = set()
         why, path = (
             "it was dropped and created again, or removed from the publication",
@@ -275,7 +275,7 @@ class Capture:
         return done.records
 
     def _look(self, source: LogSource, work: Baselines) -> None:
-        """Takes in orders and what was added to the task file, while it runs."""
+        """Picks up orders and tables added to the task file while it runs."""
         try:
             self._task = self._reload() if self._reload else self._task
             busy = work.busy
@@ -287,7 +287,8 @@ class Capture:
         except ConnectionLostError:
             raise
         except TailraceError as error:
-            # The file may be half-edited; what runs goes on, and the screen says why nothing changed.
+            # The file may be half-edited: the running settings stay in force, and the screen shows why
+            # nothing changed.
             self._state.message = f"the changed task file is not used: {error.what}"
             return
         self._state.message = self._added.told
@@ -299,7 +300,7 @@ class Capture:
             self._behind = True
             try:
                 self._follow(source, work)
-            except TableMovedError as error:  # the next look finds it under its name
+            except TableMovedError as error:  # the next check finds it under its new name
                 logger.info("%s; checking again", error.what)
                 return
             self._behind = False
@@ -318,7 +319,7 @@ class Capture:
 
 
 def report(findings: Sequence[Finding]) -> None:
-    """Raises SourceError when a check found what capture cannot run with; it lists every such finding."""
+    """Raises SourceError, listing every finding, if a check found an error."""
     errors = [f for f in findings if f.level == "error"]
     if errors:
         raise SourceError(

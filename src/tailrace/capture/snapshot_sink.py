@@ -1,4 +1,4 @@
-"""Where baselines land: worker processes write parts side by side, one commit makes the table appear."""
+"""Where baselines land: worker processes write parts in parallel, one commit makes the table visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET_PROPERTIES = {"delta.enableDeletionVectors": "false"}
 
 
 class SnapshotPart(Protocol):
-    """One part of a baseline, being written."""
+    """One part of a baseline while it is written."""
 
     @property
     def rows(self) -> int:
@@ -35,43 +35,44 @@ class SnapshotPart(Protocol):
         """Adds rows, in the layout's types."""
 
     def close(self) -> lake.AddedFile | None:
-        """Ends the part; gives the file that the commit has to name, if there is one."""
+        """Finishes the part; returns the file to name in the commit, if there is one."""
 
     def discard(self) -> None:
-        """Ends the part without its rows."""
+        """Discards the part and its rows."""
 
 
 class Landing(Protocol):
-    """The target of one table's baseline. It goes to worker processes, so it is small and picklable."""
+    """The destination of one table's baseline. It is sent to worker processes, so it is small and
+    picklable."""
 
     def begin(self, relation: Relation) -> Landing:
-        """Makes ready for rows of that layout; gives the landing to write to and to commit."""
+        """Prepares for rows of that layout; returns the landing to write to and to commit."""
 
     def part(self, relation: Relation) -> SnapshotPart:
         """A new part."""
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """Makes the rows of all parts the whole table, at once; gives the target's version.
+        """Makes the rows of all parts the whole table, at once; returns the target's version.
 
         The target has reached the change number `after` then, or none at all, wherever it was before: changes
         are read from there on, and by their positions.
         """
 
     def drop(self, table: str) -> None:
-        """Takes the target away; nothing happens when it is not there."""
+        """Removes the target; does nothing if it does not exist."""
 
 
 @dataclass(frozen=True)
 class DeltaLanding:
-    """A Delta table's folder: parts are parquet files there. `app` names the progress of the task; `own`: the
-    constants that tell a mapped table's rows from those of other sources."""
+    """A Delta table's folder: parts are parquet files in it. `app` names the progress of the task; `own`:
+    the constants that distinguish a mapped table's rows from those of other sources."""
 
     path: str
     app: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, relation: Relation) -> DeltaLanding:
-        """Makes the table when it is not there."""
+        """Creates the table if it does not exist."""
         lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
         return self
 
@@ -80,7 +81,7 @@ class DeltaLanding:
         return lake.Part(self.path, schema_of(relation.columns), name="baseline")
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """One commit that replaces all the table had."""
+        """One commit that replaces everything in the table."""
         schema = schema_of(relation.columns)
         fs, folder = lake.filesystem(self.path)
         if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
@@ -93,7 +94,7 @@ class DeltaLanding:
         return lake.replace_all(self.path, list(files), schema=schema, progress=progress)
 
     def drop(self, table: str) -> None:
-        """Removes the folder; of a target that others may feed the table's own rows."""
+        """Removes the folder; for a target shared with other sources, the table's own rows."""
         guards.check()
         if not lake.exists(self.path):
             return
@@ -107,15 +108,15 @@ class DeltaLanding:
 
 @dataclass(frozen=True)
 class StagedLanding:
-    """A table that is mapped: its rows wait in a staging table, with what `mapping` they are for, until apply
-    brings them to the `target`. Their version is below zero."""
+    """A mapped table: its rows wait in a staging table, with the digest of the `mapping` they are for, until
+    apply writes them to the `target`. Their version is negative."""
 
     staging: DeltaLanding
     mapping: str
     target: Landing
 
     def begin(self, relation: Relation) -> StagedLanding:
-        """Makes the staging table anew."""
+        """Recreates the staging table."""
         self.staging.drop(relation.table)
         self.staging.begin(relation)
         return self
@@ -130,7 +131,7 @@ class StagedLanding:
         return -1 - (version or 0)
 
     def drop(self, table: str) -> None:
-        """Removes what waits and the target; of a target that others may feed the table's own rows."""
+        """Removes what waits and the target; for a target shared with other sources, the table's own rows."""
         self.staging.drop(table)
         self.target.drop(table)
 

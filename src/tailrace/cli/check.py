@@ -24,7 +24,7 @@ def check(
     task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
-    """List what would keep a task from working, each with its cure; code 3 if there is an error.
+    """List what would keep a task from working, and how to fix it; exit code 3 if there is an error.
 
     Nothing is written, and no data is read.
     """
@@ -49,11 +49,11 @@ def check(
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """Prints findings, each with its cure."""
+    """Prints findings, each with its fix."""
     for one in findings:
         color = "red" if one.level == "error" else "yellow"
         out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-        # Never wrapped: SQL and commands are copied from here. Several lines are a block of their own.
+        # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
         first, *more = (line.strip() for line in one.cure.splitlines() or [""])
         lines = [f"  cure: {first}"] if not more else ["  cure:", *(f"    {line}" for line in (first, *more))]
         for line in lines:

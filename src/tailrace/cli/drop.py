@@ -58,7 +58,7 @@ def _words(one: SourceObject) -> str:
 
 
 def lines(done: DroppedTask) -> list[str]:
-    """What goes and what stays, a line each."""
+    """What is removed and what stays, one line each."""
     from ..config.quantities import about
 
     goes = "would go" if done.dry_run else "gone"

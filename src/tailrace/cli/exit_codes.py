@@ -1,4 +1,4 @@
-"""What the exit code of a command says: one table for all of them, here and in docs/exit-codes.md."""
+"""The exit codes of all commands: one table, here and in docs/exit-codes.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that write what a task has in another vendor's tables: `export-log`, `export-status`."""
+"""The commands that write a task's data in another vendor's tables: `export-log`, `export-status`."""
 
 from __future__ import annotations
 

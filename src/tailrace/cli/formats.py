@@ -1,4 +1,4 @@
-"""The commands about vendors' tables: `formats`, `convert`, `inspect`."""
+"""The commands for vendors' tables: `formats`, `convert`, `inspect`, `apply`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def formats(
     name: Annotated[str | None, typer.Argument(help="Describe only this format, completely.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the change-table formats, or show what one declares."""
+    """List the change-table formats, or describe one."""
     from .. import formats as registry
     from ..formats import describe
 
@@ -67,7 +67,7 @@ def convert(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check; keep no output.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn one vendor's change tables into another's, counting every loss."""
+    """Convert one vendor's change tables to another's, and count every loss."""
     import tempfile
     from pathlib import Path
 
@@ -137,8 +137,8 @@ def apply(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Apply change tables, a vendor's or your own, to a target: no capture, no task. Of a table without a key
-    (name it: -o key=...) updates and deletes must have whole old images."""
+    """Apply change tables, a vendor's or your own, to a target, without capture and without a task. For a
+    table without a key (name the key with -o key=...), updates and deletes need complete old images."""
     from ..config.tables_file import load as load_tables
     from ..operate import vendor_apply as work
     from ..runtime.session import session
@@ -175,7 +175,7 @@ def inspect(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
+    """Show which vendor's table a file is and what its masks mean, and with --check what looks wrong."""
     from ..formats.glance import glance
 
     given = dict(pair(o) for o in option or [])
@@ -199,7 +199,7 @@ def _converted(
 
 @contextmanager
 def _progress(spark: SparkSession) -> Iterator[None]:
-    """A bar over Spark's tasks while the body runs; nothing when nobody looks."""
+    """A bar over Spark's tasks while the body runs; nothing without a terminal."""
     import threading
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -239,7 +239,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Options for the format read and for the one written; a name both have goes to both."""
+    """Options for the input format and the output format; a name that both have goes to both."""
     from .. import formats as registry
 
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
@@ -251,7 +251,7 @@ def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str]
             continue
         has = [name in registry.get(n).options.model_fields for n in (source, target)]
         for at in (0, 1):
-            if has[at] or not any(has):  # nobody's: the first says so
+            if has[at] or not any(has):  # an option of neither format: the first one reports it
                 sides[at][name] = value
     return sides
 

@@ -1,4 +1,4 @@
-"""The command `keylog`: an operator's questions to a key log, and how long its rows are kept."""
+"""The command `keylog`: queries to a key log, and its retention."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def keylog(
 
 
 def path_of(text: str) -> str:
-    """A key log's path: as it is, or as a task file says."""
+    """A key log's path: as given, or from a task file."""
     if not Path(text).is_file():
         return text
     from ..config.task import load
@@ -69,7 +69,7 @@ def path_of(text: str) -> str:
 
 @app.command()
 def tables(ctx: typer.Context, as_json: Json = False) -> None:
-    """How each table stands: rules, state, runs, changes, flagged rows."""
+    """Show the state of each table: rules, state, runs, changes, flagged rows."""
     from ..operate import ask
 
     _print(ask.overview(ctx.obj.path), as_json, "this key log has no control tables")
@@ -77,7 +77,7 @@ def tables(ctx: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json: Json = False) -> None:
-    """The newest runs: when, how they ended, what they did."""
+    """Show the newest runs: when they ran, how they ended, what they did."""
     from ..operate import ask
 
     found = _found(ask.runs(ctx.obj.path, limit, table), ctx, table)
@@ -90,7 +90,7 @@ def flagged(
     ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 50,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Changes that did not hit the row they expected, or ended in an error."""
+    """Show changes that did not find the row they expected, or ended in an error."""
     from ..operate import ask
 
     _rows(ctx, ask.flagged(ask.where(table, since, key or ())), limit, as_json, "no flagged rows", table, key)
@@ -105,7 +105,7 @@ def story(
     ],
     table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Everything that happened to one key, in order."""
+    """Show everything that happened to one key, in order."""
     from ..operate import ask
 
     _rows(ctx, ask.where(table, since, key), limit, as_json, "no changes of that key", table, key)
@@ -119,7 +119,7 @@ def tail(
     only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
     every: Seconds = 1.0, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """The newest rows; with --follow, also the rows that come after them (JSON: one line per row)."""
+    """Show the newest rows; with --follow, also new rows as they arrive (JSON: one line per row)."""
     from ..operate import ask, rows
     from .signals import stop_on_signals
 
@@ -132,9 +132,9 @@ def tail(
     found = rows.newest(ctx.obj.path, limit, which, upto=seen)
     _lines(_found(found, ctx, table, key) if limit else found, as_json)
     stop = threading.Event()
-    stop_on_signals(stop)  # Ctrl-C too where whoever started us has it ignored
+    stop_on_signals(stop)  # Ctrl-C also if the parent process had it ignored
     while not stop.wait(every):
-        # What is looked for may be rare: how far the key log is, all its rows say.
+        # Matching rows may be rare: progress is taken from all rows of the key log.
         upto = rows.reached(ctx.obj.path)
         for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
             _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
@@ -143,7 +143,7 @@ def tail(
 
 @app.command()
 def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
-    """Errors by table and kind: count, first and last time."""
+    """Show errors by table and kind: count, first and last time."""
     from ..operate import ask
 
     found = _found(ask.errors(ctx.obj.path, ask.where(table, since)), ctx, table)
@@ -152,7 +152,7 @@ def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_j
 
 @app.command()
 def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
-    """Milliseconds from the source's commit to the key log, by table.
+    """Show milliseconds from the source's commit to the key log, by table.
 
     This depends on two clocks: the source's for the change, this side's for the log entry. If they differ,
     the figures are shifted; `negative` counts changes that seem to be logged before they were made.
@@ -193,7 +193,7 @@ def prune(
 
 @consumer.command("list")
 def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
-    """Registered consumers and the `keylog_sort` each has acknowledged."""
+    """List registered consumers and the `keylog_sort` that each has acknowledged."""
     from ..operate import retention
 
     found = [vars(c) for c in retention.of_keylog(ctx.obj.path).all()]
@@ -206,7 +206,7 @@ Name = Annotated[str, typer.Argument(help="The consumer.")]
 
 @consumer.command("add")
 def add_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Register a consumer: from now on nothing that it has not acknowledged is pruned."""
+    """Register a consumer: from now on, rows that it has not acknowledged are not pruned."""
     from ..operate import retention
 
     retention.add_consumer(ctx.obj.path, name)
@@ -220,7 +220,7 @@ def acknowledge(
     sort: Annotated[int, typer.Argument(help="The greatest `keylog_sort` that it no longer needs.")],
     as_json: Json = False,
 ) -> None:
-    """Note how far a consumer has read."""
+    """Record how far a consumer has read."""
     from ..operate import retention
 
     retention.acknowledge(ctx.obj.path, name, sort)
@@ -229,7 +229,7 @@ def acknowledge(
 
 @consumer.command("remove")
 def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Forget a consumer."""
+    """Remove a consumer: rows are no longer kept for it."""
     from ..operate import retention
 
     retention.of_keylog(ctx.obj.path).remove(name)
@@ -239,7 +239,7 @@ def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> No
 def _found(
     found: list[dict[str, Any]], ctx: typer.Context, table: str | None, key: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """What was found; an error when it is nothing because the question names what is not there."""
+    """The result; an error if it is empty because the query names a table or column that does not exist."""
     from ..operate import ask_names
 
     if not found and (table or key):
@@ -281,7 +281,7 @@ def _shown(row: dict[str, Any]) -> list[str]:
 
 
 def _run(row: dict[str, Any]) -> dict[str, Any]:
-    """A run for people: `--json` says all there is."""
+    """A run as shown to people; `--json` has all fields."""
     took = (row["end_ts"] - row["start_ts"]).total_seconds() if row["end_ts"] else None
     did = "/".join(str(row[f"{n}_count"]) for n in ("insert", "update", "delete"))
     return {

@@ -1,4 +1,4 @@
-"""The command `tailrace`: thin, each command a few lines over the function it calls."""
+"""The command `tailrace`: each command is a few lines around the function it calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ Metrics = Annotated[
 
 
 def main() -> None:
-    """Runs the command line; an error of ours is printed with its hint; see `exit_codes`."""
+    """Runs the command line; prints a tailrace error with its hint; returns an exit code (see
+    `exit_codes`)."""
     try:
         keep_private(os.environ.get(UMASK, "077"))
         app(anywhere(sys.argv[1:]))
@@ -87,14 +88,15 @@ def _options(
 ) -> None:
     logs.begin(log_format, logging.INFO if verbose else logging.WARNING)
     logs.about(command=context.invoked_subcommand or "")
-    err.quiet = logs.in_json()  # words about progress
+    err.quiet = logs.in_json()  # progress messages
     if not verbose:
         for handler in logging.getLogger().handlers:
             handler.addFilter(not_raised)
 
 
 def not_raised(record: logging.LogRecord) -> bool:
-    """Whether a log record says something new: what py4j logs, with a traceback, it raises, too."""
+    """Whether a log record is not about an exception that is raised anyway: py4j logs those with a
+    traceback."""
     return Path(record.pathname).parent.name != "py4j"
 
 
@@ -245,7 +247,7 @@ def status(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a task is doing, and how far it is."""
+    """Show what a task is doing, and how far behind it is."""
     from ..config.task import load
     from ..operate.lateness import late
     from ..operate.status import status as status_of
@@ -285,7 +287,7 @@ def validate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every table, source against target, at one common position; code 3 if they differ.
+    """Compare every table, source against target, at one common position; exit code 3 if they differ.
 
     With --repair the tables that differ are repaired, and compared again; code 3 when they still differ.
     """
@@ -323,7 +325,7 @@ def demo(
     scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """See it work: an embedded PostgreSQL, real load, and the proof that targets and source are equal."""
+    """Run a demo: an embedded PostgreSQL, real load, and a comparison of source and targets."""
     from ..demo import demo as play
 
     if not play(folder, seconds=seconds, scale=scale, as_json=as_json):

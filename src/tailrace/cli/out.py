@@ -1,5 +1,5 @@
-"""Where commands print. At a terminal lines are as wide as it is; in a pipe or a file nothing is wrapped or
-cut, unless COLUMNS says how wide."""
+"""Where commands print. At a terminal, lines have its width; into a pipe or file, nothing is wrapped or cut,
+unless COLUMNS sets a width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the process of every command: who may read what it writes, and what ends it."""
+"""Settings of every command's process: who may read what it writes, and what ends it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .exit_codes import FAILED
 from .out import err
 
 UMASK = "TAILRACE_UMASK"
-"""The variable that says, as `--umask` does, who may read what is written."""
+"""Environment variable with the same meaning as `--umask`."""
 
 
 def keep_private(wanted: str | None) -> str | None:
-    """Sets the umask of this process and of all that it starts: what they write is for its owner only."""
+    """Sets the umask of this process and its children: what they write is for the owner only."""
     if wanted is None:
         return None
     if not re.fullmatch("0{1,2}[0-7]{2}", wanted):
@@ -38,7 +38,7 @@ def keep_private(wanted: str | None) -> str | None:
 
 
 def anywhere(words: Sequence[str]) -> list[str]:
-    """A command line with the options that hold for every command before the command.
+    """A command line with the global options moved before the command.
 
     >>> anywhere(["run", "shop.yaml", "--log-format", "json", "-v"])
     ['--log-format', 'json', '-v', 'run', 'shop.yaml']
@@ -56,7 +56,7 @@ def anywhere(words: Sequence[str]) -> list[str]:
 
 
 def ended(error: Exception) -> NoReturn:
-    """Ends the process with code 1 and an error of ours; raises it again when it is a defect."""
+    """Ends the process with code 1 after printing a tailrace error; raises other errors again."""
     place = getattr(error, "filename", None) or tempfile.gettempdir()
     told = error if isinstance(error, TailraceError) else full(error, where=place)
     told = told or spark_lost(error, where="this command")
@@ -72,7 +72,7 @@ def ended(error: Exception) -> NoReturn:
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of an option's duration (5m, 2h); wrong usage when it is none."""
+    """The seconds of an option's duration (5m, 2h); a usage error if it is not a duration."""
     from ..config.quantities import seconds
 
     try:
@@ -82,7 +82,7 @@ def seconds_of(text: str) -> float:
 
 
 def stop_with_parent(stop: threading.Event, parent: int) -> None:
-    # The number comes from the parent itself: asked for here, it may be too late already.
+    # The id comes from the parent itself: read here, it could already be too late.
     def watch() -> None:
         while os.getppid() == parent:
             if stop.wait(0.5):

@@ -1,4 +1,4 @@
-"""The commands `purge` and `consumer`: old changes out of tables, and who still needs them."""
+"""The commands `purge` and `consumer`: remove old changes from tables, and register who still needs them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def purge(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove old changes that are no longer needed: by a task's `retention`, or as the options say.
+    """Remove old changes that are no longer needed: by a task's `retention`, or by the options.
 
     Of a folder of OpenEdge tables: consumed changes of one source table, as the vendor allows it. Of one of
     Qlik's change tables: partitions that are over, whole.
@@ -86,7 +86,9 @@ def purge(
 
     task, age = _load(place), _age(older_than)
     if table is not None:
-        ordering.matching(ordering.tables_of(task), [table], task.name)  # one that fits nothing is an error
+        ordering.matching(
+            ordering.tables_of(task), [table], task.name
+        )  # a pattern that matches nothing is an error
     number = None if upto is None else purging.number_at(task, upto)
     lines = purging.purge_task(task, purging.PurgeOrder(age, number, table), dry_run=dry_run)
     if as_json:
@@ -186,7 +188,7 @@ def _position(text: str) -> tuple[str, int]:
 def of_task(
     ctx: typer.Context, task: Annotated[str, typer.Argument(metavar="TASK", help="The task file.")]
 ) -> None:
-    """Who reads a task's change tables and how far: what they still need is not purged."""
+    """Registered readers of a task's change tables and their progress: what they still need is not purged."""
     ctx.obj = task
 
 
@@ -195,7 +197,7 @@ Name = Annotated[str, typer.Argument(help="The consumer.")]
 
 @consumer.command("list")
 def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
-    """Registered consumers, and the change number each needs no longer."""
+    """List registered consumers, and the change number up to which each has read."""
     from ..operate.consumers import consumers_of
 
     found = [asdict(c) for c in consumers_of(_load(ctx.obj)).all()]
@@ -221,12 +223,12 @@ def add_consumer(
     log: Annotated[bool, typer.Option("--log", help="It also reads LOG.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Register a consumer: from now on nothing that it has not acknowledged goes."""
+    """Register a consumer: from now on, changes that it has not acknowledged are not removed."""
     from ..operate import ordering
     from ..operate.consumers import consumers_of
 
     task = _load(ctx.obj)
-    named = [t for t in tables or () if not set(t) & set("*?[")]  # patterns may fit what is still to come
+    named = [t for t in tables or () if not set(t) & set("*?[")]  # patterns may match future tables
     ordering.matching(ordering.tables_of(task), named, task.name)
     consumers_of(task).add(name, tables=",".join(tables) if tables else None, log=log)
     list_consumers(ctx, as_json)
@@ -242,7 +244,7 @@ def acknowledge(
     ],
     as_json: Json = False,
 ) -> None:
-    """Note how far a consumer has read."""
+    """Record how far a consumer has read."""
     from ..operate.consumers import consumers_of
     from ..operate.purging import number_at
 
@@ -253,7 +255,7 @@ def acknowledge(
 
 @consumer.command("remove")
 def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Forget a consumer: nothing waits for it any more."""
+    """Remove a consumer: changes are no longer kept for it."""
     from ..operate.consumers import consumers_of
 
     consumers_of(_load(ctx.obj)).remove(name)

@@ -14,7 +14,7 @@ def schema(
         Path | None, typer.Option("--output", "-o", help="Write it to this file instead of printing it.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of task files, with which editors complete and check them."""
+    """Print the JSON schema of task files, which editors use to complete and check them."""
     from ..config.task_schema import text
 
     if output is None:

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM: a command that works ends what it is doing, one that still starts ends at once."""
+"""Ctrl-C and SIGTERM: a running command finishes its current work; one that is still starting ends at
+once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..config.logs import line
 
 
 def end(number: int, frame: FrameType | None = None) -> None:
-    """Ends the process with the code that shells have for a signal (Ctrl-C: 130), and one line."""
+    """Ends the process with the shell's exit code for a signal (Ctrl-C: 130), and one line of output."""
     sys.stderr.write(line("INFO", "stopped"))
     raise SystemExit(128 + number)
 
@@ -24,22 +25,22 @@ def end_on_interrupt() -> None:
 
 
 def stop_on_signals(stop: threading.Event, *, starting: bool = False) -> Callable[[], None]:
-    """Ctrl-C and SIGTERM set `stop`; a second one ends the process at once.
+    """Makes Ctrl-C and SIGTERM set `stop`; a second signal ends the process at once.
 
-    With `starting` the first one does, too, until the function that is given back is called: nothing that
-    starts, Spark or a connection, looks at `stop`.
+    With `starting`, the first signal does so too until the returned function is called: nothing checks
+    `stop` while Spark or a connection starts.
     """
     works, come = threading.Event(), [0]
     if not starting:
         works.set()
-    # A handler runs in the main thread, wherever that is: also within `stop` itself, holding its lock. So it
-    # takes no lock; a thread that reads the pipe sets `stop`.
+    # A handler runs in the main thread wherever it is: also within `stop` itself, while its lock is held. So
+    # it takes no lock; a thread that reads the pipe sets `stop`.
     read, write = os.pipe()
     threading.Thread(target=_set_when_told, args=(read, stop), daemon=True, name="signals").start()
 
     def handle(number: int, frame: FrameType | None) -> None:
         come[0] += 1
-        # Asked before the thread at the other end of the pipe sets `stop`.
+        # Evaluated before the thread at the other end of the pipe sets `stop`.
         ends = come[0] > 1 or stop.is_set() or not works.is_set()
         os.write(write, b".")
         if ends:

@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 def pause(
     task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Hold back the changes of tables; everything else goes on."""
+    """Hold back the changes of tables; other tables are not affected."""
     _order(task, "pause", tables, why, dry_run, as_json)
 
 
@@ -73,7 +73,7 @@ def remove(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Stop capturing tables; their targets stay as they are."""
+    """Stop capturing tables; their targets stay."""
     _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
 
 

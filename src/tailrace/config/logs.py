@@ -18,14 +18,14 @@ from typing import Any
 
 TEXT, JSON = "text", "json"
 FORMAT = "TAILRACE_LOG_FORMAT"
-"""The variable that says, as `--log-format` does, how log lines look; processes that are started have it."""
+"""Environment variable with the same meaning as `--log-format`; inherited by child processes."""
 FIELDS = ("task", "table", "position", "batch", "where", "hint")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _RAISED = (
     "executor.Executor", "scheduler.TaskSetManager", "scheduler.DAGScheduler", "util.Utils",
     "sql.execution.datasources.FileFormatWriter", "sql.execution.datasources.v2",
 )  # fmt: skip
-"""Spark's loggers of what is raised, too."""
+"""Spark's loggers of errors that are raised as well."""
 _about: dict[str, str] = {}
 
 
@@ -49,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 def begin(kind: str, level: int) -> None:
-    """Sets up what this process logs; with `JSON` also what would be printed as a traceback or a warning."""
+    """Sets up logging of this process; with `JSON` also for tracebacks and warnings."""
     os.environ[FORMAT] = kind
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if kind == JSON else logging.Formatter(_TEXT))
@@ -61,7 +61,7 @@ def begin(kind: str, level: int) -> None:
 
 
 def verbose() -> bool:
-    """Whether more is to be said than warnings."""
+    """Whether more than warnings is logged."""
     return logging.getLogger().isEnabledFor(logging.INFO)
 
 
@@ -71,12 +71,12 @@ def in_json() -> bool:
 
 
 def about(**fields: str) -> None:
-    """What all lines from now on are about: `task`, `command`."""
+    """Context of all later log lines: `task`, `command`."""
     _about.update(fields)
 
 
 def line(level: str, message: str, **fields: Any) -> str:
-    """A line as it would be logged, with its end; for where logging cannot be used (handlers of signals)."""
+    """A line as it would be logged, with its newline; for signal handlers, where logging cannot be used."""
     if not in_json():
         return f"{message}\n"
     now = dt.datetime.now(dt.timezone.utc).timestamp()
@@ -84,7 +84,7 @@ def line(level: str, message: str, **fields: Any) -> str:
 
 
 def text(said: str) -> str:
-    """A line of another process as people read it: what a JSON line says, any other as it is.
+    """A line of another process for people to read: the text of a JSON line, any other line unchanged.
 
     >>> text('{"level": "ERROR", "message": "no slot", "where": "db", "hint": "make one"}'), text("killed")
     ('no slot\\n  where: db\\n  hint: make one', 'killed')
@@ -98,7 +98,7 @@ def text(said: str) -> str:
 
 
 def log4j() -> str:
-    """What Spark's JVM logs and how, as properties of log4j: the same object a line.
+    """What Spark's JVM logs and how, as properties of log4j: the same JSON object per line.
 
     What ends a job is raised, too: it is logged, and Java's stack traces are, only for who wants more (`-v`).
     """

@@ -1,4 +1,4 @@
-"""What this machine, or the container we are in, has to give."""
+"""Resources of this machine, or of the container that this process runs in."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or of the container when that is less; 4 GiB where it cannot be told."""
+    """Bytes of memory of the machine, or of the container if that is less; 4 GiB if unknown."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -36,7 +36,7 @@ def cache_folder() -> Path:
         if os.access(folder, os.W_OK):
             return folder
     except OSError:
-        pass  # a service account without a home: every process then makes its own
+        pass  # a service account without a home: then every process makes its own
     made = tempfile.mkdtemp(prefix="tailrace-cache-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)

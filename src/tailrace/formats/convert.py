@@ -1,4 +1,4 @@
-"""From one vendor's tables to another's: read, check, keep bad rows aside, count what is lost, write.
+"""Converts one vendor's tables to another's: read, check, set bad rows aside, count losses, write.
 
 One pass over the input does all of it; a second reads bad rows again, only if there are any. Nothing is
 collected: Spark's own metrics carry the counts.
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 REJECTS, PENDING = "_rejects", "_pending"
-"""Folders beside the written tables: rows that are bad, and rows that change nothing
-(signals), or not yet."""
+"""Folders next to the written tables: bad rows; rows that change nothing (signals) or wait for more input."""
 ON_BAD = ("reject", "fail")
 FRACTION = "fraction finer than microseconds"
-"""The loss of what no lake type holds of a time; the same whatever is written."""
+"""The loss of time fractions that no lake type can hold; the same for every output format."""
 
 
 @dataclass
 class TableReport:
-    """One source table: image rows that came in and were kept, bad ones, and losses by kind (rows)."""
+    """One source table: image rows read and kept, bad rows, and losses by kind (rows)."""
 
     rows: int = 0
     bad: int = 0
@@ -42,8 +41,8 @@ class TableReport:
 
 @dataclass
 class ConversionReport:
-    """What a conversion did. `tables` goes by source table, and by name for tables that hold no changes
-    (lost as a whole: `table`); `written` (rows) goes by the vendor's table."""
+    """Result of a conversion. `tables` is by source table, and by name for tables without changes (lost as a
+    whole: `table`); `written` (rows) is by the vendor's table."""
 
     tables: dict[str, TableReport] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
@@ -84,7 +83,7 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
 
 
 def odd_files(spark: SparkSession, side: Side) -> list[str]:
-    """Files that have not as many rows as their metadata says."""
+    """Files whose number of rows differs from their metadata."""
     return side.form.complete(spark, side.path, side.options) if side.form.complete else []
 
 
@@ -130,7 +129,7 @@ def convert(
 
 
 def _taken_back(out: Path, *, whole: bool) -> None:
-    """Removes what a conversion that failed has written: its folder, or all that is in it."""
+    """Removes what a failed conversion has written: its folder, or everything in it."""
     for one in [out] if whole else list(out.iterdir()):
         shutil.rmtree(one, ignore_errors=True)
         if one.is_file():
@@ -177,13 +176,13 @@ def _convert(
 
 
 def nothing(report: ConversionReport, path: str) -> list[str]:
-    """A note when there was no row at all."""
+    """A note if there was no row at all."""
     some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
     return [] if some else [f"{path} has no rows: there is nothing to do"]
 
 
 def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
-    """A table that holds no changes as a format keeps it; None when it stays behind.
+    """A table without changes in the form that a format keeps it; None if it is left out.
 
     Raises:
         FormatError: it has no place there, and nothing may be lost.
@@ -199,10 +198,11 @@ def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame
 def observed(
     ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
 ) -> tuple[DataFrame, RowCount]:
-    """The good rows, counted on their way; the stops for `fail` and `strict` in them."""
+    """The good rows, counted on the way; `fail` and `strict` stop the job at the first row that they
+    forbid."""
     from pyspark.sql import functions as F
 
-    # Columns first: some losses are told by a look at a change's other row, which no metric can take.
+    # Columns first: some losses need a change's other row, which no metric can see.
     marks = {f"_lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
     df = ct.df.withColumns(marks) if marks else ct.df
     if fail:
@@ -230,7 +230,7 @@ def observed(
 
 
 def _stop(condition: Column, text: Column) -> Column:
-    """True for every row, unless the condition holds: then the job ends with the text."""
+    """True for every row, unless the condition is true: then the job ends with the text."""
     from pyspark.sql import functions as F
 
     said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
@@ -244,7 +244,7 @@ def _at(df: DataFrame) -> Column:
 
 
 def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:
-    """Bad rows and rows that wait, in tables of their own; read again, for they are few."""
+    """Writes bad rows and waiting rows to separate tables; they are few, so they are read again."""
     from pyspark.sql import functions as F
 
     came: dict[str, DataFrame] | None = None
@@ -270,18 +270,18 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
     for name, df in found.pending.items():
         waiting = str(Path(place) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
-        seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited once
+        seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited before
         if seen.figures()["rows"]:
             report.pending = str(Path(place) / PENDING)
             report.notes += waiting_rows({name: spark.read.parquet(waiting)})
         else:
             shutil.rmtree(waiting)
-            with suppress(OSError):  # others may be in it
+            with suppress(OSError):  # others may have files in it
                 Path(waiting).parent.rmdir()
 
 
 def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
-    """What rows that wait say (`Read.pending`), a line a table and reason, with how many say it."""
+    """What waiting rows are (`Read.pending`): one line per table and reason, with the number of rows."""
     from pyspark.sql import functions as F
 
     said = []
@@ -296,7 +296,7 @@ def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
 
 
 def _grown(rows: DataFrame, place: str) -> None:
-    """Appends rows to a table of rejects; those that are in it are not added again when they come again."""
+    """Appends rows to a table of rejects; rows that it already has are not added again."""
     if not Path(place).exists():
         rows.write.parquet(place)
         return
@@ -308,7 +308,7 @@ def _grown(rows: DataFrame, place: str) -> None:
 
 
 def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """The tables whose rows have no numbers yet."""
+    """The tables whose rows have not been counted yet."""
     there = {n: df for n, df in tables.items() if ROW in df.columns}
     return {n: df for n, df in there.items() if files.UNCOUNTED in df.schema[ROW].metadata}
 
@@ -320,7 +320,7 @@ def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def reason(error: Exception, where: str) -> Exception:
-    """What an error says in our words, when it is about the input; else the error itself."""
+    """A tailrace error for a Spark error about the input; otherwise the error itself."""
     if isinstance(error, TailraceError):
         return error
     found = from_spark(error, where=where)
@@ -328,7 +328,7 @@ def reason(error: Exception, where: str) -> Exception:
 
 
 def side(name: str, path: str, given: Mapping[str, str], kind: str = "parquet") -> Side:
-    """A side from what a user typed."""
+    """A side from what the user typed."""
     form = formats.get(name)
     return Side(form, formats.options(form, dict(given)), path, kind)
 

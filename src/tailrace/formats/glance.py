@@ -1,4 +1,4 @@
-"""`tailrace inspect` without Spark: whose tables these are, and what their first rows say."""
+"""`tailrace inspect` without Spark: which vendor's tables these are, and their first rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def glance(
 
 
 def _whose(path: str) -> tuple[Format, float] | None:
-    """The format that knows the tables at a path; None when none is sure of the plain files."""
+    """The format that recognises the tables at a path; None if no format is sure about the plain files."""
     wrong: TailraceError | None = None
     try:
         plain = {n: s.columns for n, s in samples(path).items()}
@@ -59,7 +59,7 @@ def _whose(path: str) -> tuple[Format, float] | None:
             try:
                 known, sure = known_by({n: s.columns for n, s in form.samples(path, form.options()).items()})
             except TailraceError:
-                continue  # not this one's; the whole look says what is wrong
+                continue  # not this format; the complete inspection reports what is wrong
             if known is form:
                 return form, sure
     if wrong is not None:
@@ -88,14 +88,14 @@ def _text(value: Any) -> Any:
 
 
 def _first(sample: TableSample, rows: int) -> list[dict[str, Any]]:
-    """The first rows as text, columns without any value left out."""
+    """The first rows as text, without columns that have no values."""
     found = sample.rows.slice(0, rows).to_pylist()
     filled = [n for n in sample.columns if any(r[n] is not None for r in found)]
     return [{n: _text(r[n]) for n in filled} for r in found]
 
 
 def _notes(taken: Mapping[str, TableSample]) -> list[str]:
-    """Of which tables there are more rows than were looked at."""
+    """Notes about tables that have more rows than were read."""
     notes = []
     if all(s.total == 0 for one in taken.values() for s in (one, *one.older)):
         notes.append("there are no rows")

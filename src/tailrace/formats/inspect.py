@@ -1,4 +1,5 @@
-"""What a file is: which vendor's table, its header, its masks as column names, and what is odd about it."""
+"""Recognises a file: which vendor's table it is, its header, its masks as column names, and what is odd
+about it."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LENIENT = {"orphans": "keep"}
-"""Options under which a part of a vendor's tables can be read when the whole is not there."""
+"""Options under which parts of a vendor's tables can be read without the rest."""
 SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
 
 
 @dataclass
 class Table:
-    """One source table that was found: its headers with how many rows fill them, key, columns with types,
-    first changes (`changed`: names in the change mask, `carried`: names the image has; None: not told, or
-    all), rows by operation, and reasons of bad rows with how many there are."""
+    """One source table that was found: its headers and how many rows fill them, key, columns with types,
+    first changes (`changed`: names in the change mask, `carried`: names the image has; None: not known, or
+    all), rows by operation, and reasons of bad rows with their counts."""
 
     name: str
     headers: dict[str, int]
@@ -40,9 +41,9 @@ class Table:
 
 @dataclass
 class Found:
-    """What `inspect` says of a path: the format, how sure it is (0 to 1), its vendor tables and source
-    tables, the first rows of tables that hold no changes (policies, control tables), and of every table that
-    lies there the format that knows it best (empty: none)."""
+    """The result of `inspect` for a path: the format, how sure it is (0 to 1), its vendor tables and source
+    tables, the first rows of tables without changes (policies, control tables), and for every table in the
+    folder the format that recognises it best (empty: none)."""
 
     format: str
     sure: float
@@ -58,7 +59,7 @@ class Found:
 
 
 def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
-    """The format that knows these tables best.
+    """The format that recognises these tables best.
 
     Raises:
         FormatError: none does.
@@ -68,7 +69,7 @@ def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
 
 
 def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
-    """The format that knows tables of these columns best; errors as `recognise`."""
+    """The format that recognises tables with these columns best; errors as `recognise`."""
     best, figure = None, 0.0
     for name in formats.names():
         form = formats.get(name)
@@ -86,7 +87,7 @@ def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
 
 
 def vendors(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Whose each table is, by the names of its columns: the format that knows it best, empty for none.
+    """The format of each table, by its column names: the one that recognises it best, empty for none.
 
     >>> vendors({"a__ct": ["header__change_seq", "header__change_oper", "id"], "b": ["id"]})
     {'a__ct': 'qlik', 'b': ''}
@@ -100,15 +101,15 @@ def vendors(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form: Format) -> dict[str, str]:
-    """Whose each table of a folder is, the tables of `form` and all others."""
+    """The format of each table of a folder: the tables of `form`, and all others."""
     try:
         found = {n: s.columns for n, s in samples(path).items()}
     except TailraceError:
-        found = {}  # there are such as `form` alone finds
+        found = {}  # tables that only `form` finds
     made = {n: v or form.name for n, v in vendors({n: columns_of(df) for n, df in mine.items()}).items()}
-    if form.load is not None:  # what reading it found is its own
+    if form.load is not None:  # what reading finds belongs to it
         made = dict.fromkeys(made, form.name)
-    # What `form` knows and has not under that name, it has under another.
+    # What `form` reads but does not list under that name, it lists under another.
     beside = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
     others = {v for v in (*made.values(), *beside.values()) if v} - {form.name}
     made |= beside if others else {}
@@ -119,7 +120,7 @@ def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form
 
 
 def columns_of(df: DataFrame) -> list[str]:
-    """A table's columns, those that reading adds left out."""
+    """A table's columns, without those added by reading."""
     return [c for c in df.columns if c not in ASIDE]
 
 
@@ -131,7 +132,7 @@ def inspect(
     given: Mapping[str, str] | None = None,
     rows: int = 5,
 ) -> Found:
-    """Looks into a file or folder; reads all of it once for the odd things, shows the first `rows` changes.
+    """Inspects a file or folder; reads all of it once to find what is odd, shows the first `rows` changes.
 
     Raises:
         FormatError: no format knows it.
@@ -155,7 +156,7 @@ def inspect(
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
-    """The change tables; a part of a vendor's tables is taken for what it is where an option allows it."""
+    """The change tables; part of a vendor's tables is read as far as an option allows it."""
     try:
         return convert.read(spark, side), []
     except FormatError as error:
@@ -168,7 +169,7 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
 
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
-    """The first rows as text, columns without any value left out."""
+    """The first rows as text, without columns that have no values."""
     from pyspark.sql import functions as F
 
     names = [c for c in df.columns if c == WHY or c not in ASIDE]
@@ -180,7 +181,7 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
 
 
 def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
-    """The format that knows the tables at a path, as they lie there or as one of the formats finds them."""
+    """The format that recognises the tables at a path, as they are or as one of the formats finds them."""
     try:
         return known_by({n: s.columns for n, s in samples(path).items()})
     except TailraceError as error:
@@ -190,7 +191,7 @@ def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
             try:
                 known, sure = recognise(form.load(spark, path, form.options()))
             except TailraceError:
-                continue  # it is not this one's; what the plain look said is raised in the end
+                continue  # it is not this format; the error of the plain check is raised in the end
             if known is form:
                 return form, sure
         raise error
@@ -205,7 +206,7 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
     counted = ct.df.groupBy(
         oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
     )
-    # One row for each operation and reason: small, whatever the table's size.
+    # One row per operation and reason: small, whatever the table's size.
     groups = counted.agg(F.count(F.lit(1)).alias("n"), finer.alias(FINER), *filled).collect()
     operations: dict[str, int] = {}
     odd: dict[str, int] = {}

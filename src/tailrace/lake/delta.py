@@ -75,7 +75,7 @@ def exists(table: str) -> bool:
 
 
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
-    """Makes an empty table; nothing happens when it is there."""
+    """Creates an empty table; does nothing if it exists."""
     if not exists(table):
         with room(table):
             DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
@@ -87,12 +87,12 @@ def version(table: str) -> int:
 
 
 def progress(table: str, app_id: str) -> int:
-    """How far an application has come in this table; -1 when it (or the table) never began."""
+    """The progress of an application in this table; -1 if it (or the table) never began."""
     return progresses(table, [app_id])[0]
 
 
 def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
-    """The same of several, as of one version."""
+    """The progress of several applications, as of one version."""
     try:
         delta = DeltaTable(table)
     except TableNotFoundError:
@@ -135,7 +135,7 @@ def overwrite(
     only_after: int,
     info: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Makes parts the whole table, with a schema; else as `commit`.
+    """Makes parts the whole table, with a schema; otherwise like `commit`.
 
     `only_after`: the version that the parts were made from. When the table has another one by now, nothing
     is written and None comes back: what somebody else committed meanwhile is in none of the parts.
@@ -151,10 +151,11 @@ def replace_all(
     progress: Mapping[str, int],
     info: Mapping[str, str] | None = None,
 ) -> int:
-    """Makes parts the whole table, whatever it has: for baselines, which owe nothing to the rows before them.
+    """Makes parts the whole table, whatever it contains: for baselines, which do not depend on the existing
+    rows.
 
-    Progress is set wherever it was. Gives the new version. Somebody else's commit is replaced as a whole, or
-    comes after.
+    Progress is set, whatever it was. Returns the new version. A concurrent commit is replaced as a whole, or
+    comes after this one.
     """
 
     def once(now: DeltaTable) -> int | None:
@@ -164,8 +165,8 @@ def replace_all(
 
 
 def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
-    """What `once` gives, called with the table as it is now; again while it gives None, which says that
-    somebody else committed first.
+    """The result of `once`, called with the current table; repeated while it returns None, which means that
+    another writer committed first.
 
     Raises:
         ConcurrentCommitError: others commit all the time.
@@ -197,7 +198,7 @@ def _commit(
     properties = CommitProperties(
         app_transactions=[Transaction(k, v) for k, v in progress.items()],
         custom_metadata=dict(info or {}),
-        # Under a guard: what it has allowed is committed on the version that was read before, or asked anew.
+        # Under a guard: what it has allowed is committed on the version read before, or checked again.
         max_commit_retries=None if only_after is None and not guards.now() else 0,
     )
 
@@ -206,7 +207,7 @@ def _commit(
         guards.check()
         names = {*progress, *(after or {})}
         reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}
-        # Whoever moves one of them between here and the commit makes it fail: Delta sees both name it.
+        # If another writer moves one of them before this commit, it fails: Delta sees that both name it.
         if not admits(
             table, reached, delta.version(), progress, only_after=only_after, begin=begin, after=after
         ):
@@ -258,7 +259,7 @@ def admits(
 
 
 def retried(once: Callable[[], _T]) -> _T:
-    """Does what commits, again when somebody else committed first."""
+    """Retries a function that commits, if another writer committed first."""
     for attempt in range(_RETRIES):
         guards.check()
         try:
@@ -277,7 +278,7 @@ def append(
     progress: Mapping[str, int] | None = None,
     after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """Adds a few rows (control tables), creating the table when it is missing; `commit` says the rest."""
+    """Appends a few rows (control tables), creating the table if it is missing; otherwise like `commit`."""
     create(table, rows.schema)
     part = Part(table, rows.schema)
     part.write(rows)
@@ -286,7 +287,7 @@ def append(
 
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A small table, whole (control tables, relation history)."""
+    """A small table, as a whole (control tables, relation history)."""
     return DeltaTable(table).to_pyarrow_table(columns=list(columns) if columns else None)
 
 
@@ -297,7 +298,7 @@ def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:
 
 
 def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
-    """Appends nullable columns; those the table already has (by name) are passed over."""
+    """Appends nullable columns; those that the table already has (by name) are skipped."""
     delta = DeltaTable(table)
     have = {f.name for f in delta.schema().fields}
     new = [f for f in fields if f.name not in have]
@@ -313,7 +314,7 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
-    """Joins small files once there are that many, then drops files as `vacuum` does; rows and progress
+    """Joins small files once there are that many, then removes files as `vacuum` does; rows and progress
     stay. Not for tables with deletion vectors."""
     delta = DeltaTable(table)
     sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()

@@ -1,4 +1,4 @@
-"""Named places beside each durable write where a test can end, fail or halt a process; off otherwise.
+"""Named points at each durable write where a test can end, fail or pause a process; off otherwise.
 
 `TAILRACE_FAIL=name[:nth[:kill|error|pause]]` turns one on, in a process and those that it starts: the `nth`
 time (1 by default) that a process comes to the place it is killed with SIGKILL (the default), gets an
@@ -83,7 +83,7 @@ POINTS: dict[str, str] = {
     "maintain.forget": "before an unneeded commit is deleted from a table's log",
     "maintain.vacuum": "before files are deleted",
 }
-"""Name -> what is done there, and what is not."""
+"""Name -> what has been done at that point, and what has not."""
 
 
 class InjectedError(TailraceError):
@@ -98,7 +98,7 @@ class _Armed:
 
 
 def parse(text: str) -> tuple[str, int, str]:
-    """The name, the number and the action in the variable's value.
+    """The name, the count and the action in the variable's value.
 
     >>> parse("log.commit"), parse("log.commit:3:error")
     (('log.commit', 1, 'kill'), ('log.commit', 3, 'error'))
@@ -118,18 +118,18 @@ _armed = _Armed(*parse(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else N
 
 
 def arm(text: str | None) -> None:
-    """Turns one on in this process, as the variable does, or with None off."""
-    global _armed  # noqa: PLW0603 - one a process, as the variable
+    """Turns a fail point on in this process, as the variable does; None turns it off."""
+    global _armed  # noqa: PLW0603 - one per process, like the variable
     _armed = _Armed(*parse(text)) if text else None
 
 
 def armed() -> bool:
-    """Whether one is on and has not been come to as often as it said."""
+    """Whether a fail point is on and has not been reached as often as required."""
     return _armed is not None and _armed.left > 0
 
 
 def reach(name: str) -> None:
-    """Says that the process is at a place."""
+    """Marks that the process has reached a fail point."""
     if _armed is not None and _armed.name == name:
         _met(_armed)
 

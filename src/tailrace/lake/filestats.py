@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 LONGEST = 64
-"""Longer texts are cut, the largest one with a last character above all others, as Delta's writers do."""
+"""Longer texts are truncated, as Delta's writers do; the largest one gets a final character above all
+others."""
 
 _DECIMAL = "\x01decimal:"
 _AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')
@@ -73,7 +74,7 @@ def _plain(value: Any, *, last: bool = False) -> Any:
 
 
 def width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
-    """Bytes of a row in those columns, about; more than none."""
+    """Approximate bytes per row in those columns; greater than 0."""
     held = [meta.row_group(g) for g in groups]
     size: int = sum(
         column.total_uncompressed_size

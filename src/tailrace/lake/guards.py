@@ -1,4 +1,4 @@
-"""Guards: what is asked right before every commit whether this process may still commit.
+"""Guards: checked directly before every commit, to decide whether this process may still commit.
 
 A lease (`state/leases.py`) that was lost says no. In a process that has none there is nobody to ask. Tasks
 of Spark run in processes of their own: who starts them hands the guards on (`now`, then `under`).
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Guard = Callable[[], None]
-"""Raises an error when nothing may be committed any more. It can be pickled."""
+"""Raises an error if nothing may be committed any more. It can be pickled."""
 
 _guards: list[Guard] = []
 
 
 @contextmanager
 def under(*guards: Guard) -> Iterator[None]:
-    """Until the block ends, every commit of this process asks them, too.
+    """Within the block, every commit of this process also checks these guards.
 
     >>> def no() -> None:
     ...     raise RuntimeError("taken over")
@@ -43,14 +43,14 @@ def now() -> tuple[Guard, ...]:
 
 
 def check() -> None:
-    """Asks them all; raises the error of the first that says no."""
+    """Calls all guards; raises the error of the first that refuses."""
     for one in now():
         one()
 
 
 @dataclass(frozen=True)
 class HandedOn:
-    """A function of Spark's tasks that commits under the guards of the process that made it."""
+    """A function for Spark's tasks that commits under the guards of the process that created it."""
 
     work: Callable[[Iterable[Any]], Iterator[Any]]
     guards: tuple[Guard, ...]
@@ -61,5 +61,5 @@ class HandedOn:
 
 
 def handed_on(work: Callable[[Iterable[Any]], Iterator[Any]]) -> HandedOn:
-    """That function, under the guards of this process."""
+    """The function, under the guards of this process."""
     return HandedOn(work, now())

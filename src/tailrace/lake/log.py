@@ -52,7 +52,7 @@ RELATIONS_SCHEMA = pa.schema(
         ("LAYOUT", pa.string()),
     ]
 )  # fmt: skip
-# One file is one commit here, and readers go by CHANGE_SEQ: old commits may go as a whole.
+# One file is one commit here, and readers go by CHANGE_SEQ: whole old commits may be removed.
 PROPERTIES = {"delta.appendOnly": "false", "delta.enableDeletionVectors": "false"}
 
 _WORDS = [f"tailrace/position/{k}" for k in range(3)]
@@ -61,7 +61,7 @@ _NUMBER, _TIME = "tailrace/number", "tailrace/time"
 
 @dataclass(frozen=True)
 class Layout:
-    """A relation and where it came into force: position (20 bytes) and change sequence."""
+    """A relation and where it became valid: position (20 bytes) and change sequence."""
 
     relation: Relation
     from_position: bytes
@@ -69,13 +69,13 @@ class Layout:
 
 
 def number(layout: Layout) -> int:
-    """The change number from which a layout holds."""
+    """The change number from which the layout is valid."""
     return sequence.number_of(layout.from_seq)
 
 
 @dataclass(frozen=True)
 class LogState:
-    """Where LOG ends: the source position to resume after (None: never written), the last change number and
+    """The end of LOG: the source position to resume after (None: never written), the last change number and
     the last time part of the change sequence."""
 
     position: bytes | None
@@ -95,7 +95,7 @@ class Message:
 
 @dataclass(frozen=True)
 class LogCommit:
-    """What one commit put into LOG: records, transactions, the position after it, its Delta version, and the
+    """What one commit added to LOG: records, transactions, the position after it, its Delta version, and the
     messages among the records."""
 
     records: int
@@ -116,7 +116,7 @@ def state(log: str) -> LogState:
 
 
 def version_after(log: str, number: int) -> int:
-    """The first version of LOG that has records after a change number; the newest when none has.
+    """The first version of LOG that has records after a change number; the newest if there are none.
 
     Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
     read, however many there are.
@@ -125,7 +125,7 @@ def version_after(log: str, number: int) -> int:
     low, high = 0, len(there) - 1
     while low < high:
         middle = (low + high) // 2
-        # A commit of maintenance has no records: it stands where the one before it stands.
+        # A maintenance commit has no records: its number is that of the commit before it.
         commits = (log_retention.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
         reached = next((found[_NUMBER] for found in commits if _NUMBER in found), 0)
         low, high = (low, middle) if reached > number else (middle + 1, high)
@@ -133,7 +133,7 @@ def version_after(log: str, number: int) -> int:
 
 
 def layouts(relations: str) -> list[Layout]:
-    """The relation history, ordered by where each layout came into force; empty when there is none."""
+    """The relation history, ordered by where each layout became valid; empty if there is none."""
     if not lake.exists(relations):
         return []
     rows = lake.read(relations).to_pylist()
@@ -142,7 +142,8 @@ def layouts(relations: str) -> list[Layout]:
 
 
 def history(relations: str) -> dict[str, list[Layout]]:
-    """The relation history by table, each in order. A relation keeps the name it was first seen under."""
+    """The relation history by table, each in order. A relation keeps the name under which it was first
+    seen."""
     names: dict[int, str] = {}
     found: dict[str, list[Layout]] = {}
     for one in layouts(relations):
@@ -157,7 +158,7 @@ def latest(history: Sequence[Layout]) -> dict[int, Relation]:
 
 
 def record_layouts(relations: str, new: Sequence[Layout]) -> None:
-    """Adds to the relation history; done before the commit that first needs it."""
+    """Adds to the relation history, before the commit that first needs it."""
     if not new:
         return
     rows = [
@@ -199,7 +200,7 @@ class LogWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether a commit would put something into LOG (whole transactions are there)."""
+        """Whether a commit would add anything to LOG (there are whole transactions)."""
         return self._position is not None
 
     @property
@@ -208,7 +209,7 @@ class LogWriter:
         return self._bytes
 
     def add(self, chunk: Chunk) -> None:
-        """Takes the records of a chunk; nothing is visible before `commit`."""
+        """Adds the records of a chunk; nothing is visible before `commit`."""
         if self._tail is not None:
             # What followed the last whole transaction starts the next commit's part.
             self._write(self._tail)
@@ -222,7 +223,7 @@ class LogWriter:
             self._write(numbered)
 
     def commit(self) -> LogCommit | None:
-        """Makes everything up to the last whole transaction visible; None when there is none.
+        """Makes everything up to the last whole transaction visible; None if there is nothing.
 
         Raises:
             OvertakenError: another process has captured meanwhile.
@@ -276,7 +277,7 @@ class LogWriter:
         return pa.record_batch([columns[f.name] for f in SCHEMA], schema=SCHEMA)
 
     def _times(self, commit_time: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The time parts: of each transaction's commit time, never running backwards."""
+        """The time part of each transaction's commit time; it never runs backwards."""
         if not len(commit_time):
             return np.empty(0, np.int64)
         micros = commit_time.cast(pa.int64()).to_numpy()

@@ -36,7 +36,7 @@ HEADERS: dict[str, str] = {
     "column_mask": "binary",
 }
 """Header columns of tailrace's own change tables, in order, with Spark types; the first seven are Qlik's.
-`column_mask` says which columns the image carries at all (NULL: every one)."""
+`column_mask` says which columns the image carries (NULL: all)."""
 
 
 EXTRA_HEADERS: dict[str, str] = {
@@ -48,11 +48,12 @@ EXTRA_HEADERS: dict[str, str] = {
     "recid": "string",
     "native_oper": "string",
 }
-"""Optional headers: what some vendors know of a change and Qlik's seven do not. They come after `HEADERS`."""
+"""Optional headers: what some vendors record about a change beyond Qlik's seven headers. They come after
+`HEADERS`."""
 
 NATIVE = "native_"
-"""What one vendor alone knows is kept in headers of this prefix (`header__native_<vendor column>`), so that
-its own tables can be written again."""
+"""Prefix of headers that keep vendor-specific values (`header__native_<vendor column>`), so that the
+vendor's tables can be written again."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Relation:
-    """One layout of one source table, in force from a position on.
+    """One layout of a source table, valid from a position on.
 
     `identity` is PostgreSQL's letter for what an old image carries: d the primary key, i an index's columns,
     f everything, n nothing. Sources that always send full images say f.
@@ -100,7 +101,7 @@ class Relation:
 
     @property
     def table(self) -> str:
-        """`schema.name`, the table's name everywhere in tailrace."""
+        """`schema.name`: the table's name everywhere in tailrace."""
         return f"{self.schema}.{self.name}"
 
     @property
@@ -158,7 +159,7 @@ class ChangeTable:
 
     @property
     def headers(self) -> list[str]:
-        """The header names that are there, without prefix, in order."""
+        """The names of the headers that the table has, without prefix, in order."""
         data = set(self.columns)
         return [
             c.removeprefix(self.prefix)
@@ -171,5 +172,5 @@ class ChangeTable:
         return replace(self, df=df)
 
     def ordinal(self, name: str) -> int:
-        """The ordinal of a column in the whole change table: its bit in the masks."""
+        """The ordinal of a column in the whole change table: its bit in the masks, from 0."""
         return self.df.columns.index(name)

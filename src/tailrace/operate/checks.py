@@ -1,4 +1,4 @@
-"""What keeps a task from working, found before it runs: at the source, in rules, mappings. Needs no data."""
+"""Checks before a task runs: errors at the source, in rules and in mappings. They read no data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
-    """Everything that is wrong, errors first; `spark` is called when there are mappings to be looked at.
+    """All findings, errors first; `spark` is called only if there are mappings to check.
 
     Raises:
         SourceError: the source cannot be asked.
@@ -54,7 +54,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     states = of_task(task.orders_path, baselines)
     try:
         tables = members(source, task, states, moved_of(task, source))
-    except ConfigError as error:  # a name in the task file that is not at the source
+    except ConfigError as error:  # a name in the task file that the source does not have
         return [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
     stream = newest(task)
@@ -66,8 +66,8 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
 
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
-    """Raises SourceError for what `check` calls an error. A source that is away is no reason: capture knows
-    whether to wait for it."""
+    """Raises SourceError for findings of `check` that are errors. An unreachable source is not one: capture
+    decides whether to wait for it."""
     with suppress(ConnectionLostError):
         report(check(task, spark))
 
@@ -75,7 +75,7 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
 def mapping_findings(
     task: Task, source: LogSource, tables: Sequence[str], spark: Callable[[], SparkSession]
 ) -> list[Finding]:
-    """What is wrong with the mappings of a task."""
+    """Findings about the mappings of a task."""
     mine = maps(task, tables)
     if not mine:
         return []

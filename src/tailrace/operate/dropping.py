@@ -1,5 +1,5 @@
-"""`tailrace drop`: a task ends for good. What the source keeps for it goes, then its folders; targets only
-when that is asked for. Each step can be repeated: after an interruption call it again."""
+"""`tailrace drop`: ends a task for good. Removes what the source keeps for it, then its folders; targets
+only if requested. Each step can be repeated: after an interruption call it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOLDERS = (
     "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
     "control", "run",
 )  # fmt: skip
-"""What a task makes in its home; the locks are in the last one."""
+"""Folders that a task creates in its home; the last one contains the locks."""
 
 
 @dataclass(frozen=True)

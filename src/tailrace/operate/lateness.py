@@ -1,4 +1,4 @@
-"""Whether a task is further behind its source than somebody can accept, for monitors."""
+"""Whether a task is further behind its source than acceptable, for monitoring."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _HELD_BACK = ("removed", "tracked only")
 
 
 def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
-    """Why a task is more than so many seconds behind, or why nobody can tell: a line each; none when it is
-    not. A process that does not run, and a source that does not answer, count from then on."""
+    """Why a task is more than that many seconds behind, or why it is unknown: one line per reason; empty if
+    it is not. A process that does not run, and a source that does not answer, count from that moment."""
     at = now or dt.datetime.now(dt.timezone.utc)
     return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
 

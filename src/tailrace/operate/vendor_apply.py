@@ -1,4 +1,4 @@
-"""`tailrace apply`: a vendor's change tables to targets, bad rows stopped at or kept aside."""
+"""`tailrace apply`: applies a vendor's change tables to targets; bad rows stop it or are set aside."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
 
 @dataclass(frozen=True)
 class Ruling:
-    """Rules and key log of a call; `keylog`: the Delta table's path, None: no key log; `transactional`: each
-    transaction is a commit of the target."""
+    """Rules and key log of a call. `keylog`: path of the Delta table, None: no key log; `transactional`: one
+    target commit per transaction."""
 
     rules: Rules
     keylog: str | None = None
@@ -54,7 +54,8 @@ def ruling(
     keylog_mode: str,
     transactional: bool = False,
 ) -> Ruling | None:
-    """What options ask for; None when they ask for nothing: then changes are upserted without a look.
+    """The rules that the options ask for; None if they ask for none: then changes are upserted without
+    checks.
 
     Raises:
         ConfigError: a mode, conflict or policy that there is not; options that do not go together.
@@ -66,7 +67,7 @@ def ruling(
     chosen = mode or ("soft_delete" if soft_column else "upsert")
     rules = Rules.of(chosen, on, soft_column or SOFT_COLUMN)
     if keylog is not None:
-        KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses a mode that there is not
+        KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses an unknown mode
     return Ruling(rules, keylog, keylog_mode, transactional)
 
 
@@ -157,7 +158,7 @@ def run(
 
 
 def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
-    """Raises UnsupportedError for columns of types that no target has, of all tables at once."""
+    """Raises UnsupportedError for columns of types that no target supports, for all tables at once."""
     wrong = []
     for name, table in sorted(changes.items()):
         columns = set(table.columns)
@@ -175,7 +176,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
 
 
 def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[str]:
-    """What is to be known of tables without key; an archive has none in any case."""
+    """Notes about tables without a key; archives need none."""
     if ruling is not None and ruling.rules.mode == "archive":
         return []
     what = (
@@ -188,7 +189,7 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
 def _place(
     spark: SparkSession, target: str, app_id: str, control: str | None, places: Callable[[str], Place] | None
 ) -> tuple[Target, str, str]:
-    """The target, what it is called, and the folder of what is kept beside it."""
+    """The target, its name, and the folder of what is kept next to it."""
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
     if not target.startswith(("postgresql://", "postgres://")):
@@ -207,14 +208,14 @@ def _place(
 
 
 def _followed(target: Target, changes: ChangeTable, numbers: numbering.Numbers) -> ChangeTable:
-    """The changes with numbers by which the target's progress can be told."""
+    """The changes, with numbers that can express the target's progress."""
     reached = target.progress(changes.name) if target.exists(changes.name) else -1
     return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
 
 
 def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
-    """A change table's transactions, one after the other, as far as the target lacks them; the whole of what
-    it has first: the key log may lack it."""
+    """A change table's transactions, one after the other, as far as the target lacks them; first, as a
+    whole, those that it has, because the key log may lack them."""
     reached = target.progress(changes.name) if target.exists(changes.name) else -1
     kept = changes.with_df(changes.df.persist())
     try:
@@ -245,7 +246,7 @@ def _running(
     *,
     dry_run: bool,
 ) -> Iterator[KeyLog | None]:
-    """The key log, with a run of each table until the block ends; None when there is none to be written."""
+    """The key log, with a run of each table, for the duration of the block; None if none is written."""
     if ruling is None or ruling.keylog is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What the Spark half of a task has done since it began: for the screen, for metrics and for its log."""
+"""Counters of the Spark half of a task since it began: for the screen, metrics and the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ logger = logging.getLogger("tailrace.pipeline")
 
 
 class Counts:
-    """Counts since the start: per table rows stored and applied, flagged changes, conflicts by kind; how long
-    batches of store and apply took, and writing a table by plan."""
+    """Counts since the start: rows stored and applied per table, flagged changes, conflicts by kind;
+    durations of store and apply batches, and of writing a table, by plan."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Any]] = {}
@@ -30,7 +30,7 @@ class Counts:
         self._plans: dict[str, Timings] = {}
 
     def stored(self, batch: Stored, seconds: float) -> None:
-        """Takes a store batch, which took so long."""
+        """Adds a store batch and its duration in seconds."""
         said = {"batch": batch.upto, "position": batch.position}
         logger.info(
             "stored %d rows of %d tables in %.1f s", batch.rows, len(batch.tables), seconds, extra=said
@@ -44,7 +44,8 @@ class Counts:
                 mine["stored_position"] = batch.position
 
     def applied(self, done: Sequence[AppliedTable], seconds: float) -> None:
-        """Takes what an apply batch did, which took so long; nothing if it did nothing."""
+        """Adds the result of an apply batch and its duration in seconds; does nothing if the batch did
+        nothing."""
         for one in done:
             rows = (one.inserted, one.updated, one.deleted, one.flagged)
             words = f"applied to {one.table}: %d inserted, %d updated, %d deleted, %d flagged (%s, %.1f s)"

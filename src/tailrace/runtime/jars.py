@@ -1,4 +1,4 @@
-"""Delta's jars: which belong to the installed packages, and where they are on this machine."""
+"""Delta's jars: which ones the installed packages need, and where they are on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from .java import ensure_java
 
 KNOWN_PAIRS = {("4.2", "4.4.0"): "io.delta:delta-spark_4.2_2.13:4.4.0"}
-"""(Spark release, delta-spark version) seen to work together -> Maven coordinates of Delta's jar."""
+"""(Spark release, delta-spark version) known to work together -> Maven coordinates of Delta's jar."""
 
 
 def coordinates() -> str:
@@ -44,7 +44,8 @@ def _pip_pair() -> str:
 
 
 def resolve_jars(say: bool = True) -> list[Path]:
-    """Delta's jar and what it needs, as local files; the first time fetched from Maven Central by Ivy.
+    """Delta's jar and its dependencies as local files; the first time, Ivy downloads them from Maven
+    Central.
 
     A list of the files is kept in tailrace's cache folder: later sessions start without Ivy, its output and
     the network.

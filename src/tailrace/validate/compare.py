@@ -1,4 +1,5 @@
-"""Two sides of a table, compared by counts and checksums per bucket of keys, row by row where they differ.
+"""Compares two sides of a table by counts and checksums per bucket of keys, and row by row where they
+differ.
 
 What is computed is computed here, over Arrow batches: in this process (`Files`), or by Spark's tasks over the
 same functions (`compare_spark`). Rows are known by their hashes (`wire.row_hashes`), so both agree.
@@ -23,14 +24,14 @@ from ..wire.row_hashes import hashes, kind_of, slices
 Sums = dict[int, tuple[int, int]]
 """Bucket -> its rows, and the sum of their hashes (64 bits)."""
 Counts = dict[int, int]
-"""Hash of a row (64 bits, signed) -> its copies in the source less those in the target."""
+"""Hash of a row (64 bits, signed) -> its copies in the source minus those in the target."""
 SUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("sum", pa.int64())])
 BUCKET, HASH = "bucket", "hash"
 
 
 @dataclass(frozen=True)
 class TableResult:
-    """What validation found for one table.
+    """Result of validating one table.
 
     Attributes:
         equal: same columns, same rows.
@@ -57,15 +58,15 @@ class TableResult:
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows are compared: the columns and the types in which they are, the places of the key's columns
-    among them, the number of buckets. Spark's tasks get it, with batches of the columns in its order."""
+    """How rows are compared: the columns and their common types, the indexes of the key columns among them,
+    and the number of buckets. Spark's tasks receive it, with batches whose columns are in this order."""
 
     schema: pa.Schema
     key: tuple[int, ...]
     buckets: int
 
     def tagged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[npt.NDArray[Any], pa.RecordBatch]]:
-        """The rows in the types of the schema, and the bucket and the hash of each (a structured array)."""
+        """The rows in the schema's types, and bucket and hash of each row (a structured array)."""
         for batch in batches:
             arrays = [a.cast(f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
             for rows in slices(pa.record_batch(arrays, schema=self.schema)):
@@ -76,7 +77,7 @@ class Shape:
                 yield tags, rows
 
     def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One batch (schema `SUMS`): the rows of each bucket, and the sum of their hashes."""
+        """Per bucket of one batch, the number of rows and the sum of their hashes (schema `SUMS`)."""
         rows, sums = np.zeros(self.buckets, np.int64), np.zeros(self.buckets, np.uint64)
         for tags, _ in self.tagged(batches):
             rows += np.bincount(tags[BUCKET], minlength=self.buckets)
@@ -99,18 +100,18 @@ class Sides(Protocol):
 
     @property
     def schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        """The columns of both."""
+        """The columns of both sides."""
 
     def sums(self, shape: Shape) -> tuple[Sums, Sums]:
-        """The buckets of both."""
+        """The buckets of both sides."""
 
     def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
-        """Among the rows of some buckets: how many are on one side only (of a row that both have, copies that
-        one has more), and some of them, the first by key: `COPIES`, then the columns of the shape."""
+        """For the rows of some buckets: how many are on one side only (for a row on both sides, the surplus
+        copies), and some of them, the first by key: `COPIES`, then the columns of the shape."""
 
 
 COPIES = "header__copies"
-"""So many copies of a row are in the source and not in the target; below zero: the other way around."""
+"""How many more copies of a row the source has than the target; negative: the target has more."""
 
 
 def compare(
@@ -140,7 +141,7 @@ def compare(
 
 
 def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int) -> tuple[Shape, list[str]]:
-    """How two sides can be compared, and in words what of their columns cannot."""
+    """How two sides can be compared, and a sentence about columns that cannot."""
     words = []
     for one, other, side in ((left, right, "source"), (right, left, "target")):
         if only := [n for n in one.names if n not in other.names]:
@@ -163,7 +164,7 @@ def apart(left: Sums, right: Sums) -> list[int]:
 
 
 def added(found: Iterable[tuple[int, int, int]]) -> Sums:
-    """The parts of several tasks (bucket, rows, sum) as one.
+    """Adds up the parts of several tasks (bucket, rows, sum).
 
     >>> added([(1, 2, -1), (1, 1, 3), (4, 1, 0)])
     {1: (3, 2), 4: (1, 0)}
@@ -177,7 +178,7 @@ def added(found: Iterable[tuple[int, int, int]]) -> Sums:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Rows that this process reads: from where, their names (there -> here), which of them."""
+    """Rows read by this process: from where, their column names (file -> here), and which of them."""
 
     data: ds.Dataset
     names: dict[str, str]
@@ -189,7 +190,7 @@ class FileRows:
         return pa.schema([self.data.schema.field(n).with_name(to) for n, to in self.names.items()])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Their rows: those columns, in that order."""
+        """The rows: those columns, in that order."""
         there = {to: n for n, to in self.names.items()}
         wanted = [there[c] for c in columns]
         for batch in self.data.to_batches(columns=wanted, filter=self.only, batch_size=1 << 16):
@@ -198,7 +199,8 @@ class FileRows:
 
 @dataclass(frozen=True)
 class Files:
-    """Both sides, read by this process. It holds eight bytes a row of what differs, whatever the rows are."""
+    """Both sides, read by this process. Memory: eight bytes per differing row, whatever the size of the
+    rows."""
 
     left: FileRows
     right: FileRows

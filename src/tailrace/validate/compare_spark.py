@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 HASH = "header__hash"
-"""Column: the hash of a row; rows are equal when theirs are."""
+"""Column: the hash of a row; rows with equal hashes are equal."""
 _SIDE, _SUMS = "side", "bucket int, rows bigint, sum bigint"
 
 
@@ -35,7 +35,7 @@ class Frames:
         return _schema(self.left), _schema(self.right)
 
     def sums(self, shape: Shape) -> tuple[Sums, Sums]:
-        """See `compare.Sides`. One job, which brings here at most one row a bucket and task."""
+        """See `compare.Sides`. One job; it collects at most one row per bucket and task."""
         from pyspark.sql import functions as F
 
         left, right = (
@@ -69,7 +69,7 @@ class Frames:
         return int(total[0] or 0) if total else 0, shown.rename_columns([COPIES, *shape.schema.names])
 
     def differing(self, key: Sequence[str], buckets: int) -> tuple[DataFrame, DataFrame]:
-        """The rows of both in the buckets that differ, with their `HASH`; both have the same columns."""
+        """The rows of both sides in the differing buckets, with their `HASH`; both have the same columns."""
         shape, _ = compare.shape_of(*self.schemas, key, buckets)
         found = compare.apart(*self.sums(shape))
         left, right = (
@@ -90,7 +90,7 @@ def _schema(df: DataFrame) -> pa.Schema:
 
 
 def _placed(df: DataFrame, shape: Shape) -> DataFrame:
-    """The columns of a shape under plain names: `mapInArrow` stumbles over dots and back quotes."""
+    """The columns of a shape under plain names: `mapInArrow` cannot handle dots and back quotes."""
     return df.select(*map(col, shape.schema.names)).toDF(*[f"c{i}" for i in range(len(shape.schema))])
 
 
