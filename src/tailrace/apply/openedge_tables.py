@@ -1,4 +1,4 @@
-"""A task's TRACKING and change tables in OpenEdge's names and layout, kept beside its own.
+"""A task's TRACKING and change tables in OpenEdge's names and layout, in addition to its own.
 
 Filled from what is stored, after each store batch: change tables first, `_Cdc-Change-Tracking` last. Every
 commit carries the change number it reaches, so what is done again changes nothing, and a folder that is new,
@@ -33,18 +33,18 @@ TRACKING_TABLE = f"PUB.{TRACKING.name}"
 
 
 class OpenEdgeTables:
-    """The tables of one task; `catch_up` brings them up to what is stored."""
+    """The OpenEdge tables of one task; `catch_up` brings them up to what is stored."""
 
     def __init__(self, task: Task, spark: SparkSession) -> None:
         self._task, self._spark = task, spark
         self._policies = ""
 
     def path(self, name: str) -> str:
-        """The Delta table of that OpenEdge name."""
+        """Path of the Delta table with that OpenEdge name."""
         return f"{self._task.openedge_path}/{name}"
 
     def catch_up(self) -> int:
-        """Writes what was stored since; gives the change number reached."""
+        """Writes what was stored since; returns the change number reached."""
         after = lake.progress(self.path(TRACKING_TABLE), APP)
         upto, changed = stored_since(self._task.control_path("stored"), after)
         if upto <= after:
@@ -72,7 +72,7 @@ class OpenEdgeTables:
         return ChangeTable(df, relation.key, columns, name=name)
 
     def _metadata(self, plans: dict[str, Plan]) -> None:
-        """Policies and schema tables, written again when they say something new."""
+        """Writes policies and schema tables again if their contents changed."""
         said = "\n".join(plan.kept.to_json() for plan in plans.values())
         if said == self._policies:
             return
@@ -90,7 +90,7 @@ class OpenEdgeTables:
         part = self._changes(name, relation, done, upto)
         rows = image_rows(part.with_df(numbered(part, options)), plan, options)
         if lake.exists(path) and not _goes_on(self._spark.read.format("delta").load(path), rows):
-            # A column became another one: all rows that are kept are written again.
+            # A column was replaced by another: all rows that are kept are written again.
             part = self._changes(name, relation, since, upto)
             rows = image_rows(part.with_df(numbered(part, options)), plan, options)
             self._write(rows, path, upto, "overwrite")
@@ -105,7 +105,7 @@ class OpenEdgeTables:
             kept.refuse_older(DeltaTable(self._task.tracking_path), after, where=self._task.openedge_path)
         rows = self._spark.read.format("delta").load(self._task.tracking_path)
         rows = rows.filter((F.col("_Change-Sequence") > after) & (F.col("_Change-Sequence") <= upto))
-        table = F.col("_Policy-Id")  # TRACKING has the table's name there
+        table = F.col("_Policy-Id")  # TRACKING has the table's name in that column
         ids = F.create_map(*[F.lit(x) for n in relations for x in (n, policy_id(n))])
         numbers = F.create_map(*[F.lit(x) for n in relations for x in (n, table_number(n))])
         made = {"_Policy-Id": ids[table], "_Source-Table-Number": numbers[table]}
@@ -121,6 +121,6 @@ class OpenEdgeTables:
 
 
 def _goes_on(there: DataFrame, coming: DataFrame) -> bool:
-    """Whether rows can be appended: columns may be new, none may be gone or of another type."""
+    """Whether rows can be appended: columns may be new, none may be missing or have another type."""
     kinds = {f.name: f.dataType for f in coming.schema}
     return all(kinds.get(f.name) == f.dataType for f in there.schema)

@@ -48,13 +48,13 @@ TOKENS_SCHEMA = pa.schema(
         ("position", pa.string()), ("stale", pa.bool_()), ("seen_at", pa.timestamp("us", "UTC")),
     ]
 )  # fmt: skip
-"""Columns of `<home>/control/tokens`, one row a token of this task that came through the log: `number`,
+"""Columns of `<home>/control/tokens`, one row per token of this task that came through the log: `number`,
 `change_seq` and `position` are its record's in LOG."""
 
 
 @dataclass(frozen=True)
 class WindowToken:
-    """What a token says.
+    """The contents of a token.
 
     >>> WindowToken.of(WindowToken("shop", "s.t", 2).text().encode())
     WindowToken(task='shop', table='s.t', baseline=2)
@@ -72,7 +72,7 @@ class WindowToken:
 
     @staticmethod
     def of(content: bytes) -> WindowToken | None:
-        """The token in a message's content; None for another message."""
+        """The token in a message's content; None for other messages."""
         try:
             found = json.loads(content)
             return WindowToken(str(found["task"]), str(found["table"]), int(found["baseline"]))
@@ -82,7 +82,7 @@ class WindowToken:
 
 @dataclass(frozen=True)
 class Seen:
-    """A token of this task where it stands in LOG."""
+    """A token of this task and its place in LOG."""
 
     table: str
     baseline: int
@@ -99,7 +99,7 @@ class Windows:
         self._task, self._source = task, source
         self._record, self._tokens = task.control_path("baselines"), task.control_path("tokens")
         self._lock = threading.Lock()
-        self._ends: dict[str, bytes] = {}  # of sources without messages: where a window closes
+        self._ends: dict[str, bytes] = {}  # for sources without messages: where a window closes
         self._open = ledger.read_open(self._record)
 
     @property
@@ -110,11 +110,11 @@ class Windows:
 
     @property
     def ends(self) -> bool:
-        """Whether a window closes at a position, for want of a token."""
+        """Whether a window closes at a position, because there is no token."""
         return bool(self._ends)
 
     def resume(self) -> None:
-        """Goes on where the process before this one ended."""
+        """Continues where the previous process ended."""
         for one in list(self._open.values()):
             closing = [s for s in seen(self._tokens) if not s.stale]
             mine = [s for s in closing if (s.table, s.baseline) == (one.table, one.number)]
@@ -124,7 +124,7 @@ class Windows:
                 self._mark(one)
 
     def opened(self, landed: Baseline) -> None:
-        """The rows of a baseline are the target: what remains is its token."""
+        """The rows of a baseline are the target: only its token is missing."""
         reach("windows.opened")
         one = replace(landed, window="open")
         ledger.write_baseline(self._record, one)
@@ -142,7 +142,7 @@ class Windows:
                 self._ends[one.table] = end
 
     def logged(self, messages: Sequence[log.Message]) -> None:
-        """Takes the messages of a commit of LOG: this task's tokens close their windows, or are stale."""
+        """Handles the messages of a commit of LOG: this task's tokens close their windows, or are stale."""
         found: list[Seen] = []
         for record in messages:
             message = pgmessages.message(record.data)
@@ -171,7 +171,7 @@ class Windows:
                 self._close(self._open[one.table], one.number)
 
     def passed(self, position: bytes | None, number: int) -> None:
-        """Everything before a position is in LOG, up to a change number: windows without token close."""
+        """Everything before a position is in LOG, up to a change number: closes windows without token."""
         with self._lock:
             over = [t for t, end in self._ends.items() if position is not None and position >= end]
             for table in over:
@@ -187,7 +187,7 @@ class Windows:
 
 
 def seen(path: str) -> list[Seen]:
-    """The tokens of a task that came through its log, in order; a key log tells of each (`C`, stale: `#`)."""
+    """The tokens of a task that came through its log, in order; a key log records each (`C`, stale: `#`)."""
     if not lake.exists(path):
         return []
     rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])

@@ -1,4 +1,4 @@
-"""Which tables need a baseline, and taking them: in threads, beside the capture loop.
+"""Decides which tables need a baseline, and takes them: in threads, in parallel with the capture loop.
 
 A table needs one when it has none, or when an order asks for one (`state/orders.py`). In an exact window
 all tables are read in one exported snapshot; in an open one each is read by itself (`windows.py`). Before a
@@ -33,11 +33,12 @@ from .table_selection import Known
 
 logger = logging.getLogger("tailrace.capture")
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0)
-"""Before a table that was truncated or altered meanwhile is read again; after the last it is suspended."""
+"""Seconds to wait before a table that was truncated or altered in the meantime is read again; after the last
+attempt it is suspended."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
-    """The process is to end; nothing of the baseline at work counts."""
+    """The process is about to end; the current baseline is discarded."""
 
 
 class Baselines:
@@ -60,7 +61,9 @@ class Baselines:
         self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
-        self._given_up: dict[str, int] = {}  # suspended tables: the order whose baseline they did not get
+        self._given_up: dict[
+            str, int
+        ] = {}  # suspended tables: the order whose baseline could not be completed
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
 
@@ -80,19 +83,19 @@ class Baselines:
         return set(self._busy) | self._windows.tables
 
     def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
-        """The tables that need a baseline, and were not getting one (`busy`) before `known` was looked at:
-        the other way round, one that is done in between would be taken again."""
+        """The tables that need a baseline, and for which none was running (`busy`) before `known` was read:
+        in the other order, one that finishes in between would be taken again."""
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
-        # Where the rows of one that is being renamed are to land is about to be known.
+        # The landing of a table that is being renamed is not known yet.
         moving = {t for t, one in known.states.items() if one.moving}
         due = [t for t in mine if t not in busy and t not in moving]
         return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
 
     def _refused(self, table: str, state: TableControl) -> bool:
-        """Whether a table gets no baseline as long as nobody resumes it or orders another one: none could be
-        finished, or none can be right; it is suspended then, once a session."""
+        """Whether a table gets no baseline until somebody resumes it or orders another one: none could be
+        completed, or none can be correct; it is suspended then, once per session."""
         if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
             return True
         if self._source.exact:
@@ -108,7 +111,7 @@ class Baselines:
         return True
 
     def begin(self, due: Sequence[str], task: Task) -> None:
-        """Begins to take the baselines of tables; returns when the snapshot they need is held."""
+        """Begins the baselines of tables; returns when the snapshot that they need is held."""
         self._task = task
         self._busy.update(due)
         for table in due:
@@ -134,8 +137,8 @@ class Baselines:
             ready.set()
 
     def _rounds(self, due: list[str], ready: threading.Event) -> None:
-        """Reads tables; those that are truncated or altered meanwhile again, after a pause: the others are
-        done by then. One that never comes to rest is suspended."""
+        """Reads tables; those that are truncated or altered in the meantime are read again after a pause,
+        when the others are done. A table that never settles is suspended."""
         left, moved = due, dict[str, TableMovedError]()
         for pause in (0.0, *PAUSES_S):
             if pause and self._stop.wait(pause):
@@ -156,7 +159,7 @@ class Baselines:
             tables.suspend(self._orders, table, why, who="capture")
 
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
-        """Reads each table once; gives those that were truncated or altered meanwhile."""
+        """Reads each table once; returns those that were truncated or altered in the meantime."""
         alone = [t for t in due if self._in_open_window(t)]
         shared = [t for t in due if t not in alone]
         moved: dict[str, TableMovedError] = {}
@@ -174,7 +177,7 @@ class Baselines:
         asked = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
         if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
             return False
-        # Rows that cannot be told apart cannot be upserted.
+        # Rows that cannot be distinguished cannot be upserted.
         return bool(self._source.relation(table).key)
 
     def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
@@ -189,7 +192,7 @@ class Baselines:
                 return self._take(snapshot, attempts, self._land, self._record_done, pool)
 
     def _open(self, table: str, pool: ProcessPoolExecutor) -> dict[str, TableMovedError]:
-        """One table by itself, read as it is while it goes on changing."""
+        """One table by itself, read while it is being written to."""
         attempts, before = self._attempts([table]), self._source.relation(table)
         window = self._source.window(self._stop.is_set)
         if self._stop.is_set():
@@ -204,7 +207,8 @@ class Baselines:
         return self._take(window, attempts, land, self._windows.opened, pool)
 
     def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
-        """What each baseline answers to; taken before its snapshot, so nothing given later is missed."""
+        """The order that each baseline answers; determined before its snapshot, so that no later order is
+        missed."""
         numbers = ledger.baseline_numbers(self._record)
         orders = {one.table: one.number for one in tables.read(self._orders)}
         after = self._reached()
@@ -214,7 +218,8 @@ class Baselines:
         relations = [self._source.relation(t) for t in due]
         path = self._task.relations_path
         known, names = log.latest(log.layouts(path)), log.history(path)
-        # Of a table made again the stream tells, with its first change: changes of the one before still come.
+        # A recreated table is reported by the stream with its first change: changes of the previous one
+        # still come.
         log.record_layouts(
             path,
             [
@@ -225,10 +230,10 @@ class Baselines:
         )
 
     def _land(self, relation: Relation, one: Attempt) -> bool:
-        """Makes apply leave the target alone, from here until the baseline is recorded; False when the table
-        was removed meanwhile."""
+        """Makes apply leave the target alone from here until the baseline is recorded; False if the table
+        was removed in the meantime."""
         table = relation.table
-        if not self._task.baseline.enabled or one.number > 1:  # else apply has not begun
+        if not self._task.baseline.enabled or one.number > 1:  # otherwise apply has not begun
             number = tables.give(
                 self._orders, tables.LAND, [table], why=f"baseline {one.number}", who="capture",
                 baseline=one.number,

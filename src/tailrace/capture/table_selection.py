@@ -1,5 +1,5 @@
-"""Which tables a task captures: what the task file names, what orders added, without what they removed; and
-what becomes of the targets of those."""
+"""Which tables a task captures: those in the task file, plus those added and minus those removed by orders;
+and what happens to the targets of removed tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 
 
 class Known:
-    """What orders and baselines say of a task's tables; read again only when there is something new."""
+    """What orders and baselines say about a task's tables; read again only if there is something new."""
 
     def __init__(self, task: Task) -> None:
         self._paths = task.orders_path, task.control_path("baselines")
@@ -33,7 +33,7 @@ class Known:
         self.states: dict[str, TableControl] = {}
 
     def look(self) -> bool:
-        """Takes in what is new; whether there was something."""
+        """Reads what is new; returns whether there was anything."""
         versions = tuple(map(lake.version, self._paths))
         if versions == self._versions:
             return False
@@ -46,7 +46,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Moved:
-    """What became of tables that the task knows.
+    """What happened to tables that the task knows.
 
     Attributes:
         gone: names of known tables that nothing has now.
@@ -63,7 +63,7 @@ class Moved:
 
 
 def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
-    """What relations are called, and all names that there are, as of one moment; None: nobody can tell."""
+    """The current names of relations, and all names in use, as of one moment; None if unknown."""
     now = source.names(relids) if relids else None
     while now is not None:
         there = set(source.tables(["*.*"]))
@@ -74,7 +74,7 @@ def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str]
 
 
 def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
-    """The newest relation of each known table: its baseline's, where it has one."""
+    """The newest relation of each known table: its baseline's, if it has one."""
     found = {table: layouts[-1].relation.relid for table, layouts in history.items()}
     return found | {t: one.relation.relid for t, one in baselines.items() if t in found}
 
@@ -82,7 +82,7 @@ def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int
 def moved(
     source: LogSource, history: History, baselines: Mapping[str, Baseline], ignored: Callable[[str], bool]
 ) -> Moved:
-    """What the source's catalog says of known tables; from now on the source goes by their known names.
+    """What the source's catalog says about known tables; from now on the source uses their known names.
 
     `ignored`: whether a table that is made again is to be left out.
     """
@@ -93,11 +93,14 @@ def moved(
     if found is None:
         return Moved()
     now, there = found
-    for table, layouts in history.items():  # made again, and its first changes are read: its baseline is not
+    for (
+        table,
+        layouts,
+    ) in history.items():  # recreated, and its first changes have been read, but not its baseline
         again = layouts[-1].relation.relid
         if now.get(again) == table and now.get(last[table]) != table and not ignored(table):
             last[table] = again
-    taken = there - set(now.values())  # by tables that the task does not know
+    taken = there - set(now.values())  # under names that the task does not know
     away = {t for t, relid in last.items() if now.get(relid) != t}
     renamed = [
         Renamed(last[t], t, now[last[t]])
@@ -107,7 +110,7 @@ def moved(
     own = {one.relid for one in renamed} | {last[t] for t in last.keys() - away}
     old = [Renamed(r, f"{relids[r]}, relation {r}", name) for r, name in now.items() if r not in own]
     left = {one.now for one in (*renamed, *old)} | {t for t in away & taken if ignored(t)}
-    # The stream may have called one of these otherwise, for a moment, and tell so with its first change.
+    # The stream may have used another name for a moment, and reports it with the table's first change.
     seen = {one.relation.relid for layouts in history.values() for one in layouts}
     unseen = [Renamed(r, t, t) for t, r in last.items() if r not in seen and now.get(r) == t]
     source.called([*renamed, *old, *unseen])
@@ -117,15 +120,15 @@ def moved(
 def members(
     source: LogSource, task: Task, states: Mapping[str, TableControl], moved: Moved = Moved()
 ) -> list[str]:
-    """The tables that are there and are to be captured, sorted.
+    """The tables that exist and should be captured, sorted.
 
     ConfigError for a table that the task file names and that never was there; one that is gone, or was added
     by an order, is left out.
     """
-    # A table that was removed, or is gone, may be named in the file all the same.
+    # A table that was removed, or is gone, may still be in the task file.
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
     named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
-    # Chosen by the name they are known by, whatever they are called now.
+    # Selected by the name under which they are known, whatever they are called now.
     named += [one.known for one in moved.renamed if _chosen(task, states, one.known)]
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
@@ -144,13 +147,14 @@ def _removed(state: TableControl | None) -> bool:
 
 
 def _if_there(table: str) -> str:
-    """A pattern that fits this name alone: patterns need not fit anything, names do."""
+    """A pattern for exactly this name: unlike a name, a pattern need not match anything."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in table[:-1]) + f"[{table[-1]}]"
 
 
 def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collection[str] = ()) -> list[str]:
-    """Takes away the targets of removed tables that are to go, once apply has heard of it and no baseline is
-    at work on them (`busy`); gives which. For the process that captures, or while none does."""
+    """Removes the targets of removed tables for which this was ordered, once apply has acknowledged it and
+    no baseline of them is running (`busy`); returns these tables. For the capture process, or if there is
+    none."""
     gone = [
         t for t, one in states.items()
         if one.dropped and one.member == "removed" and t not in busy and not one.moving

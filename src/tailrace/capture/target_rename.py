@@ -1,4 +1,4 @@
-"""Targets get the names of tables that were renamed at the source, where the policy for it says so.
+"""Renames targets of tables that were renamed at the source, if their policy says so.
 
 Everything else about a table stays under the name it is known by: change table, progress, key log, orders,
 settings. Its *target's name* is what its orders say (`state/orders.py`), so it moves in three steps, by
@@ -32,8 +32,8 @@ KIND = "rename_table"
 
 @dataclass(frozen=True)
 class Places:
-    """What targets are called (`now`, by table), and the names they are to have (`wanted`; not those of
-    tables that have theirs)."""
+    """The current names of targets (`now`, by table), and the names they should get (`wanted`; without
+    tables whose targets have theirs)."""
 
     now: Mapping[str, str]
     wanted: Mapping[str, str]
@@ -43,7 +43,7 @@ class Places:
         return next((t for t, n in self.now.items() if n == name and t != table), None)
 
     def circle(self, table: str) -> bool:
-        """Whether the target waits, by way of others, for its own name to become free."""
+        """Whether the target waits, via others, for its own name to become free."""
         one = table
         for _ in self.wanted:
             if one not in self.wanted or (other := self.holder(one, self.wanted[one])) is None:
@@ -55,17 +55,16 @@ class Places:
 
 
 class Renaming:
-    """Sees to it that the targets of a task have the names that they are to have. For the process that
-    captures."""
+    """Renames the targets of a task as needed. For the capture process."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._versions: tuple[int, ...] = ()
-        self._failed: dict[str, str] = {}  # what was said already
+        self._failed: dict[str, str] = {}  # what was already logged
 
     def carry_on(self, task: Task, busy: Collection[str] = ()) -> None:
-        """Moves the targets that are to move and can, one after the other. What cannot be done now (a target
-        that does not answer) is tried again at the next call.
+        """Renames the targets that should and can be renamed, one after the other. What is not possible now
+        (a target that does not answer) is tried again at the next call.
 
         Args:
             task: the task, as its file is now.
@@ -78,7 +77,7 @@ class Renaming:
                 return
             states, places = self._read()
             if not any(self._try(t, states, places, busy) for t in sorted(places.wanted)):
-                # What waits for apply, or for a baseline, is looked at again.
+                # Tables that wait for apply, or for a baseline, are checked again.
                 self._versions = () if places.wanted else versions
                 return
 
@@ -90,12 +89,12 @@ class Renaming:
         known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
         now = {t: target_name(task, t, states) for t in known if t not in states or not states[t].gone}
         wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
-        # What has begun is ended first: the target may be there already.
+        # A move that has begun is finished first: the target may have its new name already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
         return states, Places(now, wanted)
 
     def _follows(self, table: str, now: Mapping[str, str]) -> bool:
-        """Whether the target is called as its table is: no mapping names it, and no other table feeds it."""
+        """Whether the target has its table's name: no mapping names it, and no other table feeds it."""
         said = self._task.table(table)
         alone = Places(now, {}).holder(table, now[table]) is None
         return alone and not said.target and said.ddl.get(KIND) != IGNORE
@@ -116,7 +115,7 @@ class Renaming:
     def _one(
         self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
     ) -> bool:
-        """Takes the next step for a table; whether there was one to take."""
+        """Takes the next step for a table; returns whether there was one."""
         state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
         stays = bool(state.held) or state.member == "removed"
         if state.held == orders.SUSPENDED or (stays and not state.moving) or table in busy:
@@ -130,7 +129,7 @@ class Renaming:
         return self._step(table, places.now.get(table, to), to, begun=state.moving == to)
 
     def _step(self, table: str, now: str, to: str, *, begun: bool) -> bool:
-        """Orders a move, or makes it; False, and the table is suspended, when the name is taken."""
+        """Orders a move, or makes it; False, and the table is suspended, if the name is in use."""
         where = mover(self._task)
         if not begun and where.there(to) and not where.same(now, to):
             self._suspend(table, to, "something that is not a target of this task has that name")
@@ -171,6 +170,6 @@ class Renaming:
 
 
 def target_name(task: Task, table: str, states: Mapping[str, TableControl]) -> str:
-    """What a table's target is called."""
+    """The name of a table's target."""
     own = states[table].target if table in states else ""
     return own or task.table(table).target or table

@@ -1,4 +1,4 @@
-"""What a task looks like on a terminal: the live screen of `run`, the tables of `status` and `validate`."""
+"""A task on the terminal: the live screen of `run`, the tables of `status` and `validate`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 MUCH = 1 << 30
-"""So many bytes of log that a source keeps for a task are worth a line."""
+"""From this many bytes on, the log that a source keeps for a task gets a line."""
 
 
 def status(found: Status, most: int | None = None) -> Group:
-    """One line a table, with the task's stages above, and below what somebody has to know. `most`: so many
-    tables at most, those first that are not as they should be."""
+    """One line per table, the task's stages above, and notes below. `most`: maximum number of tables; those
+    with problems first."""
     columns = [
         Col("table", fold=True), Col("state", fold=True), Col("baseline rows", right=True, spare=3),
         Col("stored", right=True, spare=2), Col("inserted", right=True, spare=5),
@@ -56,7 +56,7 @@ def status(found: Status, most: int | None = None) -> Group:
 
 def reasons(found: Status) -> list[str]:
     """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
-    unknown identity, consumers that keep old changes for long: a line each."""
+    unknown identity, consumers that keep old changes for long: one line each."""
     lines = [
         f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
     ]
@@ -79,7 +79,7 @@ def _title(found: Status) -> str:
 
 
 def _processes(found: Status) -> list[str]:
-    """What the two processes do, and what the source keeps for them: a line each."""
+    """What the two processes do, and how much log the source keeps for them: one line each."""
     return [_capture(found), *_kept(found.capture or {}), _pipeline(found)]
 
 
@@ -117,7 +117,7 @@ def _pipeline(found: Status) -> str:
 
 
 def _kept(capture: dict[str, Any]) -> list[str]:
-    """The log that the source keeps for the task, where that is much or near its end."""
+    """The log that the source keeps for the task, if it is large or close to its limit."""
     kept, left = capture.get("retained_bytes"), capture.get("left_bytes")
     if kept is None or (kept < MUCH and (left is None or left > kept)):
         return []
@@ -126,7 +126,7 @@ def _kept(capture: dict[str, Any]) -> list[str]:
 
 
 def _process(name: str, said: dict[str, Any] | None) -> str:
-    """What a process does, or since when it does nothing."""
+    """What a process does, or since when it does not run."""
     if said is None:
         return f"{name} never ran"
     if not said["running"]:
@@ -136,7 +136,7 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
 
 
 _BESIDE = 12
-"""Lines of the live screen that are no tables."""
+"""Lines of the live screen that are not tables."""
 
 
 def live(task: Task, over: threading.Event) -> None:
@@ -149,7 +149,7 @@ def live(task: Task, over: threading.Event) -> None:
                 shown.update(Group(status(status_of(task), max(1, size.height - _BESIDE)), _baselines(task)))
                 over.wait(1.0)
         if not over.is_set():
-            there.clear()  # the terminal has another size, and has moved the lines of the last frame about
+            there.clear()  # the terminal was resized, which has moved the lines of the last frame
 
 
 def _baselines(task: Task) -> Progress | Text:
@@ -170,7 +170,7 @@ def _baselines(task: Task) -> Progress | Text:
 
 
 def report(found: ValidationReport) -> Group:
-    """The result of a validation: a line a table, then the first differing rows."""
+    """The result of a validation: a line per table, then the first differing rows."""
     columns = [
         Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
         Col("differs", fold=True),
@@ -193,7 +193,7 @@ def report(found: ValidationReport) -> Group:
 
 
 def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:
-    """The result of a repair: what differed, what was (or would be) written, what is left."""
+    """The result of a repair: what differed, what was (or would be) written, what remains."""
     parts: list[Group | Fit] = [report(before)]
     if done:
         title = "repaired" if after is not None else "not repaired: what a repair would write"

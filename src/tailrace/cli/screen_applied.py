@@ -1,4 +1,4 @@
-"""What `tailrace apply` says of its tables, for people: a line each that fits a narrow terminal."""
+"""The result of `tailrace apply` for people: a line per table that fits a narrow terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
     more = ["did", "conflicts", "flagged"] if ruled else ["plan"]
     made = Table("table", "changes", "up to", "new, changed, gone", *more)
     for column in made.columns:
-        column.overflow = "fold"  # nothing is cut off
+        column.overflow = "fold"  # nothing is truncated
     for row in rows:
         changes = told({k: row.get(k, 0) for k in "IUDT"})
         outcome = [told(row.get("actions", {})), told(row.get("conflicts", {})), f"{row.get('flagged', 0):,}"]
@@ -30,13 +30,13 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """Counts by name, those that are none left out."""
+    """Counts by name, without zeros."""
     return ", ".join(f"{name} {many:,}" for name, many in counts.items() if many)
 
 
 def remarks(done: Mapping[str, Any]) -> list[str]:
-    """Why tables take no more changes, then what is odd about them: a line each."""
+    """Why tables take no more changes, then what is odd about them: one line each."""
     whys = [(row["table"], str(row["suspended"])) for row in done["tables"] if row.get("suspended")]
-    # A dry run says where the batch would end.
+    # A dry run shows where the batch would end.
     held = [f"{t}: {why}" if why.startswith("would ") else f"{t} is suspended: {why}" for t, why in whys]
     return [*held, *(f"note: {note}" for note in done["notes"])]

@@ -1,5 +1,5 @@
-"""A table of which nothing is cut: it shows the columns that fit, folds long ones, and becomes a block of
-lines a row where that is not enough."""
+"""A table that truncates nothing: it shows the columns that fit, folds long ones, and if that is not enough
+shows each row as a block of lines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.text import Text
 
 Cell = str | Text
 _LEAST = 14
-"""So wide a column stays that is folded."""
+"""Minimum width of a folded column."""
 
 
 @dataclass(frozen=True)
 class Col:
-    """A column: its heading, whether it is a number (right), may be folded, and when it may be left out: the
-    greatest `spare` goes first, 0 never."""
+    """A column: its heading, whether it is a number (right-aligned), may be folded, and when it may be left
+    out: the greatest `spare` first, 0 never."""
 
     name: str
     right: bool = False
@@ -79,7 +79,7 @@ class Fit:
         yield from map(_text, self.below)
 
     def _shown(self, width: int) -> list[int]:
-        """The columns of the table that fits; none when no table does."""
+        """The columns of the table that fit; none if no table fits."""
         shown = list(range(len(self.columns)))
         while self._width(shown) > width:
             most = max(self.columns[n].spare for n in shown)
@@ -116,5 +116,5 @@ class Fit:
 
 
 def _text(cell: Cell) -> Text:
-    """As it is: no markup is looked for in it."""
+    """The text unchanged: markup in it is not interpreted."""
     return cell if isinstance(cell, Text) else Text(cell, overflow="fold")

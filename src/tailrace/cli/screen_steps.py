@@ -1,4 +1,4 @@
-"""The steps of a long command: a bar on a terminal, elsewhere a line for each thing that is done."""
+"""The steps of a long command: a bar on a terminal, otherwise a line for each completed step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..model.steps import Steps
 
 @contextmanager
 def bar(console: Console, *, quiet: bool = False) -> Iterator[Steps]:
-    """Shows steps until the block ends; `quiet`: says nothing where there is no terminal."""
+    """Shows steps until the block ends; `quiet`: no output if there is no terminal."""
     if not console.is_terminal:
         yield Steps(lambda words, *_: None if quiet or not words else console.print(words, markup=False))
         return

@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 def balanced(parts: Sequence[T], both: Callable[[T, T], T]) -> T:
-    """All parts as one, neighbours joined in pairs: as deep as the logarithm of their number. Spark goes
-    through an expression by recursion, so a chain with a link for each column overflows its stack.
+    """Combines all parts pairwise, so the result is only as deep as the logarithm of their number. Spark
+    walks expressions recursively: a chain with a link per column would overflow its stack.
 
     >>> balanced("abcde", lambda a, b: f"({a}{b})")
     '(((ab)(cd))e)'
@@ -121,11 +121,12 @@ def is_set(mask: Column, ordinal: int) -> Column:
 
 
 WORD = 64
-"""Bits in one word; masks are worked on a word at a time, so their cost does not grow with the columns."""
+"""Bits in one word; masks are processed a word at a time, so their cost does not grow with the columns."""
 
 
 def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
-    """The first `bits` bits of a mask (or, `little`, of a field map) as bigints of 64 bits, lowest first.
+    """The first `bits` bits of a mask (or, with `little`, of a field map) as bigints of 64 bits, lowest
+    first.
 
     Bits beyond the bytes there are, and those of a NULL mask, are 0.
     """
@@ -137,33 +138,33 @@ def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
             digits = _other_end(F.hex(F.substring(mask, 8 * k + 1, 8)))
         else:
             digits = F.hex(F.substring(mask, -8 * (k + 1), 8))
-        # Base -10: the word with its sign, as bigints have one. No digits give NULL.
+        # Base -10: the signed word, since bigints are signed. No digits give NULL.
         found.append(F.coalesce(F.conv(digits, 16, -10).cast("bigint"), F.lit(0).cast("bigint")))
     return found
 
 
 def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
-    """The mask (field map) with these words, zero bytes at its high end trimmed."""
+    """The mask (field map) with these words, without zero bytes at its high end."""
     from pyspark.sql import functions as F
 
     if not words:
         return F.unhex(F.lit(""))
     padded = [F.lpad(F.hex(w), 16, "0") for w in words]
     if not little:
-        # An odd number of digits stands for a first byte below 16: whole zero bytes go, no other.
+        # An odd number of digits means a first byte below 16: only whole zero bytes are removed.
         return F.unhex(F.ltrim(F.concat(*reversed(padded)), F.lit("0")))
     return F.unhex(F.regexp_replace(F.concat(*map(_other_end, padded)), "(00)+$", ""))
 
 
 def _other_end(digits: Column) -> Column:
-    """Bytes in hex, the last one first. Named once: a plan grows with each use of what a word is made of."""
+    """Bytes in hex, the last one first. Named once: a plan grows with each use of the expression."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.reverse(digits), "(.)(.)", "$2$1")
 
 
 def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_little: bool = False) -> Column:
-    """The mask with each bit in its new place: `places` says old bit -> new bit, bits not named are dropped.
+    """The mask with each bit moved: `places` maps old bit -> new bit; bits that are not named are dropped.
 
     `little` (`to_little`): the mask read (made) is a field map, whose bit n stands for position n + 1.
     Neighbours that move alike move together, so a mask costs a few shifts and not one step a column.
@@ -177,7 +178,7 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
 
 
 def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
-    """The words of a mask with each bit in its new place, from the words of the old one; see `move`."""
+    """The words of a mask with each bit moved, from the words of the old one; see `move`."""
     from pyspark.sql import functions as F
 
     made: list[list[Column]] = [[] for _ in range(max(places.values(), default=-1) // WORD + 1)]
@@ -191,7 +192,8 @@ def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
 
 
 def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """(first old bit, first new bit, length) of stretches that move alike and cross no word's border."""
+    """(first old bit, first new bit, length) of runs that move by the same distance and cross no word
+    boundary."""
     runs: list[tuple[int, int, int]] = []
     for old in sorted(places):
         new = places[old]
@@ -205,7 +207,7 @@ def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
 
 
 def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list[Column]:
-    """For each ordinal whether its bit is set (boolean, never NULL), as native Spark expressions."""
+    """For each ordinal, whether its bit is set (boolean, never NULL), as native Spark expressions."""
     from pyspark.sql import functions as F
 
     found = words(mask, max(ordinals, default=-1) + 1, little=little)

@@ -1,4 +1,4 @@
-"""What somebody meant who wrote a name that is not there."""
+"""Suggestions for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5) -> str | None:
-    """The question with the nearest names; None when none is near.
+    """A question with the nearest names; None if none is near.
 
     >>> meant("shop.itm", ["shop.item", "shop.items", "hr.pay"])
     'did you mean shop.item or shop.items?'

@@ -67,7 +67,7 @@ def number_of(seq: str) -> int:
 
 
 def digits(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-    """Zero-padded ASCII digits, one row a value, without a Python loop over rows.
+    """Zero-padded ASCII digits, one row per value, without a Python loop over rows.
 
     >>> digits(np.array([7, 123456]), 8).tobytes()
     b'0000000700123456'
@@ -88,7 +88,8 @@ def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> n
     b'20231114221320120000000000000000007'
     """
     out = np.empty((len(times), WIDTH), np.uint8)
-    # Neighbours share their time and all but the last digits of their number: each is written out once.
+    # Neighbours share their time and all but the last digits of their number: each distinct part is rendered
+    # once.
     out[:, :TIME_DIGITS] = _runs(times, TIME_DIGITS)
     out[:, TIME_DIGITS:-3] = _runs(numbers // 1000, NUMBER_DIGITS - 3)
     out[:, -3:] = _THOUSANDS[numbers % 1000]
@@ -96,7 +97,7 @@ def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> n
 
 
 def _runs(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-    """`digits` of values that come in runs of equal ones."""
+    """`digits` for values that come in runs of equal ones."""
     if not len(values):
         return np.empty((0, width), np.uint8)
     starts = run_starts(values)
@@ -116,7 +117,7 @@ def run_starts(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
 
 
 def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
-    """How long the runs are that begin there.
+    """The lengths of the runs that begin at these indexes.
 
     >>> run_lengths(np.array([0, 2, 3]), 4).tolist()
     [2, 1, 1]

@@ -1,4 +1,4 @@
-"""What a command that takes long tells of itself: its steps, those done, and what it does now."""
+"""Progress of long commands: all steps, those done, and what is done now."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Steps:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def more(self, steps: int) -> None:
-        """There are so many steps more."""
+        """Adds steps to the total."""
         self._tell("", 0, steps)
 
     def now(self, words: str) -> None:
-        """What is done now."""
+        """Sets what is being done now."""
         self._tell(words, 0, 0)
 
     def done(self, steps: int = 1) -> None:
-        """So many steps are done."""
+        """Marks steps as done."""
         self._tell("", steps, 0)
 
     def _tell(self, words: str, done: int, more: int) -> None:

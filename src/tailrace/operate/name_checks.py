@@ -1,5 +1,5 @@
-"""Tables and columns that a task file names and that are not there. A setting of theirs would do nothing,
-and say nothing. Names must be there; patterns need not fit anything yet."""
+"""Tables and columns that a task file names but that do not exist: their settings would silently do nothing.
+Names must exist; patterns may match future tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELSE = "correct the spelling, or remove it from the task file"
 def name_findings(
     task: Task, source: LogSource, captured: Sequence[str], known: Collection[str]
 ) -> list[Finding]:
-    """What fits nothing under `source`, `tables`, `groups`, `policies` and `types`.
+    """Names under `source`, `tables`, `groups`, `policies` and `types` that match nothing.
 
     Args:
         task: the task.
@@ -39,7 +39,7 @@ def name_findings(
 
 
 def _named(task: Task) -> Iterator[tuple[str, str]]:
-    """Where a table, pattern or column is named, and how."""
+    """Where and how a table, pattern or column is named."""
     for where, names in (("source.tables", task.source.tables), ("source.exclude", task.source.exclude)):
         yield from ((where, name) for name in names)
     yield from (("tables", name) for name in task.tables)
@@ -68,7 +68,7 @@ def _fits(pattern: str, tables: Iterable[str]) -> bool:
 
 
 class _Columns:
-    """The columns that captured tables have, or had, looked up when they are asked for."""
+    """Columns that captured tables have, or had; read when needed."""
 
     def __init__(self, task: Task, source: LogSource, captured: Sequence[str]) -> None:
         self._source, self._captured = source, set(captured)

@@ -25,7 +25,7 @@ from ..model.sequence import TIME_DIGITS, time_part
 
 
 def forget_old(task: Task, now: dt.datetime | None = None) -> None:
-    """Deletes the records of a task that are older than its `retention` says; the task may run."""
+    """Deletes a task's records that are older than its `retention` allows; the task may be running."""
     if (keep := task.retention.of_records) == FOREVER:
         return
     limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=keep)
@@ -39,7 +39,7 @@ def forget_old(task: Task, now: dt.datetime | None = None) -> None:
         _delete(quarantine, f"noticed_at < {at} OR (noticed_at IS NULL AND {old})" if timed else old)
     history = task.control_path("ddl_history")
     if lake.exists(history) and lake.progress(history, BEGINS) < seq:
-        lake.commit(history, [], progress={BEGINS: seq})  # else capture would write them again
+        lake.commit(history, [], progress={BEGINS: seq})  # otherwise capture would write them again
         _delete(history, f"CHANGE_SEQ < '{seq:0{TIME_DIGITS}d}' AND CHANGE_SEQ >= '{1:0{TIME_DIGITS}d}'")
 
 

@@ -1,8 +1,8 @@
 """`tailrace pause | resume | resync | add | remove`: orders for single tables, checked before they are
 given.
 
-An order is a row of the task's orders table (`state/orders.py`); a running task takes it in within about
-two seconds, one that does not run when it starts.
+An order is a row of the task's orders table (`state/orders.py`). A running task picks it up within about
+two seconds; otherwise it takes effect at the next start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableContro
 
 @dataclass(frozen=True)
 class OrderResult:
-    """What a command did.
+    """The result of a command.
 
     Attributes:
         action: the order.
@@ -61,7 +61,7 @@ def order(
     dry_run: bool = False,
     drop_target: bool = False,
 ) -> OrderResult:
-    """Gives an order for all tables that the patterns (`schema.table`, `*`, `?`) fit.
+    """Gives an order for all tables that match the patterns (`schema.table`, `*`, `?`).
 
     Args:
         task: the task, running or not.
@@ -98,7 +98,7 @@ def order(
 
 
 def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> OrderResult:
-    """Orders a new stream and new baselines of all tables: what the source's log had since is given up.
+    """Orders a new stream and new baselines of all tables; what the source has logged since is given up.
 
     Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
     dropped, a new one is made, and the tables are read in its snapshot. Gives the stream's number as `order`.
@@ -124,14 +124,14 @@ def _have_targets(task: Task, chosen: Sequence[str]) -> None:
 
 
 def user() -> str:
-    """Who gives an order."""
+    """The user who gives an order."""
     with suppress(KeyError, OSError):
         return getpass.getuser()
     return "unknown"
 
 
 def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
-    """The tables that the task has, or had: captured, ordered, or with a baseline."""
+    """All tables that the task has, or had: captured, ordered, or with a baseline."""
     captured = (json_files.read(task.run_path, "capture") or {}).get("tables") or []
     taken = ledger.read_baselines(task.control_path("baselines"))
     return sorted({*captured, *taken, *log.history(task.relations_path), *states})
@@ -145,7 +145,7 @@ def tables_of(task: Task) -> list[str]:
 
 
 def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
-    """The tables that patterns fit, sorted; ConfigError for a pattern that fits none.
+    """The tables that match patterns, sorted; ConfigError for a pattern that matches none.
 
     >>> matching(["s.a", "s.b", "m.c"], ["s.*"], "shop")
     ['s.a', 's.b']
@@ -161,7 +161,7 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
 
 
 def _passed(action: str, state: TableControl, drop_target: bool) -> str | None:
-    """Why a table needs no such order; None when it does."""
+    """Why a table does not need such an order; None if it does."""
     removed = state.member == "removed"
     if removed and not (action == REMOVE and drop_target):
         return "it is removed; `tailrace add` brings it back" if action != REMOVE else "it is removed already"
@@ -193,7 +193,7 @@ def _joining(
 
 
 def _drop_now(task: Task) -> list[str]:
-    """Drops the targets here when nobody captures: whoever does will do it."""
+    """Removes the targets in this process if capture does not run; otherwise capture does it."""
     try:
         with live.lock(task.run_path, "capture", patient=False):
             baselines = ledger.read_baselines(task.control_path("baselines"))

@@ -40,9 +40,11 @@ from ..store.trimming import LAST, Bound, Trimmed, Which, planned, trim
 from .consumers import Consumer, consumers_of
 
 SLACK = 1.25
-"""A file of old and younger changes is rewritten once the oldest is so many times as old as it may become."""
+"""A file with old and newer changes is rewritten once its oldest change is this many times as old as
+allowed."""
 WORTH = 0.25
-"""Where somebody holds the rest of it, it is rewritten for at least so much of its numbers."""
+"""If part of its old changes is still needed, a file is rewritten only if at least this share of its change
+numbers can be removed."""
 POSITION_WIDTH = 40
 TRACKING, LOG = "TRACKING", "LOG"
 APPLIED_APP = "tailrace/applied"
@@ -51,8 +53,8 @@ _NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
 
 @dataclass(frozen=True)
 class PurgeOrder:
-    """What is to go instead of what the task file says: changes older than so many seconds, those up to a
-    change number; only of tables that fit a pattern."""
+    """What to remove instead of what the task file says: changes older than so many seconds, changes up to a
+    change number; only from tables that match a pattern."""
 
     older_than: float | None = None
     upto: int | None = None
@@ -66,7 +68,7 @@ class PurgeOrder:
 
 @dataclass(frozen=True)
 class Line:
-    """One table of a purge: what goes, or would go, and who holds what is old enough."""
+    """One table of a purge: what is (or would be) removed, and who still needs old changes."""
 
     table: str
     path: str
@@ -78,24 +80,24 @@ class Line:
     old: Which = trimming.everything
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`. `rows` of a dry run are those of whole files."""
+        """For `--json`. In a dry run, `rows` are those of whole files."""
         goes = {"files": self.goes.files, "rewritten": self.goes.rewritten, "rows": self.goes.rows}
         held = [{"who": n.who, "after": n.after} for n in self.held]
         return {"table": self.table} | goes | {"kept_after": self.goes.kept, "held": held}
 
     @property
     def any(self) -> bool:
-        """Whether something goes."""
+        """Whether anything is removed."""
         return bool(self.goes.files or self.goes.rewritten)
 
     def done(self) -> Line:
-        """The same when it is done."""
+        """The same line after removal."""
         return replace(self, goes=trim(self.path, self.column, self.bound, self.partly, self.old))
 
 
 def number_at(task: Task, text: str) -> int:
-    """The change number that a change sequence (35 digits), a stream position (40 hex digits) or a change
-    number names; of a position that of the last whole batch of the store up to it.
+    """The change number for a change sequence (35 digits), a stream position (40 hex digits) or a change
+    number; for a position, that of the last whole store batch up to it.
 
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
@@ -126,9 +128,9 @@ def _beyond(task: Task, text: str, stored: int) -> ConfigError:
 def purge_task(
     task: Task, order: PurgeOrder | None = None, *, dry_run: bool = False, now: float | None = None
 ) -> list[Line]:
-    """Takes what is old and needed by nobody out of a task's change tables, TRACKING, LOG and tables in
-    OpenEdge's layout; gives a line for each that has something old. `now`: seconds since 1970, of the clock
-    when not given.
+    """Removes old changes that nobody needs from a task's change tables, TRACKING, LOG and tables in
+    OpenEdge's layout; returns a line for each table with old changes. `now`: seconds since 1970; default:
+    the clock.
 
     The task may run or not. What interrupts it leaves tables that are done and tables that are not.
 
@@ -151,14 +153,14 @@ def purge_task(
 
 
 class _Plan:
-    """What of a task's tables is old, and what of that nobody needs."""
+    """What is old in a task's tables, and which of it nobody needs."""
 
     def __init__(self, task: Task, order: PurgeOrder, consumers: list[Consumer], now: float) -> None:
         self._task, self._order, self._consumers = task, order, consumers
         self._now, self._needs = now, Needs(task)
 
     def lines(self) -> list[Line]:
-        """A line for each table that has something old."""
+        """A line for each table with old changes."""
         task, order = self._task, self._order
         names = [t for t in sorted(log.history(task.relations_path)) if fnmatchcase(t, order.table or "*")]
         found = [
@@ -191,7 +193,7 @@ class _Plan:
         floor = min((n.after for n in found), default=_ALL)
 
         def partly(s: Span) -> bool:
-            wholly = s.high_seq <= cut and s.high <= asked  # but for what somebody needs of it
+            wholly = s.high_seq <= cut and s.high <= asked  # except what is still needed
             worth = not wholly or min(floor, s.high) - s.low + 1 >= WORTH * (s.high - s.low + 1)
             return worth and s.low_seq <= slack
 
@@ -199,7 +201,7 @@ class _Plan:
         return Line(name, path, column, bound, planned(delta, column, bound, partly), held, partly)
 
     def _log(self) -> Line | None:
-        """LOG goes file by file, so many seconds after they were written."""
+        """LOG is removed file by file, that many seconds after the files were written."""
         path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
         if not lake.exists(path):
             return None
@@ -236,12 +238,13 @@ class _Plan:
 
 
 def _before(at: float) -> str:
-    """A text that is greater than the change sequences of commits before a time, and no others."""
+    """A text that is greater than the change sequences of all commits before a time, and of no others."""
     return f"{int(sequence.time_parts(np.array([int(at * 1e6)]))[0]):0{sequence.TIME_DIGITS}d}"
 
 
 def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
-    """What goes from the tables in OpenEdge's layout: what is gone from the task's own. Whole files do."""
+    """What to remove from the tables in OpenEdge's layout: what is gone from the task's own, by whole
+    files."""
     root, lines = task.openedge_path, []
     names = {t: (change_table(t), task.changes_path(t)) for t in log.history(task.relations_path)}
     names[TRACKING] = (TRACKING_TABLE, task.tracking_path)

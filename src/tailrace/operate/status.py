@@ -129,7 +129,7 @@ def status(task: Task) -> Status:
 
 
 def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> str:
-    """What becomes of a table that nothing holds, as its processes are."""
+    """The state of a table that is not held, given its processes."""
     captured, applied = (bool(one and one["running"]) for one in (capture, pipeline))
     if not applied:
         return "not applied" if captured else "stopped"
@@ -145,7 +145,8 @@ def _ordered(
     states: States,
     capture: dict[str, Any],
 ) -> None:
-    """What orders and open windows make of the tables; what holds a table comes before what it is doing."""
+    """Applies orders and open windows to the tables; what holds a table takes precedence over what it is
+    doing."""
     reading = {t for t, one in (capture.get("baselines") or {}).items() if one.get("state") == "running"}
     for name in ledger.read_open(task.control_path("baselines")):
         tables.setdefault(name, TableStatus(name, "")).state = "window open"
@@ -173,7 +174,7 @@ def _ordered(
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
-    """Flagged rows, as the key log counts them, and columns whose identity is unknown."""
+    """Flagged rows, as counted in the key log, and columns whose identity is unknown."""
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
@@ -212,7 +213,7 @@ def _count(
 
 
 def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:
-    """The change number that each target has reached: as recorded, or further where the process ended between
+    """The change number that each target has reached: as recorded, or further if the process ended between
     the target's commit and the record. A database is not asked."""
     found = totals.reached(baselines, loaded(task.control_path("mapped")))
     if task.target.database:
@@ -221,7 +222,7 @@ def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -
     for name in totals.late(found):
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
         path = task.target_path(place.target)
-        # Most stand at the version of their record: that there is no later one is quickly seen.
+        # Most are at the version of their record: checking that there is no later one is fast.
         if one is not None and not _has_version(path, one.version + 1):
             continue
         app = f"{task.apply_app}/{name}" if place.partition else task.apply_app
@@ -236,12 +237,12 @@ def _has_version(table: str, version: int) -> bool:
 
 
 def process(task: Task, name: str) -> dict[str, Any] | None:
-    """What a process last said of itself, and whether it is there."""
+    """The last state that a process reported, and whether it is running."""
     found = json_files.read(task.run_path, name)
     if found is None:
         return None
     running = live.locked(task.run_path, name)
-    if running and found.get("state") in ENDED:  # words of the process before
+    if running and found.get("state") in ENDED:  # reported by the previous process
         found["state"] = "starting"
     if found.get("state") == RECONNECTING:
         found["unreachable_since"] = found.get("since")

@@ -48,8 +48,8 @@ def export(task: Task, folder: str) -> dict[str, int]:
 
 
 def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, older: bool) -> int | None:
-    """Writes a table anew, with `older` slots that it has; gives how many rows it has then, None when
-    somebody else wrote it meanwhile."""
+    """Rewrites a table, keeping its `older` slots; returns how many rows it has then, None if another writer
+    wrote it in the meantime."""
     if older:
         slots = {(r["timeslot_type"], r["timeslot"]): r for r in (*now.to_pyarrow_table().to_pylist(), *rows)}
         rows = [slots[at] for at in sorted(slots)]
@@ -68,7 +68,7 @@ def schema_of(name: str) -> pa.Schema:
 
 def status_row(task: Task) -> Row:
     """The row of `attrep_status`. `pending_changes` are change-table rows that targets do not have yet; what
-    Qlik alone has (its swap, its memory, its tail's time) is NULL."""
+    only Qlik has (its swap, its memory, its tail's time) is NULL."""
     now, seen = dt.datetime.now(dt.timezone.utc), status(task)
     capture = seen.capture or {}
     loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)

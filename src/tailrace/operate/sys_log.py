@@ -1,4 +1,4 @@
-"""LOG as solidDB's SYS_LOG, with SYS_TABLES and SYS_COLUMNS beside it: for whoever reads solidDB's log.
+"""LOG as solidDB's SYS_LOG, with SYS_TABLES and SYS_COLUMNS, for readers of solidDB's log.
 
 Every change becomes the records that solidDB would have written (an update's before image where LOG has one,
 a key change as delete and insert), its values in the row layout of the options, its LOGADDR made from its
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SHORT = header_gap("column_mask")  # counted: an image of SYS_LOG has every column
 HEADERS = ("change_seq", "change_oper", "transaction_id", "column_mask")
-"""What writing needs of a change table's headers."""
+"""The change table headers that writing needs."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def export_sys_log(
     }
     changes |= {name: ct.with_df(df) for name, (ct, (df, _)) in masked.items()}
     written = {n: counted(df, f"export {n}") for n, df in form.write(changes, given).items()}
-    assert form.save is not None  # noqa: S101 - that format has its own
+    assert form.save is not None  # noqa: S101 - that format has its own options
     form.save({n: df for n, (df, _) in written.items()}, out, kind, given)
     rows = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     absent = sum(seen.figures()["lost 0"] for _, (_, seen) in masked.values())
@@ -87,7 +87,7 @@ def export_sys_log(
 def change_tables(
     spark: SparkSession, log_path: str, relations_path: str, options: SolidOptions
 ) -> dict[str, ChangeTable]:
-    """The change tables of a LOG, and the system tables that go with them."""
+    """The change tables of a LOG, and the system tables that belong to them."""
     history = {n: x for n, x in log.history(relations_path).items() if options.wants(n)}
     records = spark.read.format("delta").load(log_path).select(*LOG_COLUMNS)
     found = {name: _changes(records, name, mine) for name, mine in history.items()}

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.run")
 RESTARTS = 5
 ORPHAN_S = 10.0
-"""How long a capture process may still live whose parent was killed."""
+"""Seconds that a capture process may outlive its killed parent."""
 CALM_S = 60.0
-"""A child that lived this long before it was killed does not count towards RESTARTS."""
+"""If a child lived this many seconds before it was killed, it does not count towards RESTARTS."""
 
 
 class CaptureChild:
-    """The capture process of a task, started again when it is killed, ended when `stop` is set."""
+    """The capture process of a task: restarted if it is killed, ended when `stop` is set."""
 
     def __init__(self, task_file: Path, task: Task, *, once: bool) -> None:
         self._file, self._once = task_file, once
@@ -49,8 +49,8 @@ class CaptureChild:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its words go to `<home>/run/capture.log` (`operate.process_log`), log lines in
-        JSON to our standard error, too."""
+        """Starts the process; its output goes to `<home>/run/capture.log` (`operate.process_log`), JSON log
+        lines also to our standard error."""
         command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
         command += ["--once"] if self._once else []
         self._began = time.monotonic()
@@ -61,14 +61,14 @@ class CaptureChild:
             self.log.take(self._process.stdout, also=sys.stderr.write if logs.in_json() else None)
 
     def watch(self, stop: threading.Event) -> None:
-        """Returns when the child is done (`once`) or `stop` is set; TailraceError when it cannot go on."""
+        """Returns when the child is done (`once`) or `stop` is set; TailraceError if it cannot go on."""
         while True:
             code = self._process.poll() if self._process else None
             if code is None:
                 if stop.wait(0.1):
                     self.end()
                     return
-            elif code == 0 or stop.is_set():  # Ctrl-C reaches the child, too
+            elif code == 0 or stop.is_set():  # Ctrl-C also reaches the child
                 return
             elif code < 0 and self._may_restart():
                 logger.warning("capture was killed (signal %d), starting it again", -code)
@@ -84,7 +84,8 @@ class CaptureChild:
         return self._deaths <= RESTARTS
 
     def end(self) -> None:
-        """Asks the child, once, to commit what it has and stop; kills it when it has not after 20 seconds."""
+        """Asks the child, once, to commit what it has and stop; kills it if it has not stopped after 20
+        seconds."""
         with self._ending:  # a second request would end it at once
             if self._process is None or self._process.poll() is not None:
                 return
@@ -105,10 +106,11 @@ def run(
     began: Callable[[], None] = lambda: None,
     watched: Served | None = None,
 ) -> None:
-    """Runs a task until `stop` is set, or with `once` until the source's present is in the targets. `began`
-    is called when everything has started, and looks at `stop` from then on; `watched` gets its metrics."""
+    """Runs a task until `stop` is set, or with `once` until the source's current state is in the targets.
+    `began` is called when everything has started, and checks `stop` from then on; `watched` gets its
+    metrics."""
     task = load(task_file)
-    # Before anything is started. A capture whose parent was killed just now is about to end.
+    # Before anything is started. A capture process whose parent was just killed is about to end.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
     before_run(task, lambda: _session(task))

@@ -1,4 +1,4 @@
-"""The Spark session: Delta in it, tuned for one machine, harmless on a cluster.
+"""The Spark session: with Delta, tuned for one machine, harmless on a cluster.
 
 When this process starts Spark (on this machine, or with a master given), Java, jars, memory and settings
 come from here. Under `spark-submit` or in somebody's notebook they belong to whoever started Spark: then only
@@ -37,17 +37,17 @@ CORRECTNESS = {
     "spark.sql.extensions": _EXTENSION,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # The proleptic calendar everywhere, as PostgreSQL and Arrow have it: dates before 1582 must not move.
+    # The proleptic calendar everywhere, as in PostgreSQL and Arrow: dates before 1582 must not shift.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What the results depend on; set everywhere."""
+"""Settings that results depend on; set everywhere."""
 
 BATCHES = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
-    # Wide rows: a batch ends at this many bytes even when it has fewer rows.
+    # Wide rows: a batch ends at this many bytes even if it has fewer rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
 """Sizes of the Arrow batches that Python tasks see; harmless everywhere."""
@@ -59,7 +59,7 @@ _OURS = {_OURS_KEY: "true"}
 def session(
     name: str = "tailrace", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session to work in: the running one, else a new one with Delta in it.
+    """The Spark session to use: the running one, otherwise a new one with Delta.
 
     Args:
         name: the application's name.
@@ -78,7 +78,9 @@ def session(
     if SparkContext._active_spark_context is not None:
         # Another thread may have no active session: getOrCreate gives the application's first one.
         return _adopt(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), wanted)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started the JVM, and this Python inside it
+    if (
+        "PYSPARK_GATEWAY_PORT" in os.environ
+    ):  # spark-submit started the JVM, and this Python process inside it
         return _submitted(name, wanted)
     master = master or wanted.get("spark.master") or f"local[{cores()}]"
     ensure_java()
@@ -100,7 +102,7 @@ def session(
 
 
 def _said_once() -> None:
-    """pyspark also logs, with Java's stack, the errors of SQL that it raises: that is for `-v`."""
+    """pyspark also logs the errors of SQL that it raises, with Java's stack: only for `-v`."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -108,12 +110,12 @@ def _said_once() -> None:
 
 
 def local_settings(master: str) -> dict[str, str]:
-    """Settings of a session started here; the last group only when all of it runs on this machine."""
+    """Settings of a session started here; the last group only if all of it runs on this machine."""
     lanes = str(_lanes(master))
     options = f"-XX:+UseParallelGC -Duser.timezone=UTC -Dlog4j2.configurationFile={_log_file().as_uri()}"
     settings = {
         "spark.driver.memory": f"{heap_megabytes()}m",
-        # One machine, throughput over pauses: the parallel collector is quickest and starts quickest.
+        # One machine, throughput over pauses: the parallel collector is fastest and starts fastest.
         "spark.driver.extraJavaOptions": options,
         "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -Duser.timezone=UTC",
         "spark.ui.enabled": "false",
@@ -130,7 +132,7 @@ def local_settings(master: str) -> dict[str, str]:
         # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": (_scratch() / "warehouse").as_uri(),
-        # Deletion vectors are a one-way upgrade, and only tables of distributed size gain by them.
+        # Deletion vectors are a one-way upgrade, and only tables of distributed size benefit from them.
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     }
     if not master.startswith("local"):
@@ -153,7 +155,7 @@ def _umask() -> str:
 
 
 def heap_megabytes() -> int:
-    """Heap for the driver: a quarter of the memory there is (machine or container), 1 to 8 GiB.
+    """Heap for the driver in MB: a quarter of the available memory (machine or container), 1 to 8 GiB.
 
     The rest is for what lives beside the JVM: Python workers, task-local merges, the file cache, a database.
     """
@@ -180,12 +182,12 @@ def _environment(master: str) -> None:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        # Else a warning where the host's name does not resolve.
+        # Otherwise a warning if the host's name does not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _home_of_links(spark: Path) -> Path:
-    """A SPARK_HOME that looks like `spark`: local-cluster leaves its executors' folders there (`work`)."""
+    """A SPARK_HOME that links to `spark`: local-cluster leaves its executors' folders in it (`work`)."""
     home = _scratch() / "spark"
     home.mkdir(exist_ok=True)
     for entry in spark.iterdir():
@@ -204,11 +206,12 @@ def _scratch() -> Path:
 
 
 def _log_file() -> Path:
-    """Log settings from the JVM's first moment on; `setLogLevel` would come after the start-up warnings."""
+    """Log settings from the start of the JVM; `setLogLevel` would come after the start-up warnings."""
     file = _scratch() / "log4j2.properties"
     file.write_text(
         "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
-        # The logger whose level a Python session takes over; it says so in two lines unless it is the root's.
+        # The logger whose level a Python session changes; it prints two lines about it unless it has the
+        # root's level.
         "logger.py.name = org.apache.spark.api.python.PythonGatewayServer\nlogger.py.level = error\n"
         "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
         + logs.log4j()
@@ -217,7 +220,7 @@ def _log_file() -> Path:
 
 
 def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
-    """A session under `spark-submit`: master, memory and jars are its own."""
+    """A session under `spark-submit`, which sets master, memory and jars."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -228,7 +231,9 @@ def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
         builder = builder.appName(name)
     batches = {key: value for key, value in BATCHES.items() if key not in given}
     settings = {**batches, **CORRECTNESS, **_OURS, **wanted}
-    if "spark.sql.extensions" in given:  # others may stand there beside Delta's, or it is missing: seen below
+    if (
+        "spark.sql.extensions" in given
+    ):  # there may be others besides Delta's, or it is missing: checked below
         settings.pop("spark.sql.extensions")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -236,7 +241,7 @@ def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
 
 
 def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
-    """The running session when it is ours; beside somebody else's, one of our own in the same application."""
+    """The running session if it is tailrace's; otherwise a new session in the same application."""
     settings = dict(wanted)
     if running.conf.get(_OURS_KEY, "") != "true":
         running = _with_delta(running).newSession()
@@ -248,7 +253,7 @@ def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
 
 
 def _with_delta(spark: SparkSession) -> SparkSession:
-    """That session, refused when it has no Delta."""
+    """The session; refused if it does not have Delta."""
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if _EXTENSION in extensions:
         return spark

@@ -1,5 +1,5 @@
-"""What `tailrace init` and `tailrace validate` need around the functions they call: a task file made from a
-database, and a validation with source, session and (when nothing runs) a catch-up of its own."""
+"""What `tailrace init` and `tailrace validate` need around the functions they call: creating a task file
+from a database, and a validation with source, session and (if nothing runs) a catch-up of its own."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?pas
 
 @dataclass(frozen=True)
 class Draft:
-    """A task file that was written: where, for which tables, what still stands in its way, and the
-    environment variable that it takes the password from (None: it needs none)."""
+    """A task file that was written: its path, its tables, findings that remain, and the environment variable
+    for the password (None: none needed)."""
 
     path: Path
     tables: list[str]
@@ -62,7 +62,7 @@ def draft(
     output: Path | None = None,
     force: bool = False,
 ) -> Draft:
-    """Writes a task file for a database, and its schema beside it; checks whether capture could run.
+    """Writes a task file for a database, and its schema next to it; checks whether capture could run.
 
     Args:
         url: the database's address.
@@ -102,7 +102,7 @@ def draft(
 
 
 def _expanded(url: str, folder: Path) -> str:
-    """The address with what it takes from variables and files."""
+    """The address with variables and files replaced by their values."""
     try:
         return secrets.expand(url, folder, address=True)
     except ValueError as error:
@@ -110,8 +110,8 @@ def _expanded(url: str, folder: Path) -> str:
 
 
 def without_password(url: str, task: str) -> tuple[str, str | None]:
-    """An address with a variable of the environment in place of its passwords, and that variable (None: it
-    has no password, or a variable there already).
+    """An address with an environment variable in place of its passwords, and that variable (None: it has no
+    password, or already a variable).
 
     >>> without_password("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
     ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', 'WEB_SHOP_PASSWORD')
@@ -136,7 +136,7 @@ def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
     try:
         return Task.model_validate(given, context={"folder": path.resolve().parent})
     except ValidationError as error:
-        # The values themselves are left out of the words: the address may hold a password.
+        # The values themselves are left out of the message: the address may contain a password.
         words = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         raise ConfigError("\n  ".join(words), where="tailrace init") from None
 
@@ -178,7 +178,7 @@ def validate_task(
 def repair_task(
     task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, steps: Steps | None = None
 ) -> tuple[ValidationReport, list[Repaired], ValidationReport | None]:
-    """Compares source and target of a task that does not run, and writes what differs to the target.
+    """Compares source and target of a stopped task, and writes the differences to the target.
 
     Gives what was found before, what was done, and what is found after it (None: nothing was done).
 
@@ -208,7 +208,7 @@ def repair_task(
 def _validation(
     task: Task, steps: Steps
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
-    """`validate` with the task's source, what catches up before it, and a session if need be."""
+    """`validate` with the task's source, a catch-up before it, and a session if needed."""
     steps.now("connecting to the source")
     from ..validate import tables as validate
     from .session import session
@@ -220,7 +220,7 @@ def _validation(
     lock = Lock()
 
     def spark(why: str) -> SparkSession:
-        with lock:  # tables are compared side by side
+        with lock:  # tables are compared in parallel
             if not started.cache_info().currsize:
                 steps.now(f"starting Spark: {why}")
             return started()

@@ -1,4 +1,4 @@
-"""What validation compares where a target is mapped, or does not follow every DDL of its source."""
+"""What validation compares if a target is mapped, or does not follow every DDL statement of its source."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Made:
-    """What a target makes of its source: the `source`'s layout that it has come to, the layout it `follows`
-    (DDL that is ignored left out), its mapping."""
+    """What a target makes of its source: the `source`'s layout that it has reached, the layout it `follows`
+    (without ignored DDL), its mapping."""
 
     source: Relation
     follows: Relation
@@ -43,21 +43,22 @@ class Made:
 
     @property
     def whole(self) -> bool:
-        """Whether the source tells all that the target has: no column was kept that the source dropped, and
-        no type or key that it gave up. (A column's name may be an old one, and new columns missing.)"""
+        """Whether the source has everything that the target has: no column was kept that the source dropped,
+        and no type or key that it changed. (A column's name may be an old one, and new columns may be
+        missing.)"""
         have = {c.attnum: (c.type, c.key) for c in self.source.columns}
         keys = [{c.attnum for c in one.columns if c.key} for one in (self.source, self.follows)]
         return keys[0] == keys[1] and all(have.get(c.attnum) == (c.type, c.key) for c in self.follows.columns)
 
     def names(self, now: Relation) -> dict[str, str]:
-        """Columns of the source (its layout `now`) that can be compared -> their names in the target, mapping
-        aside: without those that the target never got."""
+        """Columns of the source (its layout `now`) that can be compared -> their names in the target before
+        mapping, without columns that the target never got."""
         seen = {c.attnum: c for c in self.source.columns}
         names = {c.attnum: c.name for c in self.follows.columns}
         shown = {}
         for c in now.columns:
             known = seen.get(c.attnum)
-            if known is None or known.name != c.name:  # no row has told of it yet
+            if known is None or known.name != c.name:  # no row has used it yet
                 shown[c.name] = c.name
             elif c.attnum in names:
                 shown[c.name] = names[c.attnum]
@@ -102,12 +103,12 @@ def version_before(task: Task, taken: Baseline, limit: str) -> Version:
         r
         for r in records_of(task.control_path("applied"), taken.table)
         if taken.position <= str(r["position"]) < limit
-        # Apply went on while a new baseline was read: what it did then is gone.
+        # Apply continued while a new baseline was read: what it did then is gone.
         and int(str(r["version"])) > version
     ]
     app = f"{app}/{taken.table}" if place.partition else app
     if applied:
-        # What a batch has come to in the table itself: it may have ended early.
+        # The number that a batch has reached in the table itself: the batch may have ended early.
         version = max(int(str(r["version"])) for r in applied)
         number = int(DeltaTable(path, version=version).transaction_version(app) or 0)
     version = _newest_without(path, app, number, version, mark_of(task, taken.table))
@@ -115,8 +116,8 @@ def version_before(task: Task, taken: Baseline, limit: str) -> Version:
 
 
 def _newest_without(path: str, app: str, number: int, version: int, mark: str | None) -> int:
-    """The newest version that has no change later than a number, and the columns of `version`: what others
-    did to the target counts, too. The column `mark` may have come since: it says nothing of the layout."""
+    """The newest version without changes after a number, and the columns of `version`: changes by others to
+    the target count too. The column `mark` may be newer: it does not belong to the layout."""
     columns = _columns(DeltaTable(path, version=version), mark)
     for newer in range(lake.version(path), version, -1):
         table = DeltaTable(path, version=newer)

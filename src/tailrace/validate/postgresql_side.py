@@ -1,4 +1,4 @@
-"""The side of a validation that a PostgreSQL target is: its rows as of one moment, and what was applied then.
+"""The PostgreSQL side of a validation: the target's rows as of one moment, and what had been applied then.
 
 A database keeps no past versions. So the target is held in an exported snapshot *before* the source is: what
 it lacks of the source's state are changes that are stored, and those are laid over it, as over a version.
@@ -25,8 +25,8 @@ from ..state.orders import of_task, target_names
 
 @dataclass(frozen=True)
 class HeldTable:
-    """One table of a held target: its layout there, the change number it has reached, the parts to read;
-    `only`: SQL of the condition that its rows fulfil."""
+    """One table of a held target: its layout, the change number it has reached, the parts to read; `only`:
+    SQL condition for its own rows."""
 
     layout: Relation
     upto: int
@@ -43,7 +43,7 @@ class HeldTarget:
     tables: dict[str, HeldTable]
 
     def files(self, table: str, folder: str, pool: Executor) -> list[str]:
-        """Reads a table's rows into parquet files; gives their paths.
+        """Reads a table's rows into parquet files; returns their paths.
 
         Raises:
             TableMovedError: the target was truncated or rewritten since it is held; hold it again.
@@ -59,7 +59,7 @@ class HeldTarget:
 
 @contextmanager
 def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
-    """The task's target as it is now, until the block ends; None for a target of Delta tables."""
+    """The task's target as it is now, until the block ends; None for a Delta target."""
     if not task.target.database:
         yield None
         return

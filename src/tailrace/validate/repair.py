@@ -1,4 +1,4 @@
-"""`tailrace validate --repair`: what differs is written to the target as changes, by the same apply.
+"""`tailrace validate --repair`: writes the differences to the target as changes, through the same apply.
 
 The changes say what the target lacks of the source's rows at the validated position and of the source's
 changes that were applied since, so the target is afterwards where those changes bring it. They are no changes
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APP = "tailrace/repair"
-"""App id under which a change table of repairs keeps the number of its last change."""
+"""App id under which a change table of repairs records the number of its last change."""
 _AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair did to a table, or would do: changes by kind; why it did nothing, when it could not; the
-    run in the key log."""
+    """The repair of a table, done or planned: changes by kind; why nothing was done, if it was not possible;
+    the run in the key log."""
 
     table: str
     inserts: int = 0
@@ -73,7 +73,7 @@ class Repaired:
 
     @property
     def changes(self) -> int:
-        """Changes in all."""
+        """The number of changes."""
         return self.inserts + self.updates + self.deletes
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Repaired:
 
 @dataclass
 class Repair:
-    """Repairs tables of a task that stands still; `validate` calls it with what differs.
+    """Repairs tables of a stopped task; `validate` calls it with the differences.
 
     Args:
         task, sessions: of the validation.
@@ -100,7 +100,7 @@ class Repair:
     done: list[Repaired] = field(default_factory=list)
 
     def __call__(self, found: Sequence[Difference]) -> None:
-        with live.lock(self.task.run_path, "pipeline"):  # nobody applies meanwhile
+        with live.lock(self.task.run_path, "pipeline"):  # nobody applies in the meantime
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
                 self.done.append(self._table(one))
@@ -111,7 +111,8 @@ class Repair:
         return self.sessions("rows are repaired")
 
     def finish(self, tables: Sequence[str]) -> None:
-        """Logs what a crash kept from the key log after the target had it; all tables, when none is named."""
+        """Logs what a crash kept out of the key log after the target had it; for all tables if none is
+        named."""
         known = ledger.read_baselines(self.task.control_path("baselines"))
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
@@ -164,13 +165,13 @@ class Repair:
         return said if logbook is None else replace(said, run_id=self._log(logbook, table, upto))
 
     def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
-        """Brings the kept changes to the target, as its rules apply changes that meet what they expect."""
+        """Applies the kept changes to the target, as its rules apply changes that meet no conflict."""
         target, rules, changes = self._target(), rules_of(self.task, said.table), self._changes(said.table)
         counts = dict.fromkeys(SPECIAL, 0) | {"I": said.inserts, "U": said.updates, "D": said.deletes}
         layout = effects.relation_of(relation, rules)
-        if layout != relation:  # a target that had no change yet has no marks
+        if layout != relation:  # a target without changes yet has no marks
             effects.alter(target, said.table, relation, relation, rules)
-        nothing = changes.df.limit(0)  # rows are asked for where keys change: none does
+        nothing = changes.df.limit(0)  # rows are needed only for key changes, and there are none
         made = effects.effective(changes, Expected(), rules, counts, relation, lambda: nothing)
         target.apply(TableBatch(said.table, layout, made[0], upto, made[1]))
 
@@ -182,11 +183,11 @@ class Repair:
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
-        """Logs a table's last repair in a run of its own; gives the run."""
+        """Logs a table's last repair in a run of its own; returns the run."""
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
         runs = Runs(logbook.path, group_of(task), kind=REPAIR)
         logbook.runs |= runs.run_ids(subscriptions(task, [table], others=False))
-        # Nobody else applies, and each change was made for the row that is there: it hits what it expects.
+        # Nobody else applies, and each change was made for the existing row: there are no conflicts.
         one = Stretch(table, after, upto, 0)
         logbook.begin(table, after)
         logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
@@ -194,7 +195,7 @@ class Repair:
         return logbook.run_of(table)
 
     def _keylog(self) -> KeyLog | None:
-        """The task's key log; None when it has none."""
+        """The task's key log; None if it has none."""
         task = self.task
         if task.keylog.mode == "off":
             return None

@@ -1,4 +1,4 @@
-"""The difference of two sides of a table as changes: what has to happen to one for it to be the other.
+"""The difference between two sides of a table as changes: what turns one side into the other.
 
 They are a change table of tailrace's own layout, one change a row that differs: an insert of what is missing,
 a delete of what is too much, an update (with its before image) of what is another.
@@ -26,8 +26,8 @@ _COPIES, _IMAGES, _AT = "header__n", "header__i", "header__at"
 
 @dataclass(frozen=True)
 class Mark:
-    """What the changes' headers say: the time part of their sequence, the number before the first, the
-    source's position (hex) whose rows they bring, a name for their transaction, their time."""
+    """Values for the changes' headers: the time part of their sequence, the number before the first, the
+    source's position (hex) of the rows, a name for their transaction, their time."""
 
     time: int
     after: int
@@ -54,7 +54,7 @@ def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Ma
 
 
 def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Images of each key that differs, as an array of (operation, row), and the key's columns as `_AT`."""
+    """Images of each differing key, as an array of (operation, row), and the key's columns as `_AT`."""
     from pyspark.sql import functions as F
 
     row = F.struct(*map(col, names))
@@ -64,7 +64,7 @@ def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequ
     )
     both = wanted.select(at, row.alias(_WANTED), col(HASH).alias(_NEW)).join(have, _AT, "full_outer")
     new, old = col(_WANTED), col(_THERE)
-    other = (col(_COPIES) > 1) | (col(_NEW) != col(_OLD))  # as validation sees it
+    other = (col(_COPIES) > 1) | (col(_NEW) != col(_OLD))  # in the same way as validation
     images = (
         F.when(old.isNull(), F.array(_image("I", new)))
         .when(new.isNull(), F.array(_image("D", old)))
@@ -74,7 +74,8 @@ def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequ
 
 
 def _copies(wanted: DataFrame, there: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The same for a table without key: so many inserts or deletes of each row as there are copies apart."""
+    """The same for a table without a key: as many inserts or deletes of each row as its numbers of copies
+    differ."""
     from pyspark.sql import functions as F
 
     sides = [df.withColumn(_COPIES, F.lit(n)) for df, n in ((wanted, 1), (there, -1))]
@@ -93,7 +94,7 @@ def _image(oper: str | Column, row: Column) -> Column:
 
 
 def _with_headers(found: DataFrame, key: Sequence[str], names: Sequence[str], mark: Mark) -> DataFrame:
-    """One task numbers all changes, so that no number is left out; the join before it has many."""
+    """One task numbers all changes, so that there are no gaps; the join before it has many tasks."""
     from pyspark.sql import functions as F
 
     sorted_rows = found.repartition(1).sortWithinPartitions(*[col(_AT).getField(k) for k in key])

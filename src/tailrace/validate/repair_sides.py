@@ -1,4 +1,4 @@
-"""The two sides of a repair: a target's rows as they are, and what they should be at that change number.
+"""The two sides of a repair: a target's current rows, and what they should be at that change number.
 
 Both have the columns that the target makes of its source: mapped, DDL that is ignored left out. Rows that are
 marked as deleted count as gone, and the mark is no column of either.
@@ -41,8 +41,8 @@ _DDL = "its target does not follow every DDL statement of the source: `tailrace 
 
 
 def there(task: Task, spark: SparkSession, table: str, scratch: str) -> tuple[DataFrame, int]:
-    """A table's rows in its target, of several sources its own, of marked ones none; the change number that
-    they have reached. `scratch`: a folder for rows that are read from a database."""
+    """A table's rows in its target (only its own in a shared target, without marked rows), and the change
+    number that they have reached. `scratch`: a folder for rows that are read from a database."""
     with hold(task, [table]) as held:
         if held is not None:
             found = held.tables[table]
@@ -59,7 +59,7 @@ def there(task: Task, spark: SparkSession, table: str, scratch: str) -> tuple[Da
 def wanted(
     task: Task, spark: SparkSession, one: Difference, upto: int, have: list[str]
 ) -> tuple[DataFrame, Relation] | str:
-    """What the target's rows should be at a change number, in which layout; or why nobody can tell.
+    """What the target's rows should be at a change number, in which layout; or why that is unknown.
 
     `have`: the columns of the rows that are there.
     """
@@ -72,7 +72,7 @@ def wanted(
     if not one.made.whole or not names == set(one.source.columns) == set(have):
         return _DDL
     before = max((b.upto for b in stored if b.position < one.position), default=-1)
-    # A batch may hold changes from before and after the position: `before` is never too late.
+    # A batch may contain changes from before and after the position: `before` is never too late.
     source = one.made.source
     later = Segment(before, upto, one.position, source, source)
     found = read_changes(spark, task.changes_path(table), later) if upto > before else None
@@ -85,7 +85,7 @@ def wanted(
 
 
 def layout_of(task: Task, table: str, made: Made) -> Relation:
-    """The target's layout, under the name that the table was first seen under."""
+    """The target's layout, under the name by which the table was first known."""
     first = taken_of(task, table).relation
     return replace(made.relation, schema=first.schema, name=first.name)
 
@@ -96,7 +96,7 @@ def taken_of(task: Task, table: str) -> Baseline:
 
 
 def _refusal(task: Task, one: Difference) -> str | None:
-    """What keeps a table from being repaired at all."""
+    """Why a table cannot be repaired at all."""
     table = one.result.table
     if one.result.columns:
         return f"its columns differ: {one.result.columns}"

@@ -1,4 +1,4 @@
-"""Targets under rules that are to be compared with their source: which can be, and which of their rows."""
+"""Targets with rules: which can be compared with their source, and which of their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ logger = logging.getLogger("tailrace.validate")
 
 
 def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
-    """The tables whose targets are copies of their source: all but archives, which are left out with a word.
+    """The tables whose targets are copies of their source: all except archives, which are skipped with a
+    message.
 
     Raises:
         ConfigError: an archive, when tables were `named`.
@@ -40,7 +41,7 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
 
 
 def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
-    """A target's rows without those that are marked as deleted, and without the mark."""
+    """A target's rows without those marked as deleted, and without the mark."""
     mark = mark_of(task, table)
     if mark is None or mark not in rows.columns:
         return rows
@@ -48,6 +49,6 @@ def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
 
 
 def mark_of(task: Task, table: str) -> str | None:
-    """The column that marks a target's deleted rows; None: deleted rows go."""
+    """The column that marks a target's deleted rows; None: deleted rows are removed."""
     one = task.table(table)
     return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None

@@ -1,4 +1,4 @@
-"""The two sides of a table that is validated: the source's rows in a snapshot, the target's at its position.
+"""The two sides of a validated table: the source's rows in a snapshot, the target's rows at its position.
 
 Where the target has a version with nothing to be laid over it, and the files are small, this process reads
 both; else Spark does. What is compared, and how, is the same (`compare`).
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Sessions = Callable[[str], "SparkSession"]
-"""Gives the Spark session, which starts when it is asked for first; the text says what for."""
+"""Returns the Spark session, which is started at the first call; the text says what it is needed for."""
 _READ_HERE = {"timestampNtz", "typeWidening"}
-"""Features of Delta tables that delta-rs reads."""
+"""Features of Delta tables that delta-rs can read."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Landed:
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """Their size in bytes."""
         return sum(map(os.path.getsize, self.files))
 
     def data(self) -> ds.Dataset:
@@ -86,7 +86,7 @@ def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> 
 
 @dataclass(frozen=True)
 class TargetSide:
-    """A target's rows at a position (hex): those of `base`, and what is laid over them.
+    """A target's rows at a position (hex): those of `base`, with changes applied on top.
 
     Attributes:
         limit: the position.
@@ -151,7 +151,7 @@ class TargetSide:
 
     @cached_property
     def _delta(self) -> DeltaTable:
-        assert isinstance(self.base, Version)  # noqa: S101 - asked only then
+        assert isinstance(self.base, Version)  # noqa: S101 - called only in that case
         return DeltaTable(self.base.path, version=self.base.version)
 
     @property
@@ -168,7 +168,7 @@ class TargetSide:
         return FileRows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
-        """The rows, for Spark; whether changes were laid over those of the base."""
+        """The rows, for Spark; and whether changes were applied on top of the base."""
         from pyspark.sql import functions as F
 
         base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.rows(spark)
@@ -186,13 +186,13 @@ class TargetSide:
 
 @dataclass(frozen=True)
 class Both:
-    """The sides of a table: the source's rows in its layout as of now, and its target."""
+    """The sides of a table: the source's rows in its current layout, and its target."""
 
     source: Landed
     target: TargetSide
 
     def sides(self, sessions: Sessions) -> tuple[Sides, bool]:
-        """Both as they are compared; whether changes were laid over the target's."""
+        """Both as they are compared; and whether changes were applied on top of the target's."""
         why = self.target.needs_spark(self.source.size)
         if why is None:
             left = FileRows(self.source.data(), self.target.made.names(self.source.layout))

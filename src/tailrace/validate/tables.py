@@ -42,17 +42,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TRIES = 10
-"""How often a validation begins anew because a table was truncated or rewritten while it was read."""
+"""How often a validation is repeated because a table was truncated or rewritten while it was read."""
 FEW_ROWS = 200_000
-"""So many rows of all tables are read by threads of this process: others would take longer to start."""
+"""Up to this many rows of all tables are read by threads of this process: worker processes would take longer
+to start."""
 RENAMED_S = 30.0
-"""How long a target that is to get another name is waited for."""
+"""Seconds to wait for a target that is about to be renamed."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A table that differs: what the target makes of its source, and the source's rows at a position (hex),
-    as the target should have them (columns: those that were compared)."""
+    """A differing table: what the target makes of its source, and the source's rows at a position (hex), as
+    the target should have them (columns: those that were compared)."""
 
     result: TableResult
     made: Made
@@ -61,7 +62,7 @@ class Difference:
 
 
 Amend = Callable[[Sequence[Difference]], None]
-"""What may be done about differences while the source's rows are at hand."""
+"""Called with the differences while the source's rows are available."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,11 @@ def validate(
     if catch_up is not None:
         catch_up()
     wait_named(task, wanted, min(timeout_s, RENAMED_S) if catch_up is None else 0)
-    moved_of(task, source)  # those that were renamed are found under the names they are known by
+    moved_of(task, source)  # renamed tables are found under their known names
     for attempt in range(TRIES):
         scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
         try:
-            # Changes that are laid over an older version must not go meanwhile.
+            # Changes that are applied on top of an older version must not be removed in the meantime.
             kept = consumers_of(task).held("validate")
             with kept, hold(task, wanted) as held, source.snapshot() as snapshot:
                 return _at(
@@ -159,8 +160,9 @@ def _at(
     steps: Steps,
     amend: Amend | None,
 ) -> ValidationReport:
-    """Validation at one snapshot. The source is read first: the less can be truncated under us."""
-    source.mark("validate")  # a record after the snapshot: once it is stored, so is all before it
+    """Validation at one snapshot. The source is read first, so that less can be truncated during the
+    validation."""
+    source.mark("validate")  # a record after the snapshot: once it is stored, so is everything before it
     relations = {table: source.relation(table) for table in wanted}
     parts = {t: source.parts(r, task.baseline.rows_per_part) for t, r in relations.items()}
     there = [] if held is None else [p for t in wanted for p in held.tables[t].parts]
@@ -203,8 +205,8 @@ def _at(
 
 
 def readers(workers: int, parts: Sequence[BaselinePart]) -> Executor:
-    """What reads parts of tables side by side: processes, which end with this one; for few rows threads,
-    which need not be started first."""
+    """Reads parts of tables in parallel: with processes, which end with this one; for few rows with threads,
+    which start faster."""
     if sum(part.rows for part in parts) <= FEW_ROWS:
         return ThreadPoolExecutor(workers, thread_name_prefix="validate")
     return ProcessPoolExecutor(
@@ -213,7 +215,7 @@ def readers(workers: int, parts: Sequence[BaselinePart]) -> Executor:
 
 
 def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
-    """Until the targets have the names they are about to get: whoever captures gives them those."""
+    """Waits until the targets have the names that they are about to get: capture renames them."""
     end = time.monotonic() + timeout_s
     while True:
         states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
@@ -231,7 +233,7 @@ def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
 
 
 def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
-    """Until everything before the snapshot's position is in the change tables."""
+    """Waits until everything before the snapshot's position is in the change tables."""
     wanted = snapshot.position.hex().upper()
     end = time.monotonic() + timeout_s
     while True:
@@ -259,7 +261,7 @@ def _source_rows(
     steps: Steps,
 ) -> Landed:
     path, reader = str(scratch), source.part_reader()
-    hidden = task.policy(relation.table).hidden(relation)  # their values are nowhere but in the source
+    hidden = task.policy(relation.table).hidden(relation)  # their values exist only in the source
     loads = [
         pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
         for part in parts

@@ -1,4 +1,4 @@
-"""Targets get another name: a folder is renamed, a table of a database is altered, at once or not at all."""
+"""Renames targets: the folder, or the table in a database, atomically."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Mover(Protocol):
-    """What gives targets other names."""
+    """Renames targets."""
 
     def there(self, name: str) -> bool:
-        """Whether something has that name."""
+        """Whether a target or anything else has that name."""
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two names are of one place."""
+        """Whether two names denote the same place."""
 
     def move(self, table: str, now: str, to: str) -> None:
-        """Gives the target of a table the name `to`; nothing happens when it has it already, or when there is
-        no target.
+        """Renames the target of a table to `to`; does nothing if it has that name already, or if there is no
+        target.
 
         Raises:
             NameTakenError: there is something under both names, or others feed the target, too.
@@ -37,7 +37,7 @@ class Mover(Protocol):
 
 @dataclass(frozen=True)
 class FolderMover:
-    """Delta targets: `path` gives the folder that belongs to a name."""
+    """Delta targets: `path` gives the folder for a name."""
 
     path: Callable[[str], str]
 
@@ -46,7 +46,7 @@ class FolderMover:
         return Path(self.path(name)).exists()
 
     def same(self, one: str, other: str) -> bool:
-        """Whether they are."""
+        """Whether both names give the same folder."""
         return one == other
 
     def move(self, table: str, now: str, to: str) -> None:
@@ -73,7 +73,7 @@ class FolderMover:
 
 
 def _on_disk(folder: Path) -> None:
-    """What was renamed in a folder stays so after a power cut."""
+    """Makes renames in a folder durable after a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -97,7 +97,7 @@ class DatabaseMover:
         return bool(found and found[0])
 
     def same(self, one: str, other: str) -> bool:
-        """All tables may go into one schema."""
+        """All tables may be in one schema."""
         return self.place.target(one) == self.place.target(other)
 
     def move(self, table: str, now: str, to: str) -> None:
@@ -110,7 +110,7 @@ class DatabaseMover:
 
 
 def mover(task: Task) -> Mover:
-    """What renames a task's targets."""
+    """The mover for a task's targets."""
     if not task.target.database:
         return FolderMover(task.target_path)
     from .postgresql_place import Place
