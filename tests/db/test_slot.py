@@ -126,7 +126,7 @@ def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection
 
 
 STEPS = [
-    (orders, "give"), (PostgresSource, "renew"), (streams, "_write"), (PostgresSource, "prepare"),
+    (orders, "give"), (PostgresSource, "renew"), (streams, "write"), (PostgresSource, "prepare"),
     (ledger, "write_baseline"),
 ]  # fmt: skip
 

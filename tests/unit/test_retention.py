@@ -319,7 +319,7 @@ def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None
     assert status(home.task).consumers == {}
     day = dt.timedelta(days=1)
     readers._change(lambda have: [replace(c, at=c.at - 2 * day) for c in have])
-    said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes wait for it"
+    said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes are kept for it"
     assert status(home.task).consumers == {"lake": said}
     assert reasons(status(home.task))[-1] == f"consumer lake: {said}"
     readers.acknowledge("lake", 36)

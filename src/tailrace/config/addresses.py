@@ -47,7 +47,7 @@ def check(url: str) -> None:
     >>> check("postgresql://me:secret@db:5432/shop?sslmode=require")
     >>> check("postgresql://me:secret@db:54321234/shop")
     Traceback (most recent call last):
-    tailrace.errors.ConfigError: the port in the address is no port: it is 1 to 65535
+    tailrace.errors.ConfigError: the port in the address is not valid: it must be 1 to 65535
       hint: write postgresql://user:password@host:port/database; %40 is @, %2F is /, %3A is :, %25 is %
     """
     scheme, sign, rest = url.partition("://")

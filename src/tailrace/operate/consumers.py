@@ -82,9 +82,9 @@ def laggards(found: Iterable[Consumer], stored: int, kept: int, now: dt.datetime
     >>> laggards([one], 7, -1, at + dt.timedelta(days=9)), laggards([one], 8, -1, at + dt.timedelta(hours=9))
     ({}, {})
     >>> laggards([one], 8, -1, at + dt.timedelta(days=9))
-    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes wait for it'}
+    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes are kept for it'}
     >>> laggards([one], 12, 9, at)
-    {'lake': 'it has acknowledged 7, but changes up to 9 are gone: it may miss some'}
+    {'lake': 'it has acknowledged 7, but changes up to 9 have been removed: it may miss some'}
     """
     said = {}
     for one in found:

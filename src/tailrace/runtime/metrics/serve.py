@@ -36,7 +36,7 @@ def address(text: str) -> tuple[str, int]:
     Traceback (most recent call last):
     tailrace.errors.ConfigError: '9187' is not HOST:PORT
       where: --metrics
-      hint: write 127.0.0.1:9187, or 0.0.0.0:9187 for all who reach this machine
+      hint: write 127.0.0.1:9187, or 0.0.0.0:9187 for everybody who can reach this machine
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or not 0 < int(found["port"]) < 1 << 16:
