@@ -28,6 +28,7 @@ from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 
+from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
 from ..spark.ruled_model import RELATION, Change, Row, columns_of, told
 from ..spark.ruled_task import TIME, Staged, every_mode
@@ -291,32 +292,32 @@ def test_a_table_without_key(
 ) -> None:
     """A bag of rows, NULLs and copies among them; somebody else takes one away, and has the table refuse rows:
     for what is in them alone, and for other rows."""
-    bag = keyless.Bag(Rules.of("strict", {"data_error": "log"}))
+    bag = bags.Bag(Rules.of("strict", {"data_error": "log"}))
     target = PostgresTarget(spark, database, task="t")
     task = KeylessRows(spark, tmp_path, {"s.t": TableRules(bag.rules)}, target=target)
     task.url = database
-    keyless.sided(task, bag, [keyless.Change(1, "I", None, row) for row in keyless.ROWS], "0")
+    keyless.sided(task, bag, [bags.Change(1, "I", None, row) for row in bags.ROWS], "0")
     task.lose("s.t", "id = 'q'")
-    bag.rows.pop(keyless.ROWS[2])
-    keyless.sided(task, bag, [replace(c, number=c.number + 10) for c in keyless.history(7, 25)], "1")
+    bag.rows.pop(bags.ROWS[2])
+    keyless.sided(task, bag, [replace(c, number=c.number + 10) for c in bags.history(7, 25)], "1")
     p, q = (0, "p", 1, "x"), (1, "q", 2, None)
     with psycopg.connect(database) as db:
         db.execute("alter table s.t alter a type smallint, add constraint good check (b <> 'bad')")
 
-    def bad(number: int, old: Any, *new: Any) -> keyless.Change:
-        return keyless.Change(number, "U" if old else "I", old, new)
+    def bad(number: int, old: Any, *new: Any) -> bags.Change:
+        return bags.Change(number, "U" if old else "I", old, new)
 
     one_by_one, block = [], Trial._block
     monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.append(k["alone"]) or block(t, **k))
-    task.put({"s.t": [keyless.Change(50, "T"), bad(51, None, *p), bad(52, None, *p), bad(53, None, 0, "r", 1, "bad"),
-                      bad(54, p, 0, "p", 70000, "x"), keyless.Change(55, "D", (0, "p", 70000, "x")),
-                      bad(56, p, *q), bad(57, q, 9, "q", 2, "bad"), keyless.Change(58, "D", q), bad(59, p, *q)]})  # fmt: skip
+    task.put({"s.t": [bags.Change(50, "T"), bad(51, None, *p), bad(52, None, *p), bad(53, None, 0, "r", 1, "bad"),
+                      bad(54, p, 0, "p", 70000, "x"), bags.Change(55, "D", (0, "p", 70000, "x")),
+                      bad(56, p, *q), bad(57, q, 9, "q", 2, "bad"), bags.Change(58, "D", q), bad(59, p, *q)]})  # fmt: skip
     task.catch_up(run="2")
     assert task.rows("s.t") == [q]
     with psycopg.connect(database) as db:
         db.execute("create unique index on s.t (id)")
     task.put({"s.t": [bad(60, None, *q), bad(61, q, 1, "s", 3, None), bad(62, None, *q), bad(63, None, 5, "s", 5, "s"),
-                      keyless.Change(64, "D", q), bad(65, (1, "s", 3, None), 6, "q", 6, "s")]})  # fmt: skip
+                      bags.Change(64, "D", q), bad(65, (1, "s", 3, None), 6, "q", 6, "s")]})  # fmt: skip
     task.catch_up(run="3")
     assert task.rows("s.t") == [(6, "q", 6, "s")]
     assert one_by_one == [True, False]

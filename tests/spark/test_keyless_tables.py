@@ -30,10 +30,11 @@ from tailrace.state import ledger
 from tailrace.state import orders as tables
 from tailrace.testing.images import KEYLESS, Image, change_table
 
+from .bag_model import NAMES, ROWS, Bag, Change, history
 from .ruled_model import RELATION
 from .ruled_task import NOW
 from .test_format_qlik import seq
-from .test_keyless_rules import NAMES, ROWS, Bag, Change, Keyless, history, some_rules
+from .test_keyless_rules import Keyless, some_rules
 from .test_qlik_folders import header_columns, put
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +17,17 @@ import pyarrow as pa
 import pytest
 
 from tailrace.engine.batch import Batch, Changes
-from tailrace.engine.columns import MASK, OPER, SEQ
+from tailrace.engine.carry import complete
+from tailrace.engine.columns import MASK, OPER, SEQ, carried
 from tailrace.engine.decide import NAMES
+from tailrace.engine.linked import linked
 from tailrace.engine.rules import IGNORED, Rules
 from tailrace.engine.source import Source
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
 
+from ..spark.bag_model import Bag
+from ..spark.bag_model import history as bag_history
 from ..spark.ruled_model import RELATION, Change, Model, history, nulled
 
 pytestmark = pytest.mark.unit
@@ -41,7 +47,10 @@ class Table:
         self.mark = rules.soft_column if rules.mode == "soft_delete" else None
         self.schema = DATA.append(pa.field(self.mark, pa.string())) if self.mark else DATA
 
-    def apply(self, changes: Sequence[Change]) -> Batch:
+    def met(
+        self, changes: Sequence[Change]
+    ) -> tuple[Source, npt.NDArray[np.bool_], dict[int, tuple[Any, ...]]]:
+        """The changes, which of their keys live, and the keys by their numbers."""
         rows = arrow(changes, self.schema)
         source = Source.of(rows, KEY, self.schema, partial=False)
         if self.mark:
@@ -49,7 +58,13 @@ class Table:
         keys = list(zip(*[source.rows[k].to_pylist() for k in KEY], strict=True))
         number = dict(zip(source.keys.place.tolist(), keys, strict=True))
         exists = np.array([self.lives(number[n]) for n in range(len(source.last))], np.bool_)
-        batch = Changes.of(source).met(exists, self.rules, {})
+        return source, exists, number
+
+    def apply(self, changes: Sequence[Change]) -> Batch:
+        source, exists, number = self.met(changes)
+        batch = Changes.of(source, emptied(changes)).met(exists, self.rules, {})
+        if any(c.oper == "T" for c in changes):
+            self.rows.clear()
 
         def rows_of(wanted: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], pa.Table]:
             there = [n for n in wanted.tolist() if number[n] in self.rows]
@@ -73,6 +88,30 @@ class Table:
                 made = left.images(left.last[some], old).to_pylist()
                 self.rows |= {number[n]: row for n, row in zip(some.tolist(), made, strict=True)}
         return batch
+
+    def completed(self, changes: Sequence[Change], silent: set[int]) -> dict[int, Row]:
+        """The updates that lack columns and take part, by their numbers, as they leave their rows."""
+        source, exists, number = self.met(changes)
+        told = Changes.of(source, emptied(changes))
+        numbers = np.array([sequence.number_of(s) for s in source.rows[SEQ].to_pylist()])
+        quiet = np.isin(numbers, list(silent))
+        told = replace(told, events=replace(told.events, silent=quiet))
+        batch = told.met(exists, self.rules)
+        there = carried(source.rows, ORDINALS)
+        if there is None:
+            return {}
+        partial = (batch.events.oper == "U") & batch.decided.effective & ~there.all(axis=1)
+        rows = np.flatnonzero(partial)
+        found, origin = complete(batch.events, batch.decided, there, rows, stays=self.mark is not None)
+        made = {}
+        for at, row in enumerate(rows.tolist()):
+            values = {}
+            for column, name in enumerate(NAMED):
+                from_, key = int(found[at, column]), number.get(int(origin[at, column]))
+                old = self.rows.get(key) if key is not None else None
+                values[name] = old[name] if old else source.rows[name][from_].as_py() if from_ >= 0 else None
+            made[int(numbers[row])] = values
+        return made
 
     def lives(self, key: tuple[Any, ...]) -> bool:
         row = self.rows.get(key)
@@ -115,16 +154,22 @@ def some_rules(dice: random.Random) -> Rules:
     return Rules.of(mode, on | {"data_error": dice.choice(POLICIES[1:])})
 
 
-def run(seed: int, rules: Rules, lanes: int, steps: int) -> None:
+def emptied(changes: Sequence[Change]) -> list[str]:
+    """The sequences of truncates."""
+    return [sequence.make(TIME, c.number) for c in changes if c.oper == "T"]
+
+
+def run(seed: int, rules: Rules, lanes: int, steps: int, *, truncate: bool = False) -> None:
     """Lanes do not meet: each has a model of its own."""
-    changes = nulled(history(seed, lanes, steps))
+    changes = nulled(history(seed, lanes, steps, truncate=truncate))
     cut = random.Random(seed).randrange(1, len(changes))
     models, table = [Model(rules.mode, rules.on) for _ in range(lanes)], Table(rules)
     for some in (changes[:cut], changes[cut:]):
         wanted: list[Told] = []
         for change in some:
-            model = models[change.values["lane"]]
-            assert model.apply(change) is None
+            model = models[change.values.get("lane", 0)]
+            for each in models if change.oper == "T" else [model]:
+                assert each.apply(change) is None
             number, oper, action, rows, _, flagged = model.log[-1]
             wanted.append((number, oper, action, rows, flagged))
         assert told(table.apply(some)) == wanted, (seed, rules)
@@ -135,7 +180,34 @@ def run(seed: int, rules: Rules, lanes: int, steps: int) -> None:
 def test_any_history_ends_as_row_by_row() -> None:
     for _ in range(40):
         seed = random.randrange(10**9)
-        run(seed, some_rules(random.Random(seed)), lanes=20, steps=10)
+        run(seed, some_rules(random.Random(seed)), lanes=20, steps=10, truncate=seed % 3 == 0)
+
+
+def test_updates_are_completed_each_with_the_row_that_it_meets() -> None:
+    """Those that are silent leave nothing to the ones after them."""
+    for _ in range(40):
+        dice = random.Random(seed := random.randrange(10**9))
+        rules, lanes = some_rules(dice), 10
+        changes = history(seed, lanes, 10, truncate=seed % 3 == 0)
+        cut = dice.randrange(len(changes))
+        silent = {c.number for c in changes[cut:] if c.oper == "U" and dice.random() < 0.3}
+        models, table = [Model(rules.mode, rules.on) for _ in range(lanes)], Table(rules)
+        wanted: dict[int, Row] = {}
+        for n, change in enumerate(changes):
+            if n == cut:
+                table.apply(changes[:cut]) if cut else None
+            if change.oper == "T":
+                for model in models:
+                    model.apply(change)
+                continue
+            one = models[change.values["lane"]]
+            model = deepcopy(one) if change.number in silent else one
+            assert model.apply(change) is None
+            key = change.values["lane"], change.values["id"]
+            partial = change.oper == "U" and len(change.values) < len(NAMED)
+            if n >= cut and partial and model.log[-1][3]:
+                wanted[change.number] = model.rows[key]
+        assert table.completed(changes[cut:], silent) == wanted, (seed, rules)
 
 
 @pytest.mark.slow
@@ -156,6 +228,57 @@ def test_a_chain_of_key_changes_that_hang_on_each_other() -> None:
         for one in some:
             model.apply(one)
         assert table.state() == sorted(model.state(), key=repr)
+
+
+def test_a_bag_ends_as_row_by_row() -> None:
+    """A table without key: rows are counted."""
+    schema, width = pa.schema([("n", pa.int64())]), 6
+    for _ in range(60):
+        dice = random.Random(seed := random.randrange(10**9))
+        on = {k: dice.choice(POLICIES) for k in ("update_missing", "delete_missing")}
+        rules = Rules.of(dice.choice(["strict", "upsert"]), on)
+        model = Bag(rules, Counter({(n,): dice.randrange(3) for n in range(width)}))
+        changes = bag_history(seed, 60, [(n,) for n in range(width)])
+        rows = [
+            {SEQ: sequence.make(TIME, number), OPER: oper} | row
+            for c in changes for number, oper, row in c.images_of(["n"])
+        ]  # fmt: skip
+        table = pa.Table.from_pylist(rows, pa.schema([(SEQ, pa.string()), (OPER, pa.string()), *schema]))
+        source = Source.of(table, ("n",), schema, partial=False)
+        values = dict(zip(source.keys.place.tolist(), table["n"].to_pylist(), strict=True))
+        copies = np.array([model.rows[(values[n],)] for n in range(len(source.last))])
+        bare = replace(source, key=())
+        batch = Changes.of(bare, emptied(changes)).met_copies(copies, rules, {})  # type: ignore[arg-type]
+        for one in changes:
+            model.apply(one)
+        assert told(batch) == [(n, oper, action, many, flag) for n, oper, action, many, _, flag in model.log]
+        left = Counter(dict(model.rows)) if any(c.oper == "T" for c in changes) else None
+        if left is not None:
+            lasting = np.flatnonzero(batch.decided.effective & batch.events.lasting)
+            net: Counter[tuple[Any, ...]] = Counter()
+            for row in lasting.tolist():
+                net[(table["n"][row].as_py(),)] += 1 if batch.events.oper[row] in "IU" else -1
+            assert +net == +left, seed
+
+
+def test_keys_that_changes_link() -> None:
+    for _ in range(50):
+        dice = random.Random(random.randrange(10**9))
+        pairs = [(dice.randrange(40), dice.randrange(40)) for _ in range(dice.randrange(30))]
+        groups: dict[int, set[int]] = {}
+        for a, b in pairs:
+            both = groups.get(a, {a}) | groups.get(b, {b})
+            groups |= dict.fromkeys(both, both)
+        keys, least = linked(
+            np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
+        )
+        assert dict(zip(keys.tolist(), least.tolist(), strict=True)) == {k: min(g) for k, g in groups.items()}
+
+
+def test_a_long_chain_of_linked_keys() -> None:
+    many = 200_000
+    keys, least = linked(np.arange(many), np.arange(many) + 1)
+    assert len(keys) == many + 1 and not least.any()
 
 
 @pytest.mark.parametrize(

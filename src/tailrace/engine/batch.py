@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,8 @@ from ..model.change import BEFORE, DELETE
 from ..model.sequence import number_of
 from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
-from .decide import NAMES, Decided, decide, tally
-from .events import Bools, Events, Ints
+from .decide import NAMES, Decided, decide, decide_bag, tally
+from .events import Bools, Events, Ints, epochs
 from .marks import marked
 from .null_keys import null_keys
 from .rules import Rules
@@ -32,16 +32,24 @@ class Changes:
     why: pa.StringArray | None = None
 
     @staticmethod
-    def of(source: Source) -> Changes:
-        """Numbers the changes, and finds those whose key is NULL."""
+    def of(source: Source, truncates: Sequence[str] = ()) -> Changes:
+        """Numbers the changes, and finds those whose key is NULL; `truncates`: the `change_seq` of all."""
         seq = one(source.rows[SEQ])
         change = np.zeros(len(seq), np.int64)
         change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
-        events = Events(letters(one(source.rows[OPER])), change, source.keys.place)
+        epoch = epochs(seq, truncates) if truncates else None
+        oper, many = letters(one(source.rows[OPER])), len(truncates)
+        events = Events(oper, change, source.keys.place, epoch=epoch, truncates=many)
         keys = [(name, one(source.rows[name])) for name in source.key]
-        if (bad := null_keys(keys, events.oper, events.change)) is None:
+        if (bad := null_keys(keys, oper, change)) is None:
             return Changes(source.rows, events)
         return Changes(source.rows, replace(events, bad=bad.rows), bad.why)
+
+    def spoiled(self, why: pa.StringArray) -> Changes:
+        """With changes besides whose values are wrong: what is wrong with each (NULL: nothing)."""
+        said = why if self.why is None else pc.coalesce(self.why, why)
+        bad = said.is_valid().to_numpy(zero_copy_only=False)
+        return replace(self, events=replace(self.events, bad=bad), why=said) if bad.any() else self
 
     @property
     def first_bad(self) -> str | None:
@@ -50,9 +58,14 @@ class Changes:
             return None
         return str(self.rows[SEQ][int(np.argmax(self.events.bad))])
 
-    def met(self, exists: Bools, rules: Rules, counted: Mapping[str, int]) -> Batch:
+    def met(self, exists: Bools, rules: Rules, counted: Mapping[str, int] | None = None) -> Batch:
         """Decides all of them; see `decide`."""
         decided = decide(self.events, exists, rules, counted)
+        return Batch(self.rows, self.events, decided, rules, self.why)
+
+    def met_copies(self, copies: Ints, rules: Rules, counted: Mapping[str, int] | None = None) -> Batch:
+        """The same of a table without key; see `decide_bag`."""
+        decided = decide_bag(self.events, copies, rules, counted)
         return Batch(self.rows, self.events, decided, rules, self.why)
 
 
@@ -116,8 +129,10 @@ class Batch:
         return None if row is None or self.why is None else self.why[row].as_py()
 
     def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
-        """What is left of the changes, one image a key; `ordinals`: the columns' bits in the column mask."""
+        """What is left of the changes after the last truncate, one image a key; `ordinals`: the bits of the
+        columns in the column mask."""
         events, decided = self.events, self.decided
+        decided = replace(decided, effective=decided.effective & events.lasting)
         there, marks = carried(self.rows, ordinals), source.mark is not None
         imaged = decided.effective
         if marks:

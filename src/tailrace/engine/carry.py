@@ -49,15 +49,30 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
-    line = _Line.of(events, np.flatnonzero(decided.effective), marks, there)
+    line = _Line.of(events, np.flatnonzero(decided.effective), there, stays=marks, images=marks)
     last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
     deletes = line.ends[last]
-    columns = there.shape[1]
-    source, origin = np.full((len(last), columns), -1), np.full((len(last), columns), -1)
-    for column in range(columns):
-        found, keys = line.follow(column, last)
-        source[:, column], origin[:, column] = np.where(deletes, -1, found), np.where(deletes, -1, keys)
+    source, origin = line.values(last)
+    source[deletes], origin[deletes] = -1, -1
     return Carried(line.key[last], line.rows[last], deletes, source, origin)
+
+
+def complete(
+    events: Events, decided: Decided, there: Bools, updates: Ints, *, stays: bool = False
+) -> tuple[Ints, Ints]:
+    """`source` and `origin`, as in `Carried`, of the rows that updates which take part leave, each as the
+    target has it right after it. `stays`: rows that are deleted or moved away stay as they are.
+
+    >>> two = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
+    >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
+    >>> source, origin = complete(two, all_count, np.array([[True, True], [True, False]]), np.array([1]))
+    >>> source.tolist(), origin.tolist()
+    ([[1, 0]], [[-1, -1]])
+    """
+    line = _Line.of(events, np.flatnonzero(decided.effective), there, stays=stays, images=False)
+    place = np.full(len(events), -1, np.int64)
+    place[line.rows] = np.arange(len(line.rows))
+    return line.values(place[updates])
 
 
 @dataclass(frozen=True)
@@ -65,12 +80,14 @@ class _Line:
     """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
     of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
     the stretch is the row that the target had. `names`: whether an event's image says what its row has then;
-    those of rows that go do not. `before`: the row of its image before. `there`: see `carry`."""
+    those of rows that go do not. `loud`: whether it leaves that to later ones. `before`: the row of the image
+    before of the first loud event of the stretch, or else of its own. `there`: see `carry`."""
 
     rows: Ints
     key: Ints
     ends: Bools
     names: Bools
+    loud: Bools
     start: Ints
     came: Ints
     target: Bools
@@ -78,13 +95,16 @@ class _Line:
     there: Bools
 
     @staticmethod
-    def of(events: Events, rows: Ints, marks: bool, there: Bools) -> _Line:
-        rows = rows[np.argsort(events.key[rows], kind="stable")]
-        key, oper = events.key[rows], events.oper[rows]
-        ends = ((oper == DELETE) | (oper == BEFORE)) & (not marks)
-        begins = (oper == INSERT) | (events.old[rows] >= 0)
+    def of(events: Events, rows: Ints, there: Bools, *, stays: bool, images: bool) -> _Line:
+        """`stays`: no event ends a stretch; `images`: those of rows that go say what these have then."""
+        rows = rows[np.argsort(events.life[rows], kind="stable")]
+        life, oper = events.life[rows], events.oper[rows]
+        loud = np.ones(len(rows), np.bool_) if events.silent is None else ~events.silent[rows]
+        goes = (oper == DELETE) | (oper == BEFORE)
+        ends = goes & loud & (not stays)
+        begins = ((oper == INSERT) | (events.old[rows] >= 0)) & loud
         first = np.ones(len(rows), np.bool_)
-        first[1:] = key[1:] != key[:-1]
+        first[1:] = life[1:] != life[:-1]
         again = np.zeros(len(rows), np.bool_)
         again[1:] = ends[:-1]
         at = np.arange(len(rows))
@@ -92,27 +112,40 @@ class _Line:
         place = np.full(len(events), -1, np.int64)
         place[rows] = at
         came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
-        target, before = (first & ~begins)[start], events.before[rows]
-        return _Line(rows, key, ends, ~ends, start, came, target, before, there)
+        target = (first & ~begins & events.begins_met[rows])[start]
+        next_loud = np.minimum.accumulate(np.where(loud, at, len(at))[::-1])[::-1] if len(rows) else at
+        base = np.where(next_loud[start] <= at, next_loud[start], at)
+        # A silent event that moves a row here has nothing of the stretch that it is in.
+        apart = ~loud & (events.old[rows] >= 0)
+        start, base, target = np.where(apart, at, start), np.where(apart, at, base), target & ~apart
+        before, names = events.before[rows][base], ~goes | images
+        return _Line(rows, events.key[rows], ends, names, loud, start, came, target, before, there)
 
-    def follow(self, column: int, last: Ints) -> tuple[Ints, Ints]:
-        """Of the events `last` the row that has a column's value, and the key whose target row has it, if it
-        has one."""
+    def values(self, events: Ints) -> tuple[Ints, Ints]:
+        """See `follow`; of all columns."""
+        made = [self.follow(column, events) for column in range(self.there.shape[1])]
+        source, origin = (np.stack(found, 1) for found in zip(*made, strict=True))
+        return source, origin
+
+    def follow(self, column: int, events: Ints) -> tuple[Ints, Ints]:
+        """Of events the row that has a column's value, and the key whose target row has it, if it has one."""
         at = np.arange(len(self.rows))
         named = self.there[self.rows, column] & self.names
-        newest = np.maximum.accumulate(np.where(named, at, -1)) if len(at) else at
+        newest = np.maximum.accumulate(np.where(named & self.loud, at, -1)) if len(at) else at
         filled = np.where((self.before >= 0) & self.there[self.before, column], self.before, -1)
-        source, origin = np.full(len(last), -1), np.full(len(last), -1)
-        open_, now = np.arange(len(last)), last
+        own = named[events]
+        source, origin = np.where(own, self.rows[events], -1), np.full(len(events), -1)
+        open_ = np.flatnonzero(~own)
+        now = events[open_]
         while len(open_):
             start, value = self.start[now], newest[now]
             known = value >= start
             source[open_[known]] = self.rows[value[known]]
             old = ~known & self.target[now]
             origin[open_[old]] = self.key[now[old]]
-            came = self.came[start]
+            came = np.where(self.loud[start] | (start == now), self.came[start], -1)
             further = ~known & ~old & (came >= 0)
             ended = ~known & ~further
-            source[open_[ended]] = filled[start[ended]]
+            source[open_[ended]] = filled[now[ended]]
             open_, now = open_[further], came[further]
         return source, origin

@@ -18,6 +18,8 @@ value stays; NULL when nothing does."""
 UPSERT: Final = "U"
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
+NATIVE_OF = "header__native_{}"
+"""Beside rows that came from a key log: its own value of a column of key logs."""
 LETTER = "header__letter"
 """Beside rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..model.change import BEFORE, DELETE, INSERT, UPDATE
+from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from .events import Bools, Events, Ints
 from .rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
 
@@ -61,7 +61,8 @@ def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, in
         events: the changes.
         exists: of each key's number whether the target has a (living) row.
         rules: how they are applied.
-        counted: how many conflicts were logged before, by kind, for the limits of `rules`.
+        counted: how many conflicts were logged before, by kind, for the limits of `rules`; None: the changes
+            are a shard of a batch, whose end is not its own to tell.
 
     >>> two = Events(np.array(["I", "U", "D"]), np.array([0, 1, 2]), np.array([0, 1, 0]))
     >>> met = decide(two, np.array([True, False]), Rules.of("strict"))
@@ -69,7 +70,30 @@ def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, in
     (['I1', 'U0', 'D1'], [False, False, True])
     """
     existed = _existed(events, exists, rules)
-    situation = _situations(events, existed)
+    return _decided(events, _situations(events, existed), existed, rules, counted)
+
+
+def decide_bag(
+    events: Events, copies: Ints, rules: Rules, counted: Mapping[str, int] | None = None
+) -> Decided:
+    """The same for a table without key, whose rows are known by all of their values: an update or delete
+    meets its row when a copy of it is there. `copies`: of each row's number how many the target has.
+
+    >>> two = Events(np.array(["D", "D", "I"]), np.array([0, 1, 2]), np.array([0, 0, 0]))
+    >>> [NAMES[s] for s in decide_bag(two, np.array([1]), Rules.of("strict")).situation]
+    ['D1', 'D0', 'I0']
+    """
+    met = _met_copies(events, copies, rules)
+    decided = _decided(events, _places(events, met), met, rules, counted)
+    updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0))
+    old = events.before[updates]
+    decided.effective[old] = decided.effective[updates] & met[old]
+    return decided
+
+
+def _decided(
+    events: Events, situation: Ints, existed: Bools, rules: Rules, counted: Mapping[str, int] | None
+) -> Decided:
     outcomes = [rules.outcome(name) for name in NAMES]
     effective = np.array([o.effective for o in outcomes])[situation]
     before = events.oper == BEFORE
@@ -78,8 +102,11 @@ def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, in
     # A marked row stays where it is: a key without a living row has none to move away.
     there = existed[events.old[moves]] if rules.mode == "soft_delete" else True
     effective[events.old[moves]] = effective[moves] & there
+    effective[events.oper == TRUNCATE] = False
     upto = len(events)
-    ends, policy = _end(np.where(before, _PLACE["?"], situation), outcomes, rules, counted or {})
+    if counted is None:
+        return Decided(situation, effective, upto, None)
+    ends, policy = _end(np.where(before, _PLACE["?"], situation), outcomes, rules, counted)
     if ends is not None:
         upto = int(np.searchsorted(events.change, events.change[ends]))
         effective[upto:] = False
@@ -109,16 +136,18 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
     after[oper == INSERT], after[oper == DELETE] = 1, 0
     if inserts:
         after[oper == UPDATE] = 1
-    takes = oper != BEFORE
+    takes = (oper != BEFORE) & (oper != TRUNCATE)
     if events.bad is not None:
         takes &= ~events.bad
     takes[out] = True
-    line = _Line.of(np.flatnonzero(takes), events.key, exists)
+    line = _Line.of(np.flatnonzero(takes), events, exists)
     old_met, new_met = np.ones(len(moves), np.bool_), np.zeros(len(moves), np.bool_)
     for _ in range(len(moves) + 1):
         if len(moves):
             after[out] = np.where(new_met & (not writes), _SILENT, 0)
             after[moves] = np.where(old_met | inserts, 1, _SILENT)
+        if events.silent is not None:
+            after[events.silent] = _SILENT
         existed = line.met(after, many)
         # Where changes of keys are made whatever they meet, nothing hangs on the guess.
         right = (existed[out] == old_met).all() and (existed[moves] == new_met).all()
@@ -137,13 +166,13 @@ class _Line:
     first: Bools
 
     @staticmethod
-    def of(rows: Ints, key: Ints, exists: Bools) -> _Line:
-        order = rows[np.argsort(key[rows], kind="stable")]
-        mine = key[order]
+    def of(rows: Ints, events: Events, exists: Bools) -> _Line:
+        order = rows[np.argsort(events.life[rows], kind="stable")]
+        mine = events.life[order]
         starts = np.ones(len(order), np.bool_)
         starts[1:] = mine[1:] != mine[:-1]
         begin = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
-        return _Line(order, begin, exists[mine])
+        return _Line(order, begin, exists[events.key[order]] & events.begins_met[order])
 
     def met(self, after: npt.NDArray[np.int8], many: int) -> Bools:
         """Per row whether its key had a row before it: what the last event before left, or the target had."""
@@ -156,20 +185,66 @@ class _Line:
         existed[self.order] = np.where(before >= self.begin, said[before] == 1, self.first)
         return existed
 
+    def counted(self, step: Ints, first: Ints) -> Bools:
+        """Per row whether its key had a copy before it; `first`: of each row how many the target had."""
+        found = np.zeros(len(step), np.bool_)
+        if len(self.order):
+            walk = np.cumsum(step[self.order])
+            behind = np.concatenate([[0], walk[:-1]])
+            start = np.arange(len(walk)) == self.begin
+            now = behind - behind[self.begin]  # the walk of the key alone, before each
+            have = np.minimum(first[self.order], len(walk))  # more are never taken
+            # The least of each key so far: keys lie far enough apart not to touch each other.
+            apart = np.cumsum(start) * (4 * len(walk) + 1)
+            least = np.minimum.accumulate(have + now - apart) + apart
+            found[self.order] = have + now - np.minimum(least, 0) > 0
+        return found
+
 
 def _situations(events: Events, existed: Bools) -> Ints:
     """The situation of each row, see `rules`."""
-    found = np.full(len(events), _PLACE["?"], np.int64)
-    for letter in (INSERT, UPDATE, DELETE):
-        mine = events.oper == letter
-        found[mine] = np.where(existed[mine], _PLACE[f"{letter}1"], _PLACE[f"{letter}0"])
-        if events.bad is not None:
-            found[mine & events.bad] = _PLACE[f"{letter}!"]
+    found = _places(events, existed)
     moves = events.moves
     out = events.old[moves]
     met = np.array([_PLACE[n] for n in ("K00", "K01", "K10", "K11")])
     found[moves] = found[out] = met[2 * existed[out] + existed[moves]]
     return found
+
+
+def _places(events: Events, existed: Bools) -> Ints:
+    """The situations of changes that name one row."""
+    found = np.full(len(events), _PLACE["?"], np.int64)
+    found[events.oper == TRUNCATE] = _PLACE["T"]
+    for letter in (INSERT, UPDATE, DELETE):
+        mine = events.oper == letter
+        found[mine] = np.where(existed[mine], _PLACE[f"{letter}1"], _PLACE[f"{letter}0"])
+        if events.bad is not None:
+            found[mine & events.bad] = _PLACE[f"{letter}!"]
+    return found
+
+
+def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
+    """Whether the row that a change takes away was there; of inserts never.
+
+    A change adds a copy (I, U) or takes one (D, and B for its update); one that is not there cannot be taken,
+    and the count stays at 0. With W the count if it could be negative, the real one is W + max(0, -min W so
+    far). Whether an update of a missing row adds its new row hangs on the old one, and is guessed as changes
+    of keys are.
+    """
+    oper, adds = events.oper, np.ones(len(events), np.bool_)
+    takes = (oper == DELETE) | (oper == BEFORE)
+    updates = np.flatnonzero((oper == UPDATE) & (events.before >= 0))
+    inserts = rules.on.get("update_missing") == "apply"
+    good = np.ones(len(events), np.bool_) if events.bad is None else ~events.bad
+    line = _Line.of(np.flatnonzero((oper != TRUNCATE) & good), events, copies > 0)
+    while True:
+        step = np.where(takes, -1, np.where(np.isin(oper, [INSERT, UPDATE]) & adds, 1, 0))
+        met = takes & line.counted(step, np.where(events.begins_met, copies[events.key], 0))
+        if inserts or (adds[updates] == met[events.before[updates]]).all():
+            break
+        adds[updates] = met[events.before[updates]]
+    met[updates] = met[events.before[updates]]
+    return np.asarray(met, np.bool_)
 
 
 def tally(events: Events, decided: Decided) -> dict[str, tuple[int, int]]:

@@ -1,14 +1,20 @@
-"""The change rows of a batch in arrays, their keys and changes numbered."""
+"""The change rows of a batch in arrays, their keys and changes numbered.
+
+A truncate cuts a batch into *epochs*: what a key had before the last one does not count.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..model.change import BEFORE, UPDATE
+from ..model.change import BEFORE, TRUNCATE, UPDATE
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -16,19 +22,24 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Events:
-    """The change rows of a batch without truncates, in order of (`change_seq`, `change_oper`).
+    """The change rows of a batch, in order of (`change_seq`, `change_oper`).
 
     Attributes:
         oper: the operation of each, one letter.
         change: the number of each row's change sequence: 0, 1, ...; B and U of an update have the same.
         key: the number of each row's key.
         bad: which rows are of a change whose values the target cannot hold; None: none is.
+        epoch: how many truncates lie before each; None: there are none; truncates: how many there are.
+        silent: which rows are of an update that is only looked at: it leaves nothing; None: none is.
     """
 
     oper: npt.NDArray[np.str_]
     change: Ints
     key: Ints
     bad: Bools | None = None
+    epoch: Ints | None = None
+    truncates: int = 0
+    silent: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.oper)
@@ -54,3 +65,33 @@ class Events:
     def moves(self) -> Ints:
         """The updates that change their key."""
         return np.flatnonzero(self.old >= 0)
+
+    @cached_property
+    def life(self) -> Ints:
+        """The number of each row's key, another one in each epoch."""
+        if self.epoch is None:
+            return self.key
+        return self.epoch * (int(self.key.max(initial=0)) + 1) + self.key
+
+    @property
+    def begins_met(self) -> Bools:
+        """Which rows may meet what the target had before the batch."""
+        return np.ones(len(self), np.bool_) if self.epoch is None else self.epoch == 0
+
+    @property
+    def lasting(self) -> Bools:
+        """Which rows no truncate follows."""
+        if self.epoch is None:
+            return np.ones(len(self), np.bool_)
+        return np.asarray((self.epoch == self.truncates) & (self.oper != TRUNCATE), np.bool_)
+
+
+def epochs(seq: pa.StringArray, truncates: Sequence[str]) -> Ints:
+    """How many truncates lie before each change sequence.
+
+    >>> epochs(pa.array(["1", "2", "3", "3"]), ["2"]).tolist()
+    [0, 0, 1, 1]
+    """
+    both = pa.concat_arrays([pa.array(truncates, seq.type), seq])
+    rank = pc.rank(both, tiebreaker="dense").to_numpy()
+    return np.asarray(np.searchsorted(np.sort(rank[: len(truncates)]), rank[len(truncates) :]), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +16,7 @@ from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import KeyLogField
 from .batch import Batch
-from .columns import AT, DETAIL, SEQ, carried
+from .columns import AT, DETAIL, NATIVE_OF, SEQ, carried, one
 from .decide import NAMES
 from .rules import Rules, reason
 
@@ -116,7 +117,17 @@ def written(
         made["change_row_log_detail"] = taken[DETAIL]
     if images:
         made["after_image"] = _images(taken, sheet, oper)
+    made |= _native(taken, made)
     return pa.table([_column(made.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
+
+
+def _native(rows: pa.Table, made: Mapping[str, pa.Array | pa.Scalar]) -> dict[str, pa.Array]:
+    """What the key log that the changes came from had, where that is not told anew."""
+    prefix = NATIVE_OF.format("")
+    found = {n.removeprefix(prefix): one(rows[n]) for n in rows.schema.names if n.startswith(prefix)}
+    if (finer := found.get("change_row_type")) is not None:
+        found["change_row_type"] = pc.coalesce(finer, made["change_row_type"])
+    return found
 
 
 def _column(value: pa.Array | pa.Scalar | None, kind: pa.DataType, rows: int) -> pa.Array:

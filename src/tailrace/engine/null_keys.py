@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ApplyError
-from ..model.change import BEFORE, UPDATE
+from ..model.change import BEFORE, TRUNCATE, UPDATE
 
 
 def null_in_key(name: str) -> str:
@@ -50,13 +50,15 @@ def null_keys(
     none = len(texts)
     found = np.full(len(oper), none)
     for name, values in reversed(keys):  # the first column of the key is named
-        null = values.is_null().to_numpy(zero_copy_only=False)
+        null = values.is_null().to_numpy(zero_copy_only=False) & (oper != TRUNCATE)
         found = np.where(null, texts.index(null_in_key(name)), found)
     both = np.flatnonzero((oper == BEFORE) | (oper == UPDATE))
     least = np.full(int(change[-1]) + 1, none)
     np.minimum.at(least, change[both], found[both])
     found[both] = least[change[both]]
     bad = found < none
+    if not bad.any():
+        return None
     return NullKeys(bad, pc.take(pa.array(texts), pa.array(found, mask=~bad)))
 
 

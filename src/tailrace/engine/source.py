@@ -70,11 +70,9 @@ def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     place[keys] = np.arange(len(keys))
     columns = []
     for i, field in enumerate(source.schema):
-        value = _taken(one(source.rows[field.name]), carried.source[:, i])
-        if foreign[:, i].any():
-            at = np.where(foreign[:, i], place[carried.origin[:, i]], -1)
-            value = pc.if_else(pa.array(at >= 0), _taken(one(there[field.name]), at), value)
-        columns.append(value)
+        at = np.where(foreign[:, i], place[carried.origin[:, i]], -1)
+        mine = one(source.rows[field.name])
+        columns.append(chosen(mine, carried.source[:, i], one(there[field.name]), at))
     flags = np.ascontiguousarray(np.where(own, b"1", b"0")).view(f"S{own.shape[1]}").ravel()
     schema = source.schema.append(pa.field(KEPT, pa.string()))
     rows = pa.table([*columns, pa.array(flags).cast(pa.string())], schema=schema)
@@ -83,9 +81,22 @@ def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     return replace(source, rows=rows, partial=True, last=last, deletes=carried.deletes)
 
 
+def chosen(mine: pa.Array, at: Places, theirs: pa.Array, place: Places) -> pa.Array:
+    """Values from the target where it has them (`place`), else from the changes (`at`); -1: from neither."""
+    own = _taken(mine, at)
+    return pc.if_else(pa.array(place >= 0), _taken(theirs, place), own) if (place >= 0).any() else own
+
+
 def _taken(values: pa.Array, at: Places) -> pa.Array:
     """The values at these places; NULL for -1."""
     return values.take(pa.array(at, mask=at < 0))
+
+
+def ordered(rows: pa.Table) -> pa.Table:
+    """Images in their order."""
+    rows = rows.combine_chunks()
+    places = order(rows)
+    return rows if places is None else rows.take(pa.array(places)).combine_chunks()
 
 
 def order(rows: pa.Table) -> Places | None:
