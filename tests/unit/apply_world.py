@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.base import Outcome
+from tailrace.apply.targets.capabilities import Capabilities
 from tailrace.apply.told import Done
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
@@ -222,6 +223,7 @@ class Target:
     """Targets that take a batch only when its counts bound it."""
 
     world: World
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     def exists(self, table: str) -> bool:
         return table in self.world.reached

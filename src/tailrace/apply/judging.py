@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.columns import OPER, SEQ
 from ..engine.rules import ENDING, Rules
@@ -34,16 +34,6 @@ _T = TypeVar("_T")
 _ATTEMPTS = 10
 ROUNDS = 100
 """More than so many changes that hang on each other, one after the other, are not looked at."""
-
-
-class Asked(Protocol):
-    """A target that says itself which changes it refuses."""
-
-    def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
-        """The changes it refuses when they are applied one after the other: `SEQ`, `OPER`, `WHY`; None: none.
-
-        `letter`: the column that has a change's operation, when it is not `change_oper`.
-        """
 
 
 @dataclass(frozen=True)
@@ -80,9 +70,9 @@ class Judge:
             letter = PREFIX + "change_oper"
         keyed = layout if archive else replace(found.relation, columns=layout.columns)
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        if demands.tested:
+        if demands.tested and (tests := self.target.capabilities.tests) is not None:
             asked = TableBatch(batch.table, layout, without(changes, bad), found.upto, counts)
-            refused = cast(Asked, self.target).refused(asked, self.rules, letter)
+            refused = tests.refused(asked, self.rules, letter)
             return bad if refused is None else Bad.of(refused, bad)
         # Rows of a bag are written as they come: there is none that they would take something from.
         if demands and layout.key and lacking(changes, counts):

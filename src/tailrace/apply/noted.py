@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from ..lake.delta import AddedFile
 from .keylog import KeyLog, Stretch
-from .plan import TableBatch
-from .targets.base import Outcome
-
-
-@runtime_checkable
-class Noting(Protocol):
-    """A target that keeps a note with each batch, in the same commit."""
-
-    def apply_noted(self, batch: TableBatch, note: str, done: int) -> Outcome:
-        """As `apply`, leaving a note; earlier ones up to the change number `done` are needed no more."""
-
-    def notes(self) -> list[tuple[str, int, str]]:
-        """All notes: table, change number, note; those of a table in order."""
+from .targets.base import Target
 
 
 def note_of(files: list[Any], one: Stretch, path: str, sort: int) -> str:
@@ -28,11 +16,11 @@ def note_of(files: list[Any], one: Stretch, path: str, sort: int) -> str:
     return json.dumps(words)
 
 
-def recover(target: object, log: KeyLog) -> None:
+def recover(target: Target, log: KeyLog) -> None:
     """Makes visible what a crash kept from a key log after the target had it, by the target's notes."""
-    if not isinstance(target, Noting):
+    if (kept := target.capabilities.notes) is None:
         return
-    for _, _, text in target.notes():
+    for _, _, text in kept.notes():
         words = json.loads(text)
         one = Stretch(words["subscription"], words["after"], words["upto"], words["flagged"])
         standing = log.standing(one.subscription)

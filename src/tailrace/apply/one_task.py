@@ -21,7 +21,7 @@ from .keylog import SCHEMA, KeyLog, Stretch
 from .limits import Ends
 from .plan import TableBatch
 from .ruled_batch import Batch
-from .targets.audit import Audit, Audited, Auditing, LogPart
+from .targets.audit import Audit, Audited, LogPart
 from .targets.base import Target
 from .targets.delta_many import Small
 from .told import Done, told
@@ -42,7 +42,7 @@ def attempt(
     batch ended, and what is wrong with its values. `LOST`: it was done, and what was found is not known;
     None: it is not for one task."""
     found = batch.found
-    if not isinstance(target, Auditing) or batch.tolerant:
+    if (audits := target.capabilities.audits) is None or batch.tolerant:
         return None
     if not fits(batch.changes, found.relation, rules, found.counts):
         return None
@@ -53,7 +53,7 @@ def attempt(
         extra[LETTER] = col(changes.header("change_oper"))
         changes, counts = effects.archived(changes, counts, list(target.columns(batch.table)), extra)
         extra = {name: col(name) for name in extra}
-    done = target.audited(TableBatch(batch.table, layout, changes, found.upto, counts), order, extra)
+    done = audits.audited(TableBatch(batch.table, layout, changes, found.upto, counts), order, extra)
     return done if done is None or isinstance(done, str) else finished(done, one, rules, log)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.rules import CONFLICTS, Rules
-from ..errors import ApplyError
+from ..errors import ApplyError, ConfigError
 from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, incoming, limits, one_task
 from .exceptions import Exceptions, Holds, Suspensions
@@ -25,7 +25,7 @@ from .fold import col
 from .judging import Judge, anew, twice
 from .keylog import KeyLog, Stretch
 from .limits import Ends
-from .noted import Noting, recover
+from .noted import recover
 from .plan import TableBatch
 from .ruled_batch import Batch, Cut, of_table, of_task
 from .ruled_write import Writer
@@ -67,6 +67,12 @@ class RuledApply:
     ) -> None:
         self._spark, self._target, self._rules, self._app = spark, target, rules, app_id
         self._log = keylog if keylog is None or keylog.mode != "off" else None
+        able = target.capabilities
+        if self._log is not None and able.notes is None and not able.versions:
+            raise ConfigError(
+                "the target has neither versions nor notes: a crash would leave gaps in its key log",
+                hint="apply without a key log, or let the target declare one of them (`Capabilities`)",
+            )
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
         beside = KeyLog(root, app_id=task, run_id="")  # renders exceptions; nothing is written to it
@@ -166,7 +172,7 @@ class RuledApply:
             batch = replace(batch, looked=self._target.look(batch.found.relation, keys))
         there = self._there(batch)
         batch = self._judged(batch, there, null_keys=null_keys)
-        if batch.free(rules) and not isinstance(self._target, Noting):
+        if batch.free(rules) and self._target.capabilities.notes is None:
             # What is written hangs on nothing that is looked at: both at once.
             return self._writer.both(batch, layout, there)
         bad, (batch, ends) = batch.bad, self._until(batch, self._met(batch, there))
@@ -225,7 +231,7 @@ class RuledApply:
             return
         if standing.reached >= reached:
             return
-        if isinstance(self._target, Noting):  # its notes were read at the start: nothing is missing
+        if self._target.capabilities.notes is not None:  # they were read at the start: nothing is missing
             self._log.commit([], Stretch(name, reached, reached, 0))
             return
         batch = cut(standing.reached, reached)

@@ -16,7 +16,7 @@ from .expect import Expected
 from .fold import col
 from .keylog import KeyLog
 from .keylog_spark import kept_aside, rendered
-from .noted import Noting, note_of
+from .noted import note_of
 from .outcomes import outcomes
 from .plan import TableBatch
 from .ruled_batch import Batch
@@ -43,7 +43,7 @@ class Writer:
         rules = self.rules
         if not batch.free(rules):
             self._keep(batch)
-        if isinstance(self.target, Noting):
+        if self.target.capabilities.notes is not None:
             return self._noted(batch, layout)
         with ThreadPoolExecutor(1, thread_name_prefix="target") as pool:
             writing = pool.submit(self._write, batch, layout)
@@ -83,8 +83,8 @@ class Writer:
             )
         looked = batch.looked
         made = TableBatch(batch.table, layout, changes, found.upto, counts, batch.tolerant, looked)
-        if note is not None and isinstance(self.target, Noting):
-            return self.target.apply_noted(made, *note)
+        if note is not None and (notes := self.target.capabilities.notes) is not None:
+            return notes.apply_noted(made, *note)
         return self.target.apply(made)
 
     def _rows(self, changes: ChangeTable, layout: Relation) -> DataFrame:

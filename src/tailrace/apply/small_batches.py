@@ -13,7 +13,6 @@ from .route import Route
 from .ruled import RuledApply
 from .segment import Segment
 from .targets.base import Target
-from .targets.delta import DeltaTarget
 from .targets.delta_many import ROWS, Small
 from .task_rules import TaskRules
 from .told import Done
@@ -33,16 +32,19 @@ class SmallBatches:
 
     def may(self, table: str, counts: Mapping[str, int]) -> bool:
         """Whether a table's batch may be one: few changes, no truncate, a target of its own."""
-        if not isinstance(self.target, DeltaTarget) or counts.get("T"):
+        shares = self.target.capabilities.shares
+        if shares is None or counts.get("T") or sum(counts.get(k, 0) for k in "IUD") > ROWS:
             return False
-        return sum(counts.get(k, 0) for k in "IUD") <= ROWS and not self.target.place(table).partition
+        return shares.own_path(table) is not None
 
     def of(
         self, table: str, routes: Sequence[tuple[Segment, Route]], baseline: Baseline | None
     ) -> Small | None:
         """A table's batch; None: it has a new layout, a mapping or an open window to follow, or is applied
         transaction by transaction, or by rules that need more than one task."""
-        if len(routes) != 1 or not isinstance(self.target, DeltaTarget):
+        shares = self.target.capabilities.shares
+        path = shares.own_path(table) if shares is not None else None
+        if len(routes) != 1 or path is None:
             return None
         ((one, route),) = routes
         if route.steps or route.relation != route.before or not one.relation.key or one.tolerant:
@@ -52,7 +54,7 @@ class SmallBatches:
         small = Small(
             table,
             self.paths.changes(table),
-            self.target.path(table),
+            path,
             one.relation,
             one.after,
             one.upto,
@@ -63,10 +65,10 @@ class SmallBatches:
 
     def run(self, todo: Sequence[Small]) -> dict[str, Done | TailraceError | None]:
         """Applies them; gives of each table what was done, its error, or None: it needs a job of its own."""
-        if len(todo) < TOGETHER or not isinstance(self.target, DeltaTarget):
+        if len(todo) < TOGETHER or (shares := self.target.capabilities.shares) is None:
             return {}
         try:
-            together = self.target.together(todo)
+            together = shares.together(todo)
         except Exception as error:  # noqa: BLE001 - each gets a job of its own, and its own error
             logger.warning("%d tables could not share a job: %s", len(todo), error)
             return dict.fromkeys([small.table for small in todo])

@@ -28,13 +28,13 @@ from ..errors import ApplyError
 from ..model import sequence
 from ..model.change import Column
 from .images import ID, KEYLESS, Image, V, W, change_table, count, image, move
-from .target_case import TargetCase
+from .target_capabilities import TargetCapabilities
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class TargetConformance(TargetCase):
+class TargetConformance(TargetCapabilities):
     """What every target must do. Subclasses give the fixture `target` and the methods `rows` and `sql`."""
 
     def test_insert_update_delete(self, spark: SparkSession, filled: Target) -> None:

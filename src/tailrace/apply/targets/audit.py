@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,12 +13,11 @@ from ...engine.log_rows import Sheet
 from ...engine.rules import Rules
 from ...lake import delta as lake
 from ..exceptions import Exceptions
-from ..plan import TableBatch
 from .base import Outcome
 from .delta_local import TOO_LARGE, Task, result, run
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
 
 LOST = "lost"
 
@@ -91,19 +90,6 @@ class Audited:
         ends = tuple(told["ends"]) or None
         part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
         return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
-
-
-@runtime_checkable
-class Auditing(Protocol):
-    """A target that merges a batch and looks what each change meets in one task."""
-
-    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
-        """Applies one batch without truncates.
-
-        `beside`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
-        table, or the batch, is not for one task: nothing is written then. `LOST`: the table has the batch,
-        and what was found is not known.
-        """
 
 
 def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:

@@ -13,6 +13,8 @@ from ..plan import Size, TableBatch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from .capabilities import Capabilities
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -54,6 +56,10 @@ class Target(Protocol):
       its own. Such a target gets columns, or wider ones, and loses none.
     - Different tables may be applied from different threads at once; one table only from one at a time.
     """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do besides; the same as long as it lives."""
 
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""

@@ -24,6 +24,7 @@ from ..shared import Place, emptied, own_rows, refuse_less
 from . import delta_layout, delta_spark
 from .audit import Audit, Audited, merge_audited
 from .base import Outcome
+from .capabilities import Capabilities
 from .delta_audit import AuditTask
 from .delta_batch import Job
 from .delta_load import load, load_part
@@ -67,6 +68,11 @@ class DeltaTarget:
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._beside: dict[str, SparkSession] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Versions, audited merges, jobs of many tables."""
+        return Capabilities(versions=True, audits=self, shares=self)
 
     def place(self, table: str) -> Place:
         """Where a table's rows are."""
@@ -173,7 +179,7 @@ class DeltaTarget:
         return replace(done, seconds=time.monotonic() - began)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
-        """See `Auditing`."""
+        """See `Audits`."""
         began = time.monotonic()
         with self._locks[self.path(batch.table)]:
             path = self.path(batch.table)
@@ -207,6 +213,10 @@ class DeltaTarget:
         if isinstance(done, Audited):
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
+
+    def own_path(self, table: str) -> str | None:
+        """See `Shares`; None when several sources feed the target."""
+        return None if self.place(table).partition else self.path(table)
 
     def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
         """Applies small batches of different tables in one job; see `delta_many.merge_many`."""

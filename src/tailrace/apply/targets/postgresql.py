@@ -25,6 +25,7 @@ from . import postgresql_layout as layout
 from . import postgresql_stage as staging
 from .audit import Audit, Audited
 from .base import Outcome
+from .capabilities import Capabilities
 from .delta_local import TOO_LARGE
 from .postgresql_audit import merged
 from .postgresql_batch import Job
@@ -74,6 +75,11 @@ class PostgresTarget:
         self._progress = kind(self._place, task, places or shared.Place)
         self._notes = Notes(self._place, task)
         self._memory = memory_bytes
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Audited merges, notes, changes that the database refuses."""
+        return Capabilities(audits=self, notes=self, tests=self)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
@@ -195,7 +201,7 @@ class PostgresTarget:
             return asked.refused(self._spark, mine, self._place, self._progress, name, batch, rules, letter)
 
     def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
-        """See `Auditing`."""
+        """See `Audits`."""
         began, table = time.monotonic(), batch.table
         with self._writing(table, batch.relation) as mine:
             reached = self._progress.read(mine, table)

@@ -1,0 +1,83 @@
+"""What a target can do besides what every target does, declared as data: who plans asks it, never its class.
+
+Everything here makes batches cheaper, or says more of a change; a target that declares nothing gets the same
+rows, outcomes and key log by plans of several jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from ...engine.rules import Rules
+    from ...errors import TailraceError
+    from ..plan import TableBatch
+    from .audit import Audit, Audited
+    from .base import Outcome
+    from .delta_many import Small
+
+
+class Audits(Protocol):
+    """Merges a batch and finds what became of each change, in one task."""
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """Applies one batch without truncates.
+
+        `beside`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
+        table, or the batch, is not for one task: nothing is written then. `audit.LOST`: the table has the
+        batch, and what was found is not known.
+        """
+
+
+class Notes(Protocol):
+    """Keeps a note with each batch, in the same commit."""
+
+    def apply_noted(self, batch: TableBatch, note: str, done: int) -> Outcome:
+        """As `apply`, leaving a note; earlier ones up to the change number `done` are needed no more."""
+
+    def notes(self) -> list[tuple[str, int, str]]:
+        """All notes: table, change number, note; those of a table in order."""
+
+
+class Tests(Protocol):
+    """Says itself which changes it refuses."""
+
+    def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
+        """The changes it refuses when they are applied one after the other: `SEQ`, `OPER`, `WHY`; None: none.
+        Asked when `demands` of the table says `tested`.
+
+        `letter`: the column that has a change's operation, when it is not `change_oper`.
+        """
+
+
+class Shares(Protocol):
+    """Applies small batches of different tables in one job."""
+
+    def own_path(self, table: str) -> str | None:
+        """Where the table's files are; None: they are not its own, or not for such a job."""
+
+    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+        """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
+        applied, or None: it needs a job of its own."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a target can do; a field that holds an object says that it can, and is what does it.
+
+    Attributes:
+        versions: `keys_there` and `rows_there` know the rows as of an older change number (`reached`): what a
+            crash kept from the key log is found there. A target without versions keeps notes, or has no key
+            log.
+        audits, notes, tests, shares: see the classes.
+    """
+
+    versions: bool = False
+    audits: Audits | None = None
+    notes: Notes | None = None
+    tests: Tests | None = None
+    shares: Shares | None = None

@@ -1,0 +1,87 @@
+"""The part of the conformance suite for targets that holds what a target declares against what it does."""
+
+# ruff: noqa: S101 - a test suite
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..apply.keylog import KeyLog
+from ..apply.ruled import RuledApply
+from ..apply.targets.base import Target
+from ..apply.targets.capabilities import Capabilities
+from ..engine.rules import Rules
+from .images import batch_of, change_table, image, move
+from .target_case import TargetCase
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Declares:
+    """A target that declares other capabilities."""
+
+    target: Target
+    capabilities: Capabilities
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+
+class TargetCapabilities(TargetCase):
+    """What a target that declares something must do."""
+
+    def test_outcomes_are_the_same_without_what_it_declares(
+        self, spark: SparkSession, target: Target, tmp_path: Path
+    ) -> None:
+        """Rows and key log, by one task or by jobs side by side."""
+        able = target.capabilities
+        if able.notes is None and not able.versions:
+            pytest.skip("it has no key log")
+        images = [(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))]
+        odd = [
+            (4, "I", image(1, "there")), (5, "U", image(9, "missing")), (6, "D", {"id": 2}),
+            *move(7, 3, image(30, "moved")), *move(8, 2, image(20, "gone")), (9, "U", {"id": 30, "v": "C"}),
+        ]  # fmt: skip
+        found = []
+        for name, declared in (("able", able), ("plain", replace(able, audits=None, shares=None))):
+            to: Any = Declares(target, declared)
+            relation = replace(self.relation, name=name)
+            log = KeyLog(str(tmp_path / name / "log"), app_id="t", run_id="1")
+            applier = RuledApply(
+                spark, to, Rules.of("strict"), root=str(tmp_path / name), task="t", app_id="t", keylog=log
+            )
+            for some in (images, odd):
+                changes = replace(change_table(spark, relation, some), name=relation.table)
+                assert applier.apply(changes).flagged == (0 if some is images else 3)
+            self.same(spark, target, (1, "a", 1.5), (30, "C", 1.5), of=relation)
+            rows = spark.read.format("delta").load(log.path).orderBy("keylog_sort")
+            told = ("change_row_counter", "action_taken", "result_row_count", "flagged_count", "result_error")
+            found.append([tuple(r) for r in rows.select(*told, "before_key", "after_key").collect()])
+        assert found[0] == found[1]
+
+    def test_versions_are_there_when_it_declares_them(self, spark: SparkSession, filled: Target) -> None:
+        if not filled.capabilities.versions:
+            pytest.skip("it declares none")
+        self.run(spark, filled, (4, "D", {"id": 2}), (5, "I", image(7, "g")))
+        asked = spark.createDataFrame([(2,), (7,)], "id int")
+        for reached, there in ((3, 2), (5, 7)):
+            keys = filled.keys_there(self.relation, asked, reached=reached)
+            assert {r["id"] for r in keys.collect()} & {2, 7} == {there}
+
+    def test_notes_are_kept_with_batches_when_it_declares_them(
+        self, spark: SparkSession, filled: Target
+    ) -> None:
+        if (notes := filled.capabilities.notes) is None:
+            pytest.skip("it declares none")
+        for number, done in ((4, -1), (5, -1), (6, 4)):
+            batch = batch_of(spark, self.relation, [(number, "U", image(1, "A"))])
+            notes.apply_noted(batch, f"note {number}", done)
+        assert [n for n in notes.notes() if n[0] == self.relation.table] == [
+            (self.relation.table, 5, "note 5"), (self.relation.table, 6, "note 6")
+        ]  # fmt: skip
