@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply import one_task
+from tailrace.apply import one_task, shards
 from tailrace.apply.exceptions import EXCEPTIONS
 from tailrace.apply.keylog import KeyLog
 from tailrace.apply.ruled import RuledApply
@@ -96,10 +96,13 @@ CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 
 @pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
 def test_any_history_ends_as_row_by_row(
-    spark: SparkSession, tmp_path: Path, mode: str, on: Mapping[str, str]
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, on: Mapping[str, str]
 ) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)
+    if dice.random() < 0.7:  # several jobs, the changes in several shards
+        monkeypatch.setattr(one_task, "fits", lambda *_: False)
+        monkeypatch.setattr(shards, "FEW", 0)
     changes = history(seed, LANES, STEPS, truncate=dice.random() < 0.5)
     changes = nulled(changes) if "data_error" in on else changes
     start, cut = changes[: len(changes) // 4], dice.randrange(len(changes) // 4 + 1, len(changes))

@@ -1,36 +1,35 @@
-"""Images that lack columns, made whole with the rows they met: what a target has after each of them, by the
-rule of `keychange`. Only changes that take part may be among them: what is passed over leaves nothing.
+"""Images that lack columns, made whole with the rows they meet: what a target has after each of them, by the
+rule of `engine.carry`, found by the engine in shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..engine.columns import OPER, SEQ
-from ..model.change import TRUNCATE, UPDATE, ChangeTable, Relation
+import numpy as np
+import pyarrow as pa
+
+from ..engine.batch import Changes
+from ..engine.carry import complete
+from ..engine.columns import OPER, SEQ, one
+from ..engine.events import Bools
+from ..engine.rules import Rules
+from ..engine.source import Source, chosen
+from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.types import schema_of
 from .data_errors import lacks
-from .expect import EPOCH, epochs
-from .fold import CARRIED, Images, col, images
-from .keychange import (
-    FROM,
-    KEY,
-    LOST,
-    MOVED_IN,
-    MOVED_OUT,
-    STRETCH,
-    Names,
-    carried,
-    key_struct,
-    resolve,
-    value,
-    with_moves,
-)
-from .outcomes import silenced, small
+from .expect import truncates_of
+from .fold import CARRIED, col, images
+from .outcomes import small
+from .shards import parts, sharded, theirs
+from .targets.delta_local import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_SILENT, _LIVES = "header__silent", "header__lives"
 
 
 def lacking(changes: ChangeTable, counts: Mapping[str, int]) -> bool:
@@ -41,61 +40,38 @@ def lacking(changes: ChangeTable, counts: Mapping[str, int]) -> bool:
 def completed(
     changes: ChangeTable,
     relation: Relation,
+    rules: Rules,
     counts: Mapping[str, int],
     there: DataFrame | None,
-    *,
-    stays: bool = False,
-    lost: DataFrame | None = None,
     silent: DataFrame | None = None,
 ) -> DataFrame:
-    """The updates that lack columns, whole: `SEQ` and the relation's columns in its types.
+    """The updates that lack columns and take part, whole: `SEQ` and the relation's columns in its types.
 
     Args:
-        changes: those of a batch that take part.
+        changes: those of a batch.
         relation: their layout, with a key.
+        rules: how they are applied.
         counts: as in `TableBatch.counts`.
         there: the target's rows before the batch, at least those under the changes' keys; None: none.
-        stays: deleted rows stay in the target (soft delete): an update of one keeps what it lacks.
-        lost: with `stays`, the `SEQ` of changes of a key whose old row is missing, though a marked one may be
-            there: it gives nothing, the image before does.
         silent: the `SEQ` of updates that are only looked at: they leave nothing to later ones.
     """
+    rows = changes.df.where(col(changes.header("change_oper")) != TRUNCATE)
+    made = images(changes.with_df(rows), relation, {"absent": 1}, null_keys=True).df
+    made = made if silent is None else _silenced(made, silent)
+    if there is not None:
+        found = _target(there, made, relation, rules, sum(counts.values()))
+        made = made.unionByName(found, allowMissingColumns=True)
+    key, schema = tuple(relation.key), schema_of(relation.columns)
+    task = CompleteTask(schema, key, rules, truncates_of(changes, counts))
+    kinds = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
+    shards = sharded(made, key, counts, links=bool(counts.get("key_changes")))
+    return mapped(shards, task, f"seq string, {kinds}").toDF(SEQ, *[c.name for c in relation.columns])
+
+
+def filled(changes: ChangeTable, whole: DataFrame, relation: Relation) -> ChangeTable:
+    """Changes of which some are made whole (`completed`), for targets in which the old row stays."""
     from pyspark.sql import functions as F
 
-    made = _images(changes, relation, counts)
-    made = made if silent is None else replace(made, df=silenced(made.df, silent))
-    names = Names(made.key, [c for c in made.columns if c not in made.key])
-    df = with_moves(made) if counts.get("key_changes") else made.df
-    if lost is not None and counts.get("key_changes"):
-        at = lost.select(col(SEQ).alias("at"))
-        df = df.join(at, (col(SEQ) == col("at")) & (col("header__kind") == MOVED_OUT), "left")
-        df = df.withColumn("header__kind", F.when(col("at").isNull(), col("header__kind")).otherwise(LOST))
-    rows = carried(df, made, names, stays=stays).localCheckpoint(eager=False)
-    partial = made.df.where((col(OPER) == UPDATE) & col(CARRIED).isNotNull()).select(col(SEQ).alias("at"))
-    final = rows.where(col(OPER).isin(UPDATE, MOVED_IN)).join(partial, col(SEQ) == col("at"), "left_semi")
-    final = final.withColumn(KEY, F.when((col(STRETCH) == 0) & col(FROM).isNull(), key_struct(made.key)))
-    found = resolve(rows, final, names, _target(there, rows, relation, counts))
-    rest = [value(names, n).cast(relation.column(n).type).alias(n) for n in names.rest]
-    return found.select(SEQ, *map(col, relation.key), *rest)
-
-
-def filled(
-    changes: ChangeTable,
-    taking: ChangeTable,
-    relation: Relation,
-    counts: Mapping[str, int],
-    there: DataFrame | None,
-    which: DataFrame,
-    lost: DataFrame | None,
-) -> ChangeTable:
-    """Changes of which some are made whole, for targets in which the old row stays.
-
-    `taking`: those that take part; `which`: the ones to make whole (`SEQ`); `lost`: see `completed`.
-    """
-    from pyspark.sql import functions as F
-
-    whole = completed(taking, relation, counts, there, stays=True, lost=lost)
-    whole = whole.join(which.select(SEQ), SEQ, "left_semi")
     place = {c.name: f"header__w{i}" for i, c in enumerate(relation.columns)}
     whole = whole.select(SEQ, *[col(n).alias(to) for n, to in place.items()]).localCheckpoint(eager=True)
     header, have = changes.header, changes.df.columns
@@ -112,27 +88,70 @@ def filled(
     return changes.with_df(df.select(*made))
 
 
-def _images(changes: ChangeTable, relation: Relation, counts: Mapping[str, int]) -> Images:
-    """Images without truncates; how many of these lie before each is a part of its key."""
+def _silenced(events: DataFrame, silent: DataFrame) -> DataFrame:
+    """Events with `_SILENT` (boolean): whether they are those of updates that are silent."""
     from pyspark.sql import functions as F
 
-    rows = changes.df.where(col(changes.header("change_oper")) != TRUNCATE)
-    made = images(changes.with_df(rows), relation, {"absent": 1})
-    df = epochs(made.df, changes) if counts.get("T") else made.df.withColumn(EPOCH, F.lit(0))
-    return replace(made, df=df, key=[*made.key, EPOCH])
+    mine = silent.select(col(SEQ).alias("header__at"), F.lit(True).alias(_SILENT))
+    same = (col(SEQ) == col("header__at")) & col(OPER).isin(BEFORE, UPDATE)
+    return events.join(mine, same, "left").drop("header__at")
 
 
-def _target(
-    there: DataFrame | None, rows: DataFrame, relation: Relation, counts: Mapping[str, int]
-) -> DataFrame | None:
-    """The target's rows under the keys of the changes: those it had before the first truncate."""
+def _target(there: DataFrame, rows: DataFrame, relation: Relation, rules: Rules, many: int) -> DataFrame:
+    """The target's rows under the keys of the changes, and whether they live (`_LIVES`)."""
     from pyspark.sql import functions as F
 
-    if there is None:
-        return None
-    keys = small(rows.select(*map(col, relation.key)), sum(counts.values()))
-    have = set(there.columns)
+    have, mark = set(there.columns), rules.soft_column
+    marked = rules.mode == "soft_delete" and mark in have
+    lives = col(mark).isNull() if marked else F.lit(True)
     cells = [
         (col(c.name) if c.name in have else F.lit(None)).cast(c.type).alias(c.name) for c in relation.columns
     ]
-    return there.select(*cells, F.lit(0).alias(EPOCH)).join(keys, relation.key, "left_semi")
+    keys = small(rows.select(*map(col, relation.key)), many)
+    return theirs(there.select(*cells, lives.alias(_LIVES)).join(keys, relation.key, "left_semi"))
+
+
+@dataclass(frozen=True)
+class CompleteTask:
+    """Makes the updates of a shard whole; `schema`: the data columns, `truncates`: `change_seq` of all."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    rules: Rules
+    truncates: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        extra = {CARRIED: pa.string(), _SILENT: pa.bool_(), _LIVES: pa.bool_()}
+        if (found := parts(batches, self.schema, extra)) is not None:
+            yield self._whole(*found)
+
+    def _whole(self, rows: pa.Table, there: pa.Table) -> pa.RecordBatch:
+        source = Source.of(rows, self.key, self.schema, partial=False)
+        number = source.keys.find([one(there[n]) for n in self.key])
+        there, number = there.filter(pa.array(number >= 0)), number[number >= 0]
+        exists = np.zeros(len(source.last), np.bool_)
+        if there.num_rows:
+            exists[number[one(there[_LIVES]).to_numpy(zero_copy_only=False)]] = True
+        changes = Changes.of(source, self.truncates)
+        if _SILENT in rows.schema.names:
+            silent = one(rows[_SILENT]).fill_null(False).to_numpy(zero_copy_only=False)
+            changes = replace(changes, events=replace(changes.events, silent=silent))
+        batch, names = changes.met(exists, self.rules), carried_names(one(rows[CARRIED]), len(self.schema))
+        lacks = (batch.events.oper == UPDATE) & rows[CARRIED].is_valid().to_numpy()
+        updates = np.flatnonzero(lacks & batch.decided.effective)
+        stays = self.rules.mode == "soft_delete"
+        values, origin = complete(batch.events, batch.decided, names, updates, stays=stays)
+        place = np.full(len(exists) + 1, -1, np.int64)  # the last one is for no key
+        place[number] = np.arange(there.num_rows)
+        at, made = place[origin], [one(rows[SEQ]).take(pa.array(updates))]
+        for i, field in enumerate(self.schema):
+            mine = one(rows[field.name])
+            made.append(chosen(mine, values[:, i], one(there[field.name]), at[:, i]))
+        return pa.record_batch(made, ["seq", *[f"c{i}" for i in range(len(self.schema))]])
+
+
+def carried_names(carried: pa.StringArray, columns: int) -> Bools:
+    """Which columns each image carries, from `CARRIED`."""
+    chars = carried.fill_null("1" * columns).cast(pa.binary(columns))
+    held = np.frombuffer(chars.buffers()[1], np.uint8)[chars.offset * columns :]
+    return np.asarray(held[: len(chars) * columns].reshape(len(chars), columns) == ord("1"), np.bool_)

@@ -150,12 +150,6 @@ def nulls(demands: Demands) -> list[SparkColumn]:
     return [F.when(col(n).isNull(), F.lit(f"NULL in {n}")) for n in sorted(demands.not_null)]
 
 
-def why(bad: Bad | None, seq: str) -> str | None:
-    """What is wrong with the change of a sequence; None: nothing."""
-    row = None if bad is None else bad.df.where(col(SEQ) == seq).select(WHY).first()
-    return None if row is None else str(row[0])
-
-
 def without(changes: ChangeTable, bad: Bad | None) -> ChangeTable:
     """The other changes."""
     if bad is None:

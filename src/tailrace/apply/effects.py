@@ -14,10 +14,10 @@ from ..engine.rules import Rules
 from ..errors import ConfigError, TailraceError, from_spark
 from ..model import mask
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
-from .completed import filled, lacking
+from .completed import completed, filled, lacking
 from .expect import Expected
 from .fold import col, refused
-from .outcomes import EFFECTIVE, SITUATION, small
+from .outcomes import SITUATION, among, small
 from .plan import SPECIAL
 from .targets.base import Target
 
@@ -82,14 +82,16 @@ def effective(
     if not relation.key:
         # A copy that is not there must not be taken from one that comes later.
         alone = col(SITUATION) == "U0"
-        return _anti(changes, expected, ~col(EFFECTIVE), alone) if expected.tally else changes, dict(counts)
+        if expected.tally:
+            changes = _anti(changes, expected, _passed_over(rules), alone)
+        return changes, dict(counts)
     counts = dict(counts) | {"key_changes": expected.moved}
     if rules.mode != "soft_delete":
         return _dropped(changes, expected, rules), counts
     which = _with_old_images(changes, expected, counts)
     if which is not None and lacking(changes, counts):
-        taking = taking_part(changes, expected, rules)
-        changes = filled(changes, taking, relation, counts, there(), which, lost(expected, rules))
+        whole = completed(changes, relation, rules, counts, there())
+        changes = filled(changes, whole.join(which, SEQ, "left_semi"), relation)
     return _soft(_dropped(changes, expected, rules), expected, rules), _soft_counts(counts)
 
 
@@ -105,18 +107,15 @@ def _with_old_images(changes: ChangeTable, expected: Expected, counts: Mapping[s
     return inserting if which is None else which.unionByName(inserting)
 
 
-def lost(expected: Expected, rules: Rules) -> DataFrame | None:
-    """The changes of a key (`SEQ`) whose old row is missing, where a marked one may be there; else None."""
-    if rules.mode != "soft_delete" or expected.odd is None:
-        return None
-    return expected.odd.where(col(SITUATION).isin("K00", "K01")).select(SEQ)
-
-
 def taking_part(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
     """The changes but those that are passed over, their B rows too."""
     if all(rules.outcome(s).effective for s in expected.tally):
         return changes
-    return _anti(changes, expected, ~col(EFFECTIVE))
+    return _anti(changes, expected, _passed_over(rules))
+
+
+def _passed_over(rules: Rules) -> SparkColumn:
+    return among(rules, lambda outcome: not outcome.effective)
 
 
 def _dropped(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTable:
@@ -124,7 +123,7 @@ def _dropped(changes: ChangeTable, expected: Expected, rules: Rules) -> ChangeTa
     if rules.mode == "soft_delete":
         # Each delete would write its mark; a B whose row is missing has nothing to mark.
         alone = col(SITUATION).isin("K00", "K01")
-        return _anti(changes, expected, ~col(EFFECTIVE), alone) if expected.tally else changes
+        return _anti(changes, expected, _passed_over(rules), alone) if expected.tally else changes
     # Deletes that meet nothing do no harm.
     if {s for s in expected.tally if not rules.outcome(s).effective} <= {"D0"}:
         return changes
@@ -141,7 +140,7 @@ def _anti(
     same = ((oper == col(OPER)) | before) & out
     if alone is not None:
         gone, same = out | alone, same | (alone & (oper == BEFORE))
-    odd = expected.odd.where(gone).select(SEQ, OPER, SITUATION, EFFECTIVE)
+    odd = expected.odd.where(gone).select(SEQ, OPER, SITUATION)
     odd = small(odd, expected.many)
     return changes.with_df(changes.df.join(odd, (seq == col(SEQ)) & same, "left_anti"))
 

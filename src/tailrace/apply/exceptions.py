@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +19,6 @@ from ..lake.failpoints import reach
 from ..model.sequence import NUMBER_DIGITS, WIDTH, make_many
 from ..model.types import arrow_type
 from ..state import orders
-from .targets.delta_local import PartTask, write_parts
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
 _SERVER = "tailrace"
@@ -92,40 +88,20 @@ class Exceptions:
 
     def keep(
         self,
-        rows: DataFrame,
+        files: Sequence[lake.AddedFile],
         table: str,
         upto: int,
         *,
         after: int = -1,
         counts: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """Adds key log rows (`keylog_spark.rendered`) as exceptions.
-
-        `STATEMENT` is the change: its operation and its image, or its key; `ERROR` the conflict. `counts`:
-        kind -> conflicts before the batch, which begins after the change `after`, and with it.
-        """
-        from pyspark.sql import functions as F
-
+        """Adds parts made of `made`. `counts`: kind -> conflicts before the batch, which begins after the
+        change `after`, and with it."""
         if self.reached(table) >= upto:
             return
-        schema = _schema(EXCEPTIONS)
-        owner, _, name = table.rpartition(".")
-        number = F.lpad(F.col("change_row_counter").cast("string"), NUMBER_DIGITS, "0")
-        state = F.lpad(F.col("resync_state").cast("string"), 16, "0")
-        seq = F.concat(F.lit(", change_seq "), state, number)
-        text = F.coalesce("after_image", "before_key")
-        made = rows.select(
-            F.lit(self._task).alias("TASK_NAME"),
-            F.lit(owner).alias("TABLE_OWNER"),
-            F.lit(name).alias("TABLE_NAME"),
-            F.lit(datetime.now(timezone.utc)).alias("ERROR_TIME"),
-            F.concat_ws(" ", "change_row_type", text).alias("STATEMENT"),
-            F.concat("result_error", seq).alias("ERROR"),
-        )
-        lake.create(self.path, schema)
-        files, _ = write_parts(made, PartTask(self.path, schema))
         reach("apply.exceptions")
-        lake.commit(self.path, files, progress=self._progress(table, upto, after, counts))
+        lake.create(self.path, self.schema)
+        lake.commit(self.path, list(files), progress=self._progress(table, upto, after, counts))
 
     def keep_rows(
         self,
@@ -136,9 +112,16 @@ class Exceptions:
         after: int = -1,
         counts: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """The same with rows in Arrow, of the columns in `rows_schema`; runs in tasks too."""
+        """The same with rows, of the columns in `rows_schema`; runs in tasks too."""
         if self.reached(table) >= upto:
             return
+        progress = self._progress(table, upto, after, counts)
+        reach("apply.exceptions")
+        lake.append(self.path, self.made(rows, table), progress=progress)
+
+    def made(self, rows: pa.Table, table: str) -> pa.Table:
+        """Rows of a key log, in the columns of `rows_schema`, as exceptions: `STATEMENT` is the change, its
+        operation and its image, or its key; `ERROR` the conflict."""
         owner, _, name = table.rpartition(".")
         text = pc.coalesce(rows["after_image"], rows["before_key"], "")
         parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
@@ -153,14 +136,16 @@ class Exceptions:
             "STATEMENT": pc.binary_join_element_wise(rows["change_row_type"], text, " "),
             "ERROR": pc.binary_join_element_wise(rows["result_error"], seq, ", change_seq "),
         }
-        schema = _schema(EXCEPTIONS)
         columns = [
             made[f.name] if f.name in made else pa.repeat(pa.scalar(one[f.name], f.type), rows.num_rows)
-            for f in schema
+            for f in self.schema
         ]
-        progress = self._progress(table, upto, after, counts)
-        reach("apply.exceptions")
-        lake.append(self.path, pa.table(columns, schema=schema), progress=progress)
+        return pa.table(columns, schema=self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return _schema(EXCEPTIONS)
 
     @property
     def rows_schema(self) -> pa.Schema:

@@ -1,34 +1,34 @@
-"""What each change met: whether its row existed just before it, exact although the apply is set-based.
-
-Per key, all changes in their order after the row that the target had: a change leaves its key with a row (I),
-without one (D), or as it was (an update that is passed over). What the last change that says anything left is
-what the next one meets. So one window over (`change_seq`, `change_oper`) and one look at the keys of the
-target tell it, and only changes that did not meet what they expect are kept (*odd*): few, and joined back.
-
-A change of key leaves two keys, and under a policy that passes changes over each may hang on the other. Then
-the outcomes of key changes are guessed (all met what they expect) and the windows of the keys they touch run
-again until nothing changes. A pass settles at least the earliest wrong guess, so there are at most as many as
-key changes, and one more; when there is no conflict among them, one.
+"""What the changes of a batch met, found by the engine in shards (`shards`): the changes that did not meet
+what they expect are kept (*odd*), and those that change their key. They are few, and joined back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
-from ..engine.columns import OPER, SEQ
+import numpy as np
+import pyarrow as pa
+
+from ..engine.batch import Batch, Changes
+from ..engine.columns import OPER, SEQ, one
+from ..engine.decide import NAMES
 from ..engine.rules import ENDING, PLAIN, Rules
-from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..engine.source import Source
+from ..model.change import TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.types import schema_of
 from .fold import col, images
-from .outcomes import EXISTED, OLD, SILENT, SITUATION, bare, silenced, small, with_outcome
+from .outcomes import OLD, SITUATION, WHY, small
+from .shards import parts, sharded, theirs
+from .targets.delta_local import mapped
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-EPOCH = "header__epoch"
-_AFTER, _KIND, _OLD_MET, _NEW_MET = (f"header__{n}" for n in ("after", "kind", "old_met", "new_met"))
-_MOVED_IN, _MOVED_OUT = "M", "X"
+_HAVE, _MOVED = "header__have", "header__moved"
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Expected:
     """What the changes of a batch met.
 
     Attributes:
-        odd: the changes that did not meet what they expect: `SEQ`, `OPER` (string), `SITUATION`, and the
-            columns of `outcomes`; None when there is none.
+        odd: the changes that did not meet what they expect: `SEQ`, `OPER`, `SITUATION`, and `WHY`, what is
+            wrong with their values (strings); None when there is none.
         tally: situation -> (how many, the first `change_seq`), of the odd ones.
         moves: changes of a key: `SEQ` and `OLD`, a struct of the old key (k0, k1, ...); None: none.
         moved: how many.
@@ -57,6 +57,13 @@ class Expected:
         """How many are flagged."""
         return sum(n for s, (n, _) in self.tally.items() if rules.outcome(s).flagged)
 
+    def why(self, seq: str) -> str | None:
+        """What is wrong with the values of the change of a sequence; None: nothing."""
+        if self.odd is None or WHY not in self.odd.columns:
+            return None
+        row = self.odd.where(col(SEQ) == seq).select(WHY).first()
+        return None if row is None else row[0]
+
     def ends(self, rules: Rules) -> tuple[str, str, str] | None:
         """The change before which the batch ends: `change_seq`, conflict, policy; None when it does not."""
         found = [
@@ -66,26 +73,26 @@ class Expected:
         ]
         return min(found) if found else None
 
-    def before(self, seq: str, rules: Rules) -> Expected:
+    def before(self, seq: str) -> Expected:
         """Of the changes before a `change_seq` alone."""
-        odd = None if self.odd is None else bare(self.odd.where(col(SEQ) < seq))
+        odd = None if self.odd is None else self.odd.where(col(SEQ) < seq)
         moves = None if self.moves is None else self.moves.where(col(SEQ) < seq)
-        return replace(self, odd=odd, moves=moves, tally={}).counted(rules)
+        return replace(self, odd=odd, moves=moves, tally={}).counted()
 
-    def also(self, bad: DataFrame, rules: Rules) -> Expected:
+    def also(self, bad: DataFrame) -> Expected:
         """With changes besides whose values the target cannot hold (see `data_errors.Bad`)."""
-        odd = bad if self.odd is None else bare(self.odd).unionByName(bad, allowMissingColumns=True)
-        return replace(self, odd=odd, tally={}).counted(rules)
+        odd = bad if self.odd is None else self.odd.unionByName(bad, allowMissingColumns=True)
+        return replace(self, odd=odd, tally={}).counted()
 
-    def counted(self, rules: Rules) -> Expected:
-        """The same with its odd rows counted, and their outcomes beside them."""
+    def counted(self) -> Expected:
+        """The same with its odd rows counted."""
         from pyspark.sql import functions as F
 
         if self.odd is None:
             return self
         rows = self.odd.groupBy(SITUATION).agg(F.count(F.lit(1)), F.min(SEQ)).collect()
         tally = {r[0]: (int(r[1]), str(r[2])) for r in rows}
-        return replace(self, odd=with_outcome(self.odd, rules) if tally else None, tally=tally)
+        return replace(self, odd=self.odd if tally else None, tally=tally)
 
 
 def expect(
@@ -94,154 +101,133 @@ def expect(
     rules: Rules,
     counts: Mapping[str, int],
     there: DataFrame | None,
-    silent: DataFrame | None = None,
 ) -> Expected:
-    """Looks what changes meet; runs two small jobs, more when keys change, as the module says.
+    """Looks what changes meet, in one job.
 
     Args:
         changes: the changes of a batch, none that the target has already; (`change_seq`, `change_oper`) is
             their key, as everywhere.
-        relation: their layout, with a key.
+        relation: their layout.
         rules: how they are applied.
         counts: as in `TableBatch.counts`.
-        there: the keys that have a row in the target before the batch (columns: the key); None: none.
-        silent: the `SEQ` of updates that are only looked at; None: none is.
+        there: the keys that have a row in the target before the batch (columns: the key), of a table without
+            key all rows; None: none.
     """
-    base = _events(changes, relation, counts)
-    base = base if silent is None else silenced(base, silent)
-    moves = _moves(base, relation.key) if counts.get("key_changes") else None
-    moved = moves.count() if moves is not None else 0
-    moves = moves if moved else None
-    events = _kinds(base, moves, moved)
-    if counts.get("T"):
-        events = epochs(events, changes)
-    if moves is not None:
-        settled = _settled(events, moves, there, relation.key, rules, moved)
-        events = events.join(small(settled, moved), SEQ, "left")
-    met = _met(events, there, relation.key, rules, many=sum(counts.values()))
-    found = met.where(col(_KIND) != _MOVED_OUT).withColumn(SITUATION, _situation(moves is not None))
-    odd = found.where(~col(SITUATION).isin(*PLAIN)).select(SEQ, OPER, SITUATION)
+    from pyspark.sql import functions as F
+
+    bag = not relation.key
+    if bag and not (counts.get("U") or counts.get("D")):
+        return Expected()  # nothing is looked for
+    wanted = relation if bag else relation.with_columns([c for c in relation.columns if c.key])
+    key = [c.name for c in wanted.columns]
+    rows, truncates = _rows(changes, wanted, counts), truncates_of(changes, counts)
+    if there is not None:
+        found = _copies(rows, there, key) if bag else _keys(rows, there, key, sum(counts.values()))
+        rows = rows.unionByName(found, allowMissingColumns=True)
+    links = bool(counts.get("U") if bag else counts.get("key_changes"))
+    # As the key log names columns: of a bag in the order of the change table.
+    old = [n for n in changes.columns if n in key] if bag else key
+    task = DecideTask(schema_of(wanted.columns), rules, truncates, tuple(old), bag)
+    kinds = ", ".join(f"k{i} {wanted.column(n).type}" for i, n in enumerate(old))
+    made = mapped(sharded(rows, key, counts, links=links), task, f"{_RESULT}, {kinds}")
+    olds = F.struct(*[f"k{i}" for i in range(len(old))])
+    made = made.select(
+        col("seq").alias(SEQ), col("oper").alias(OPER), col("situation").alias(SITUATION),
+        col("why").alias(WHY), col("moved").alias(_MOVED), F.when(col("moved"), olds).alias(OLD),
+    )  # fmt: skip
     # Not eager: the job that counts them fills the checkpoint.
-    return Expected(odd.localCheckpoint(eager=False), {}, moves, moved).counted(rules)
+    return _expected(made.localCheckpoint(eager=False))
 
 
-def _events(changes: ChangeTable, relation: Relation, counts: Mapping[str, int]) -> DataFrame:
-    """`SEQ`, `OPER` and the key of every image but truncates; a NULL key fails (see `fold.refused`)."""
-    keyed = relation.with_columns([c for c in relation.columns if c.key])
+def _expected(found: DataFrame) -> Expected:
+    from pyspark.sql import functions as F
+
+    by = found.groupBy(SITUATION).agg(F.count(F.lit(1)), F.min(SEQ), F.count_if(_MOVED)).collect()
+    tally = {r[0]: (int(r[1]), str(r[2])) for r in by if r[0] not in PLAIN}
+    moved = sum(int(r[3]) for r in by)
+    odd = found.where(~col(SITUATION).isin(*PLAIN)).select(SEQ, OPER, SITUATION, WHY)
+    moves = found.where(_MOVED).select(SEQ, OLD) if moved else None
+    return Expected(odd if tally else None, tally, moves, moved)
+
+
+def _rows(changes: ChangeTable, wanted: Relation, counts: Mapping[str, int]) -> DataFrame:
+    """`SEQ`, `OPER` and the wanted columns of every image but truncates."""
     if counts.get("T"):
         changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
-    return images(changes, keyed, {}).df
+    return images(changes, wanted, {}, null_keys=True).df
 
 
-def _moves(base: DataFrame, key: list[str]) -> DataFrame:
-    """Changes of a key: `SEQ`, `OLD`; B rows whose U has the same key are none."""
+def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """The `change_seq` of every truncate."""
+    if not counts.get("T"):
+        return ()
+    rows = changes.df.where(col(changes.header("change_oper")) == TRUNCATE)
+    return tuple(sorted({str(r[0]) for r in rows.select(col(changes.header("change_seq"))).collect()}))
+
+
+def _keys(rows: DataFrame, there: DataFrame, key: Sequence[str], many: int) -> DataFrame:
+    """The keys of the target that changes name. Its side is the large one: it is read once, and never
+    shuffled for a batch that is small."""
+    mine = small(rows.select(*map(col, key)), many)
+    return theirs(there.join(mine, list(key), "left_semi").select(*map(col, key)))
+
+
+def _copies(rows: DataFrame, there: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows of the target that changes name, and how often each is there."""
     from pyspark.sql import functions as F
 
-    at = F.struct(*[col(k).alias(f"k{i}") for i, k in enumerate(key)])
-    both = base.where(col(OPER).isin(BEFORE, UPDATE)).groupBy(SEQ)
-    found = both.agg(
-        F.max(F.when(col(OPER) == BEFORE, at)).alias(OLD), F.max(F.when(col(OPER) == UPDATE, at)).alias("new")
-    )
-    return found.where(col(OLD) != col("new")).select(SEQ, OLD).localCheckpoint(eager=True)
+    named = rows.select(*[col(n).alias(f"header__c{i}") for i, n in enumerate(columns)]).distinct()
+    same = reduce(and_, [col(n).eqNullSafe(col(f"header__c{i}")) for i, n in enumerate(columns)])
+    mine = there.join(named, same, "left_semi").groupBy(*map(col, columns))
+    return theirs(mine.agg(F.count(F.lit(1)).alias(_HAVE)))
 
 
-def _kinds(base: DataFrame, moves: DataFrame | None, moved: int) -> DataFrame:
-    """`_KIND` beside the events: the operation, or what a key change does to each of its keys."""
-    from pyspark.sql import functions as F
-
-    if moves is None:
-        return base.where(col(OPER) != BEFORE).withColumn(_KIND, col(OPER))
-    marked = base.join(small(moves.select(SEQ, F.lit(True).alias("moved")), moved), SEQ, "left")
-    both = col("moved") & col(OPER).isin(BEFORE, UPDATE)
-    kind = F.when(both, F.when(col(OPER) == BEFORE, _MOVED_OUT).otherwise(_MOVED_IN)).otherwise(col(OPER))
-    return marked.withColumn(_KIND, kind).where(col(_KIND) != BEFORE).drop("moved")
+_RESULT = "seq string, oper string, situation string, why string, moved boolean"
+"""What `DecideTask` gives of a change, and `k0`, `k1`, ...: the old key, if that is another one."""
 
 
-def epochs(events: DataFrame, changes: ChangeTable) -> DataFrame:
-    """`EPOCH`: how many truncates lie before a change. What a key had before the last does not count."""
-    from pyspark.sql import functions as F
+@dataclass(frozen=True)
+class DecideTask:
+    """Decides a shard: gives the changes that did not meet what they expect, or change their key.
 
-    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    truncates = changes.df.where(oper == TRUNCATE).agg(F.collect_set(seq).alias("truncates"))
-    epoch = F.size(F.filter("truncates", lambda t: t < col(SEQ))).alias(EPOCH)
-    return events.crossJoin(F.broadcast(truncates)).select("*", epoch).drop("truncates")
+    `schema`: the key columns, of a `bag` all; `truncates`: `change_seq` of all; `old`: columns of old keys.
+    """
 
+    schema: pa.Schema
+    rules: Rules
+    truncates: tuple[str, ...]
+    old: tuple[str, ...]
+    bag: bool
 
-def _settled(
-    events: DataFrame,
-    moves: DataFrame,
-    there: DataFrame | None,
-    key: list[str],
-    rules: Rules,
-    moved: int,
-) -> DataFrame:
-    """What each key change met at its old key and at its new one: `SEQ`, `_OLD_MET`, `_NEW_MET` (boolean)."""
-    from pyspark.sql import functions as F
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if (found := parts(batches, self.schema, {_HAVE: pa.int64()})) is not None:
+            yield self._told(self._met(*found))
 
-    moving = col(_KIND).isin(_MOVED_IN, _MOVED_OUT)
-    touched = events.where(moving).select(*map(col, key)).distinct()
-    mine = events.join(touched, key, "left_semi").localCheckpoint(eager=False)
-    guess = moves.select(SEQ, F.lit(True).alias(_OLD_MET), F.lit(False).alias(_NEW_MET))
-    for _ in range(moved + 1):
-        met = _met(mine.join(small(guess, moved), SEQ, "left"), there, key, rules, many=0)
-        old = F.max(F.when(col(_KIND) == _MOVED_OUT, col(EXISTED)))
-        new = F.max(F.when(col(_KIND) == _MOVED_IN, col(EXISTED)))
-        wrong = (old != F.max(_OLD_MET)) | (new != F.max(_NEW_MET))
-        found = met.where(moving).groupBy(SEQ)
-        made = found.agg(old.alias(_OLD_MET), new.alias(_NEW_MET), wrong.alias("wrong"))
-        made = made.localCheckpoint(eager=not rules.overwrites)
-        guess = made.drop("wrong")
-        # Where changes of keys are made whatever they meet, nothing hangs on the guess.
-        if rules.overwrites or not made.where("wrong").count():
-            break
-    return guess
+    def _met(self, rows: pa.Table, there: pa.Table) -> Batch:
+        source = Source.of(rows, tuple(self.schema.names), self.schema, partial=False)
+        number = source.keys.find([one(there[n]) for n in self.schema.names])
+        if self.bag:
+            copies = np.zeros(len(source.last), np.int64)
+            if there.num_rows:
+                copies[number] = there[_HAVE].to_numpy()
+            return Changes.of(replace(source, key=()), self.truncates).met_copies(copies, self.rules)
+        exists = np.zeros(len(source.last), np.bool_)
+        exists[number[number >= 0]] = True
+        return Changes.of(source, self.truncates).met(exists, self.rules)
 
-
-def _met(events: DataFrame, there: DataFrame | None, key: list[str], rules: Rules, *, many: int) -> DataFrame:
-    """Events with `EXISTED`: whether their key had a row just before them."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    epochs = EPOCH in events.columns
-    told = events.withColumn(_AFTER, _after(events.columns, rules))
-    if there is not None:
-        keys = events.select(*map(col, key))
-        # The target's side is the large one: it is read once, and never shuffled for a batch that is small.
-        found = there.join(small(keys, many), key, "left_semi")
-        empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in told.schema if f.name not in key]
-        first = found.select(*map(col, key), *empty).withColumns(
-            {SEQ: F.lit(""), OPER: F.lit(""), _AFTER: F.lit(1)} | ({EPOCH: F.lit(0)} if epochs else {})
-        )
-        told = told.unionByName(first)
-    window = Window.partitionBy(*map(col, key), *([col(EPOCH)] if epochs else []))
-    before = window.orderBy(SEQ, OPER).rowsBetween(Window.unboundedPreceding, -1)
-    existed = F.coalesce(F.last(_AFTER, ignorenulls=True).over(before), F.lit(0)) == 1
-    return told.withColumn(EXISTED, existed).where(col(SEQ) != "")
-
-
-def _after(columns: Collection[str], rules: Rules) -> Column:
-    """Whether a key has a row after an event (1, 0), as far as the event says: NULL when it leaves it as it
-    was. An insert leaves one whether it was made or met one; a delete none."""
-    from pyspark.sql import functions as F
-
-    kind = col(_KIND)
-    inserts, writes = rules.on["update_missing"] == "apply", rules.on["insert_exists"] == "apply"
-    said = F.when(kind == "I", 1).when(kind == "D", 0)
-    if inserts:
-        said = said.when(kind.isin("U", _MOVED_IN), 1)
-    if _OLD_MET in columns:
-        said = said.when((kind == _MOVED_OUT) & (F.lit(writes) | ~col(_NEW_MET)), 0)
-        said = said.when((kind == _MOVED_IN) & col(_OLD_MET), 1)
-    return F.when(~col(SILENT), said) if SILENT in columns else said
-
-
-def _situation(moves: bool) -> Column:
-    """The name of a situation, see `rules`."""
-    from pyspark.sql import functions as F
-
-    digit = F.when(col(EXISTED), "1").otherwise("0")
-    known = F.when(col(_KIND).isin("I", "U", "D"), F.concat(col(_KIND), digit)).otherwise("?")
-    if not moves:
-        return known
-    digits = [F.when(col(n), "1").otherwise("0") for n in (_OLD_MET, _NEW_MET)]
-    return F.when(col(_KIND) == _MOVED_IN, F.concat(F.lit("K"), *digits)).otherwise(known)
+    def _told(self, batch: Batch) -> pa.RecordBatch:
+        events, changes = batch.events, batch.changes
+        odd = ~np.isin(np.array(NAMES)[batch.decided.situation[changes]], PLAIN)
+        before = events.before if self.bag else events.old
+        old = np.where(events.oper == UPDATE, before, -1)[changes]
+        rows, old = changes[odd | (old >= 0)], old[odd | (old >= 0)]
+        at = pa.array(old, mask=old < 0)
+        made = {
+            "seq": one(batch.rows[SEQ]).take(pa.array(rows)),
+            "oper": pa.array(events.oper[rows], pa.string()),
+            "situation": pa.array(np.array(NAMES)[batch.decided.situation[rows]], pa.string()),
+            "why": pa.nulls(len(rows), pa.string()) if batch.why is None else batch.why.take(pa.array(rows)),
+            "moved": pa.array(old >= 0),
+        }
+        made |= {f"k{i}": one(batch.rows[n]).take(at) for i, n in enumerate(self.old)}
+        return pa.record_batch(made)

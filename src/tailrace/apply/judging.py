@@ -20,7 +20,6 @@ from ..model.change import PREFIX, UPDATE, ChangeTable
 from . import data_errors, effects
 from .completed import completed, lacking
 from .data_errors import Bad, Demands, retyped, without
-from .expect import expect
 from .fold import col, met_null_key
 from .outcomes import WHY
 from .plan import TableBatch
@@ -42,14 +41,12 @@ class Judge:
 
     Attributes:
         target, rules: where and how the changes are applied.
-        there: gives the keys of a batch that have a row; called only when rows have to be looked at.
         reached: the batch was applied: judged as of the version with this change number.
         null_keys: a job has met a change with a NULL in its key.
     """
 
     target: Target
     rules: Rules
-    there: Callable[[], DataFrame | None]
     reached: int | None = None
     null_keys: bool = False
 
@@ -80,19 +77,19 @@ class Judge:
         return bad
 
     def _may_have(self, batch: Batch, demands: Demands) -> bool:
-        """Whether to look. Under `stop` a NULL in a key needs none: the jobs that find what changes meet fail
-        at it (see `twice`), but before a truncate, where they may not come by it."""
+        """Whether to look. Under `stop` a NULL in a key needs no look: `expect` tells of it, and what is
+        written without that fails at it (see `twice`), but before a truncate."""
         if self.null_keys or demands or demands.values or self.rules.on["data_error"] != "stop":
             return True
         relation = batch.found.relation
         return retyped(batch.changes, relation) or bool(relation.key and batch.found.counts.get("T"))
 
     def _rounds(self, batch: Batch, demands: Demands, bad: Bad | None) -> Bad | None:
-        rows, there = self._rows(batch), self.there()
+        rows = self._rows(batch)
         good = without(batch.changes, bad)
         guess: Bad | None = None
         for _ in range(ROUNDS):
-            refused = self._refused(batch, good, guess, demands, rows, there)
+            refused = self._refused(batch, good, guess, demands, rows)
             right, guess = _same(refused, guess), refused
             # Under a policy that ends the batch the first one will do, and that is right.
             if right or self.rules.on["data_error"] in ENDING:
@@ -111,17 +108,13 @@ class Judge:
         guess: Bad | None,
         demands: Demands,
         rows: DataFrame,
-        there: DataFrame | None,
     ) -> Bad | None:
         """The updates that are refused when those of a guess leave nothing."""
         from pyspark.sql import functions as F
 
         found, rules = batch.found, self.rules
         silent = None if guess is None else guess.df.select(SEQ)
-        met = expect(good, found.relation, rules, found.counts, there, silent)
-        taking, soft = effects.taking_part(good, met, rules), rules.mode == "soft_delete"
-        lost = effects.lost(met, rules)
-        whole = completed(taking, found.relation, found.counts, rows, stays=soft, lost=lost, silent=silent)
+        whole = completed(good, found.relation, rules, found.counts, rows, silent)
         more = effects.relation_of(found.relation, rules).columns[len(found.relation.columns) :]
         whole = whole.withColumns({c.name: F.lit(None).cast(c.type) for c in more})
         why = F.coalesce(*data_errors.nulls(demands), *data_errors.refusals(demands))

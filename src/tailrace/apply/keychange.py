@@ -1,5 +1,4 @@
-"""Images that lack columns, with and without changes of keys: their fold, and the parts of which `completed`
-makes them whole.
+"""Images that lack columns, with and without changes of keys: their fold.
 
 The rule, for every engine: **what an image lacks stays as it is in the row that the change meets**, as an
 UPDATE that does not name a column leaves it alone. A change of key meets the row under its old key, and takes
@@ -26,13 +25,12 @@ from typing import TYPE_CHECKING
 from ..engine.columns import KEPT, OP, OPER, SEQ, UPSERT
 from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from .fold import CARRIED, Folded, Images, col
-from .outcomes import SILENT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-MOVED_IN, MOVED_OUT, LOST = "M", "X", "L"
-"""Kinds of events beside the operations. `LOST`: the old image of a row that does not live: nothing moves."""
+MOVED_IN, MOVED_OUT = "M", "X"
+"""Kinds of events beside the operations."""
 STRETCH, KEY, FROM, BASE = "header__stretch", "header__key", "header__from", "header__base"
 """What `carried` adds. `BASE`: a struct whose `image` has, per column, what the image before of the stretch's
 first change carries; NULL where a move began it."""
@@ -89,13 +87,9 @@ def with_moves(made: Images) -> DataFrame:
     return marked.withColumn("header__kind", kind).drop("header__moved")
 
 
-def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -> DataFrame:
+def carried(df: DataFrame, made: Images, names: Names) -> DataFrame:
     """Adds stretches and, per column, the value carried so far; keeps `OPER` as the kind of event. B rows
-    that move nothing go.
-
-    `stays`: rows that are deleted or moved away stay, and give later images under their key what these lack.
-    Events that are `SILENT` get their own row, and give nothing to others.
-    """
+    that move nothing go."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -107,26 +101,20 @@ def carried(df: DataFrame, made: Images, names: Names, *, stays: bool = False) -
     df = df.withColumn(_BEFORE, _before(made, names, by_key.orderBy(*order))).where(col(OPER) != BEFORE)
     so_far = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = by_key.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
-    loud = ~col(SILENT) if SILENT in df.columns else None
-    heard = F.lit(True) if loud is None else loud
-    starts = F.sum((heard & col(OPER).isin(INSERT, MOVED_IN)).cast("int")).over(so_far)
-    gone = F.sum((heard & col(OPER).isin(DELETE, MOVED_OUT)).cast("int"))
-    ends = F.coalesce(gone.over(before), F.lit(0))
-    df = df.withColumn(STRETCH, starts if stays else starts + ends)
+    starts = F.sum(col(OPER).isin(INSERT, MOVED_IN).cast("int")).over(so_far)
+    ends = F.coalesce(F.sum(col(OPER).isin(DELETE, MOVED_OUT).cast("int")).over(before), F.lit(0))
+    df = df.withColumn(STRETCH, starts + ends)
     stretch = Window.partitionBy(*map(col, made.key), col(STRETCH)).orderBy(*order)
     stretch = stretch.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    none, held = col(OPER) == LOST, []
+    held = []
     for name in names.rest:
         # The image of a row that goes names nothing.
-        own = F.when(
-            _named(made, name) & ~col(OPER).isin(DELETE, MOVED_OUT, LOST), F.struct(col(name).alias("v"))
-        )
-        held.append(F.when(~none, _latest(own, loud, stretch)).alias(names.held(name)))
+        own = F.when(_named(made, name) & ~col(OPER).isin(DELETE, MOVED_OUT), F.struct(col(name).alias("v")))
+        held.append(F.last(own, ignorenulls=True).over(stretch).alias(names.held(name)))
     newest = by_key.orderBy(col(SEQ).desc(), col("header__order").desc())
-    came = F.when(~none, _latest(F.when(col(OPER) == MOVED_IN, col(SEQ)), loud, stretch))
-    mine = F.struct(col(_BEFORE).alias("image"))
-    first = F.first(F.when(heard & ~none, mine), ignorenulls=True).over(stretch)
-    base = F.when(came.isNull(), F.coalesce(F.when(~none, first), mine)).alias(BASE)
+    came = F.last(F.when(col(OPER) == MOVED_IN, col(SEQ)), ignorenulls=True).over(stretch)
+    first = F.first(F.struct(col(_BEFORE).alias("image"))).over(stretch)
+    base = F.when(came.isNull(), first).alias(BASE)
     last = F.row_number().over(newest).alias(_LAST)
     return df.select(
         col(SEQ), col(OPER), col(STRETCH), last, came.alias(FROM), *map(col, made.key), *held, base
@@ -149,39 +137,23 @@ def _before(made: Images, names: Names, ordered: WindowSpec) -> Column:
     values = [F.when(_named(made, n), F.struct(col(n).alias("v"))).alias(names.held(n)) for n in names.rest]
     image = F.struct(F.lit(True).alias("there"), *values)
     paired = (F.lag(OPER).over(ordered) == BEFORE) & (F.lag(SEQ).over(ordered) == col(SEQ))
-    own = F.when(col(OPER).isin(MOVED_OUT, LOST), image)
+    own = F.when(col(OPER) == MOVED_OUT, image)
     return own.when((col(OPER) == UPDATE) & paired, F.lag(image).over(ordered))
 
 
-def _latest(own: Column, loud: Column | None, stretch: WindowSpec) -> Column:
-    """An event's own value, or the last one before it in its stretch; of those that are `loud`, if they say
-    so. A silent move here has its own alone."""
-    from pyspark.sql import functions as F
-
-    if loud is None:
-        return F.last(own, ignorenulls=True).over(stretch)
-    so_far = F.last(F.when(loud, own), ignorenulls=True).over(stretch)
-    return F.when(~loud & (col(OPER) == MOVED_IN), own).otherwise(F.coalesce(own, so_far))
-
-
 def resolve(rows: DataFrame, final: DataFrame, names: Names, target: DataFrame | None) -> DataFrame:
-    """Fills what final rows lack from the rows they moved from, then from the target (under `KEY`, when they
-    have one)."""
+    """Fills what final rows lack from the rows they moved from, then from the target."""
     from pyspark.sql import functions as F
 
     begin = F.when(col(STRETCH) == 0, key_struct(names.key))
-    gone = rows.where(col(OPER).isin(MOVED_OUT, LOST))
-    begin = F.when(col(OPER) == MOVED_OUT, begin).alias(KEY)
-    moves = gone.select(col(SEQ), col(FROM), begin, *map(col, names.all_held), col(BASE))
+    gone = rows.where(col(OPER) == MOVED_OUT)
+    moves = gone.select(col(SEQ), col(FROM), begin.alias(KEY), *map(col, names.all_held), col(BASE))
     # Not eager: the job that counts open pointers is the one that fills the checkpoint.
     moves = moves.localCheckpoint(eager=False)
     while _open(moves):
         moves = _step(moves, moves, names, [col(SEQ, "m")]).localCheckpoint(eager=False)
     kept = (OPER, STRETCH, *names.key)
-    if KEY not in final.columns:
-        final = final.withColumn(KEY, F.lit(None).cast(moves.schema[KEY].dataType))
-    else:
-        kept = (SEQ, *kept)
+    final = final.withColumn(KEY, F.lit(None).cast(moves.schema[KEY].dataType))
     found = _step(final, moves, names, [col(c, "m") for c in kept])
     if target is None:
         return found

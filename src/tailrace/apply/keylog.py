@@ -1,7 +1,7 @@
 """The key log: one row per change with what became of it, in the columns of SQDR's `ir_keylog`.
 
-Rows are rendered in one pass without a shuffle (`keylog_tasks`, `keylog_spark`): what is usual follows from
-the change alone, what is odd is joined to it. A batch is one append whose commit
+Rows are rendered in one pass without a shuffle (`keylog_tasks`): what is usual follows from the change alone,
+what is odd is joined to it. A batch is one append whose commit
 holds, per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a
 batch that comes again adds nothing, and the next goes on where this one ended.
 
@@ -28,9 +28,7 @@ from ..model.change import ChangeTable
 from ..model.types import arrow_type
 from . import keylog_tasks
 from .expect import Expected
-from .keylog_spark import rendered
 from .outcomes import outcomes
-from .targets.delta_local import PartTask, write_parts
 
 if TYPE_CHECKING:
     pass
@@ -145,16 +143,9 @@ class KeyLog:
         at = self.reserve(one)
         if self.mode == "errors" and not one.flagged:
             return []
-        known, errors = outcomes(changes, expected, rules), self.mode == "errors"
-        if keylog_tasks.plain(changes):
-            sheet = keylog_tasks.sheet_of(changes, self, one, at)
-            task = keylog_tasks.LogTask(self.path, SCHEMA, sheet, rules, self.mode != "keys", errors)
-            return keylog_tasks.write(known, task, changes, one)
-        df = rendered(changes, known, self, one, at)
-        if errors:
-            df = df.where("result_error IS NOT NULL")
-        files, _ = write_parts(df, PartTask(self.path, SCHEMA))
-        return files
+        sheet, errors = keylog_tasks.sheet_of(changes, self, one, at), self.mode == "errors"
+        task = keylog_tasks.LogTask(self.path, SCHEMA, sheet, rules, self.mode != "keys", errors)
+        return keylog_tasks.write(outcomes(changes, expected), task, changes, counts=bool(one.flagged))
 
     def reserve(self, one: Stretch) -> Standing:
         """Takes the numbers of a stretch's rows: `sort` is the last one before them. Two tables never have

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import OPER, SEQ
 from ..engine.rules import Rules
-from .fold import col
-from .outcomes import CONFLICT
+from .outcomes import among
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from .expect import Expected
 
 Ends = tuple[str, str, str]
@@ -43,8 +44,13 @@ def ends(expected: Expected, rules: Rules, counted: Mapping[str, int]) -> Ends |
         left = max(limit - counted.get(kind, 0), 0)
         if many <= left or expected.odd is None:
             continue
-        mine = expected.odd.where(col(CONFLICT) == kind).orderBy(SEQ, OPER)
+        mine = expected.odd.where(_of(kind, rules)).orderBy(SEQ, OPER)
         row = mine.select(SEQ).offset(left).limit(1).first()
         if row is not None:
             found.append((str(row[0]), kind, then))
     return min(found) if found else None
+
+
+def _of(kind: str, rules: Rules) -> Column:
+    """Whether a change is a conflict of a kind."""
+    return among(rules, lambda outcome: outcome.conflict == kind)

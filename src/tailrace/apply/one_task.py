@@ -81,15 +81,13 @@ def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None
 
 
 def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
-    """Whether a batch is of the kind that one task does: rows of a key log of somebody else's keep codes of
-    its own; truncates, and values that a retyped column may not hold, take the long way."""
+    """Whether a batch is of the kind that one task does: truncates, and values that a retyped column may not
+    hold, take the long way."""
     if counts.get("T") or not (relation.key or rules.mode == "archive"):
         return False
     if rules.mode == "archive" and rules.on["data_error"] != "stop":
         return False
-    if retyped(changes, relation):
-        return False
-    return keylog_tasks.plain(changes)
+    return not retyped(changes, relation)
 
 
 def audit(

@@ -20,7 +20,6 @@ from ..model.change import ChangeTable, Relation
 from . import data_errors, effects, incoming, limits, one_task
 from .exceptions import Exceptions, Holds, Suspensions
 from .expect import Expected, expect
-from .expect_bag import expect_bag
 from .fold import col
 from .judging import Judge, anew, twice
 from .keylog import KeyLog, Stretch
@@ -75,8 +74,7 @@ class RuledApply:
             )
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
-        beside = KeyLog(root, app_id=task, run_id="")  # renders exceptions; nothing is written to it
-        self._writer = Writer(target, rules, self._exceptions, self._log, beside, self._met)
+        self._writer = Writer(target, rules, self._exceptions, self._log, self._met)
 
     def apply(self, changes: ChangeTable) -> Done:
         """Applies what the target has not yet of a change table.
@@ -175,9 +173,10 @@ class RuledApply:
         if batch.free(rules) and self._target.capabilities.notes is None:
             # What is written hangs on nothing that is looked at: both at once.
             return self._writer.both(batch, layout, there)
-        bad, (batch, ends) = batch.bad, self._until(batch, self._met(batch, there))
+        met = self._met(batch, there)
+        batch, ends = self._until(batch, met)
         done = Done() if batch.empty else self._writer.both(batch, layout, there)
-        return self._ended(name, done, ends, data_errors.why(bad, ends[0]) if ends else None)
+        return self._ended(name, done, ends, met.why(ends[0]) if ends else None)
 
     def _ended(self, name: str, done: Done, ends: Ends | None, why: str | None) -> Done:
         """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
@@ -252,17 +251,16 @@ class RuledApply:
 
     def _met(self, batch: Batch, there: DataFrame | None) -> Expected:
         if self._rules.mode == "archive":
-            return Expected() if batch.bad is None else Expected().also(batch.bad.df, self._rules)
+            return Expected() if batch.bad is None else Expected().also(batch.bad.df)
         good = data_errors.without(batch.changes, batch.bad)
-        look = expect if batch.found.relation.key else expect_bag
-        found = look(good, batch.found.relation, self._rules, batch.found.counts, there)
-        return found if batch.bad is None else found.also(batch.bad.df, self._rules)
+        found = expect(good, batch.found.relation, self._rules, batch.found.counts, there)
+        return found if batch.bad is None else found.also(batch.bad.df)
 
     def _judged(
         self, batch: Batch, there: DataFrame | None, reached: int | None = None, *, null_keys: bool
     ) -> Batch:
         """The batch, and the changes in it that the target cannot hold; looked at if it may have some."""
-        judge = Judge(self._target, self._rules, lambda: there, reached, null_keys)
+        judge = Judge(self._target, self._rules, reached, null_keys)
         return replace(batch, bad=judge.bad(batch))
 
     def _until(self, batch: Batch, expected: Expected) -> tuple[Batch, Ends | None]:

@@ -69,7 +69,7 @@ class Batch:
         if self.spans:
             upto = max(number_of(ends[0]) - 1, self.after)
             found = replace(self.found, upto=upto, counts=found.counts)
-        return replace(self, changes=rest, found=found, expected=self.expected.before(ends[0], rules))
+        return replace(self, changes=rest, found=found, expected=self.expected.before(ends[0]))
 
 
 Cut = Callable[[int, int | None], Batch]

@@ -15,7 +15,7 @@ from .exceptions import Exceptions
 from .expect import Expected
 from .fold import col
 from .keylog import KeyLog
-from .keylog_spark import kept_aside, rendered
+from .keylog_tasks import LogTask, sheet_of, write
 from .noted import note_of
 from .outcomes import outcomes
 from .plan import TableBatch
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes batches to a target; `beside` renders exceptions, `met` looks what changes meet."""
+    """Writes batches to a target; `met` looks what changes meet."""
 
     target: Target
     rules: Rules
     exceptions: Exceptions
     log: KeyLog | None
-    beside: KeyLog
     met: Callable[[Batch, DataFrame | None], Expected]
 
     def both(self, batch: Batch, layout: Relation, there: DataFrame | None) -> Done:
@@ -100,13 +99,14 @@ class Writer:
         self.exceptions.take_back(batch.table, batch.after, before)
         if not any((o := rules.outcome(s)).flagged and not o.effective for s in expected.tally):
             return
-        known = kept_aside(outcomes(batch.logged, expected, rules))
-        one, at = replace(batch.stretch(rules), flagged=0), self.beside.standing("")
-        rows = rendered(batch.logged, known, self.beside, one, at)
+        kept, changes = self.exceptions, batch.logged
+        sheet = sheet_of(changes, None, batch.stretch(rules), None)
+        task = LogTask(kept.path, kept.rows_schema, sheet, rules, exceptions=kept)
+        files = write(outcomes(changes, expected), task, changes, counts=False)
         counts = {
             k: (before.get(k, 0), before.get(k, 0) + n) for k, n in limits.tallied(expected, rules).items()
         }
-        self.exceptions.keep(rows, batch.table, batch.found.upto, after=batch.after, counts=counts)
+        kept.keep(files, batch.table, batch.found.upto, after=batch.after, counts=counts)
 
 
 def _told(batch: Batch, rules: Rules, outcome: Outcome) -> Done:

@@ -22,7 +22,7 @@ from ...engine.keys import Keys
 from ...engine.log_rows import logged
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
-from ...engine.source import RowsOf, Source, order
+from ...engine.source import RowsOf, Source, ordered
 from ...lake import delta as lake
 from ...model.change import DELETE, INSERT, UPDATE
 from ..keylog import Stretch
@@ -128,9 +128,7 @@ def held(batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: in
         size += batch.nbytes
         if memory_bytes is not None and size > memory_bytes // 3:
             return None
-    rows = pa.Table.from_batches(found, columns).combine_chunks()
-    places = order(rows)
-    return rows if places is None else rows.take(pa.array(places)).combine_chunks()
+    return ordered(pa.Table.from_batches(found, columns))
 
 
 def archived(rows: pa.Table, schema: pa.Schema) -> tuple[Source, pa.Table]:

@@ -133,10 +133,15 @@ class _Named:
         return self.task(b.rename_columns(list(self.names)) for b in batches)
 
 
+def mapped(df: DataFrame, task: Task, schema: str) -> DataFrame:
+    """What a task makes of every partition, rows of `schema`."""
+    plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
+    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
+
+
 def run(df: DataFrame, task: Task) -> list[Row]:
     """Runs a task on every partition; collects one row of results each."""
-    plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
-    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), RESULT).collect()
+    return mapped(df, task, RESULT).collect()
 
 
 def merge_local(df: DataFrame, task: MergeTask) -> Outcome | None:

@@ -242,8 +242,8 @@ class Trial:
 
 
 def _merged(place: int, name: str, cast: str, *, partial: bool) -> str:
-    """A column of the row to be written, by the rule of `keychange`: the change's value, that of the row it
-    meets, or where there is none, that of the image before."""
+    """A column of the row to be written, by the rule of `engine.carry`: the change's value, that of the row
+    it meets, or where there is none, that of the image before."""
     if not partial:
         return f"r.c{place}{cast}"
 
