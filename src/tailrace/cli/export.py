@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from .out import err, out
+from .out import out
 
 TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -28,16 +28,14 @@ def export_log(
 ) -> None:
     """Write a task's LOG as solidDB's SYS_LOG."""
     from ..config.task import load
-    from ..operate.sys_log import export_sys_log
-    from ..runtime.session import session
+    from ..operate.sys_log import export_sys_log, refuse
     from .formats import pair
-    from .screen_steps import bar
+    from .screen_spark import started
 
     wanted, given = load(task), dict(pair(o) for o in option or [])
-    with bar(err, quiet=as_json) as steps:
-        steps.now("starting Spark: it writes the tables")
-        spark = session("tailrace export-log", conf=wanted.spark)
-        steps.now("writing SYS_LOG")
+    refuse(wanted.log_path, target, files, given)  # before a JVM is started
+    why = "its tasks decode LOG and write the tables"
+    with started("tailrace export-log", why, "writing SYS_LOG", quiet=as_json, conf=wanted.spark) as spark:
         done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
     if as_json:
         _print_json(vars(done))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +12,14 @@ from rich.markup import escape
 
 from ..errors import ConfigError
 from .exit_codes import FINDINGS
-from .out import err, out
+from .out import out
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..formats.convert import ConversionReport
     from ..formats.inspect import Found
 
+_TASKS = "its tasks read and write change tables"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Option = Annotated[
     list[str] | None,
@@ -72,17 +69,16 @@ def convert(
     from pathlib import Path
 
     from ..formats import convert as work
-    from ..runtime.session import session
+    from .screen_spark import started
 
     given = _options(option or [], from_, to)
     reading = work.side(from_, source, given[0])
-    if dry_run:
-        with tempfile.TemporaryDirectory() as scratch:
-            writing = work.side(to, str(Path(scratch) / "out"), given[1], files)
-            report = _converted(session("tailrace convert"), reading, writing, on_bad, strict)
-    else:
-        writing = work.side(to, target, given[1], files)
-        report = _converted(session("tailrace convert"), reading, writing, on_bad, strict)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = str(Path(scratch) / "out") if dry_run else target
+        writing = work.side(to, place, given[1], files)
+        work.refuse(reading, writing, on_bad)  # before a JVM is started
+        with started("tailrace convert", _TASKS, "converting", quiet=as_json) as spark:
+            report = work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
     _print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
     if any(t.bad for t in report.tables.values()):
         raise typer.Exit(FINDINGS)
@@ -140,19 +136,20 @@ def apply(
     """Apply change tables, a vendor's or your own, to a target, without capture and without a task. For a
     table without a key (name the key with -o key=...), updates and deletes need complete old images."""
     from ..config.tables_file import load as load_tables
+    from ..formats.files import there
     from ..operate import vendor_apply as work
-    from ..runtime.session import session
     from .screen_applied import applied, remarks
+    from .screen_spark import started
 
     given = dict(pair(o) for o in option or [])
     policies = dict(pair(o) for o in on or [])
     ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
-    spark = session("tailrace apply")
-    with _progress(spark):
+    mapped = None if tables is None else load_tables(tables)
+    there(changes)
+    with started("tailrace apply", _TASKS, "applying", quiet=as_json) as spark:
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
-            ruling=ruling, resume=resume, tables=None if tables is None else load_tables(tables),
-            control=control,
+            ruling=ruling, resume=resume, tables=mapped, control=control,
         )  # fmt: skip
     _print_json(done) if as_json else out.print(applied(done["tables"]))
     for said in [] if as_json else remarks(done):
@@ -175,60 +172,21 @@ def inspect(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show which vendor's table a file is and what its masks mean, and with --check what looks wrong."""
+    """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
+    from ..formats.files import there
     from ..formats.glance import glance
 
     given = dict(pair(o) for o in option or [])
+    there(path)
     found = None if check else glance(path, form=from_, given=given, rows=rows)
     if found is None:
         from ..formats import inspect as work
-        from ..runtime.session import session
+        from .screen_spark import started
 
-        found = work.inspect(session("tailrace inspect"), path, form=from_, given=given, rows=rows)
+        why = "it reads all rows" if check else "the first rows alone do not tell what these tables are"
+        with started("tailrace inspect", why, "reading", quiet=as_json) as spark:
+            found = work.inspect(spark, path, form=from_, given=given, rows=rows)
     _print_json(found.as_dict()) if as_json else _show_found(found)
-
-
-def _converted(
-    spark: SparkSession, reading: Any, writing: Any, on_bad: str, strict: bool
-) -> ConversionReport:
-    from ..formats import convert as work
-
-    with _progress(spark):
-        return work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
-
-
-@contextmanager
-def _progress(spark: SparkSession) -> Iterator[None]:
-    """A bar over Spark's tasks while the body runs; nothing without a terminal."""
-    import threading
-
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    if not err.is_terminal:
-        yield
-        return
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} tasks"),
-        TimeElapsedColumn(), console=err, transient=True,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("converting", total=None)
-
-        def watch() -> None:
-            while not done.wait(0.2):
-                stages = [s for i in tracker.getActiveStageIds() if (s := tracker.getStageInfo(i))]
-                if stages:
-                    total = sum(s.numTasks for s in stages)
-                    bar.update(task, total=total, completed=sum(s.numCompletedTasks for s in stages))
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -125,12 +125,15 @@ def _folder(
         raise ConfigError(what, where=folder, hint="use --from and --to")
     if table is None:
         raise ConfigError("no source table is named", where=folder, hint="name it: --table PUB.Item")
+    from ..formats.files import there
     from ..formats.openedge.purge import purge_folder
-    from ..runtime.session import session
+    from .screen_spark import started
 
     consumers = dict(_position(text) for text in consumer)
-    spark = session("tailrace purge")
-    done = purge_folder(spark, folder, table, consumers, low=numbers[0], high=numbers[1], dry_run=dry_run)
+    there(folder)
+    why = "it reads the change tables and deletes their rows"
+    with started("tailrace purge", why, "purging", quiet=as_json) as spark:
+        done = purge_folder(spark, folder, table, consumers, low=numbers[0], high=numbers[1], dry_run=dry_run)
     if as_json:
         typer.echo(json.dumps(done))
         return

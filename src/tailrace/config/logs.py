@@ -54,6 +54,7 @@ def begin(kind: str, level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if kind == JSON else logging.Formatter(_TEXT))
     logging.basicConfig(level=level, handlers=[handler], force=kind == JSON)
+    logging.getLogger("py4j").setLevel(max(level, logging.WARNING))  # it tells of every call
     if kind == JSON:
         logging.captureWarnings(True)
         sys.excepthook = _uncaught

@@ -104,19 +104,8 @@ def convert(
         ConfigError: the target is not empty, or a kind of file the format does not have.
         FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
     """
-    if on_bad not in ON_BAD:
-        raise ConfigError(
-            f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
-        )
-    if target.kind not in target.form.files:
-        listed = ", ".join(target.form.files)
-        raise ConfigError(
-            f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
-        )
-    out = Path(target.path)
-    kept = target.form.save is not None and "start" in target.options.model_fields_set
-    if not kept and out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is not empty", hint="write into a new folder")
+    refuse(source, target, on_bad)
+    out, kept = Path(target.path), _goes_on(target)
     made = not out.exists()
     try:
         return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
@@ -126,6 +115,36 @@ def convert(
         if isinstance(error, Exception) and (told := reason(error, source.path)) is not error:
             raise told from error
         raise
+
+
+def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
+    """Raises ConfigError for what `convert` refuses before it reads anything."""
+    if on_bad not in ON_BAD:
+        raise ConfigError(
+            f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
+        )
+    if target.kind not in target.form.files:
+        listed = ", ".join(target.form.files)
+        raise ConfigError(
+            f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
+        )
+    files.there(source.path)
+    if not _goes_on(target):
+        new_folder(target.path)
+
+
+def new_folder(path: str) -> None:
+    """Raises ConfigError when a folder is not to be made, or has something in it."""
+    out = Path(path)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(
+            f"{out} is {'not empty' if out.is_dir() else 'a file'}", hint="write into a new folder"
+        )
+
+
+def _goes_on(target: Side) -> bool:
+    """Whether a format adds to the folder that it writes to."""
+    return target.form.save is not None and "start" in target.options.model_fields_set
 
 
 def _taken_back(out: Path, *, whole: bool) -> None:

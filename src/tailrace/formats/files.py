@@ -94,11 +94,7 @@ def places(path: str) -> dict[str, Path]:
     Raises:
         ConfigError: there is nothing, nothing that is a table, or an archive.
     """
-    root = Path(path)
-    if not root.exists():
-        raise ConfigError(
-            f"there is not valid as {path}", hint="give a file, a folder of files, or a folder of tables"
-        )
+    root = there(path)
     refuse_archives([root, *root.iterdir()] if root.is_dir() else [root])
     found = {}
     if kind_of(root) and not _stems_differ(root):
@@ -112,6 +108,14 @@ def places(path: str) -> dict[str, Path]:
             f"{path} contains no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
         )
     return found
+
+
+def there(path: str) -> Path:
+    """That path; ConfigError when nothing is there."""
+    root = Path(path)
+    if "://" not in path and not root.exists():
+        raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
+    return root
 
 
 def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:

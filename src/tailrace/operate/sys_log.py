@@ -7,7 +7,7 @@ change sequence; each layout a table had is in the system tables from the LOGADD
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from .. import formats
-from ..errors import FormatError
+from ..errors import ConfigError, FormatError
 from ..formats import convert
 from ..formats.base import VendorTable, header_gap
 from ..formats.counts import counted
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.reading import FIELDS, TABLES
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
+from ..lake import delta as lake
 from ..lake import log
 from ..model.change import NATIVE, PREFIX, ChangeTable
 from ..model.types import arrow_type, header_schema, schema_of
@@ -82,6 +83,19 @@ def export_sys_log(
     rows = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     absent = sum(seen.figures()["lost 0"] for _, (_, seen) in masked.values())
     return Exported(rows, absent, max(kept(log_path), 0))
+
+
+def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:
+    """Raises ConfigError for what `export_sys_log` refuses before it reads anything, and without any LOG."""
+    form = formats.get("soliddb")
+    formats.options(form, dict(given))
+    if kind not in form.files:
+        raise ConfigError(
+            f"{form.name} cannot be written as {kind} files", hint=f"it has {', '.join(form.files)}"
+        )
+    convert.new_folder(out)
+    if not lake.exists(log_path):
+        raise ConfigError("there is no LOG yet", where=log_path, hint="`tailrace run` captures one")
 
 
 def change_tables(

@@ -1,0 +1,63 @@
+"""Spark for a command: said before it starts, with what it is for; then a bar over its tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .out import err
+from .screen_steps import bar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..model.steps import Steps
+
+_EVERY_S = 0.2
+
+
+@contextmanager
+def started(
+    name: str, why: str, doing: str, *, quiet: bool = False, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session until the block ends.
+
+    Args:
+        name: the application's name.
+        why: what Spark is needed for.
+        doing: what the block does.
+        quiet: says nothing where there is no terminal.
+        conf: settings of the session.
+    """
+    with bar(err, quiet=quiet) as steps:
+        steps.now(f"starting Spark: {why}")
+        from ..runtime.session import session
+
+        spark = session(name, conf=conf)
+        steps.now(doing)
+        if not err.is_terminal:
+            yield spark
+            return
+        with _tasks(spark, steps):
+            yield spark
+
+
+@contextmanager
+def _tasks(spark: SparkSession, steps: Steps) -> Iterator[None]:
+    """Draws how many of the running stages' tasks are done."""
+    over, tracker = threading.Event(), spark.sparkContext.statusTracker()
+
+    def watch() -> None:
+        while not over.wait(_EVERY_S):
+            if stages := [s for i in tracker.getActiveStageIds() if (s := tracker.getStageInfo(i))]:
+                steps.draw("", sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages))
+
+    thread = threading.Thread(target=watch, daemon=True, name="bar")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
