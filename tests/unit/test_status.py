@@ -138,8 +138,8 @@ def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -
     assert (found.capture["running"], found.capture["lag_bytes"], found.capture["lag_seconds"]) == (
         False, None, None,
     )  # fmt: skip
-    since = found.capture["at"]
-    said = f"capture is not running since {since}: it did not end normally; lag unknown\npipeline running"
+    since = f"{found.capture['at'][:19].replace('T', ' ')} UTC"
+    said = f"capture has not run since {since}: it did not end normally; lag unknown\npipeline running"
     assert said in words(found)
     assert status_row(task)["source_current_timestamp"] is None
 
@@ -156,7 +156,8 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     assert found.capture is not None
     assert of(found)[0] == "source unreachable" and found.capture["lag_seconds"] is None
     assert found.capture["unreachable_since"] == lost.since
-    said = f"capture reconnecting: the source is unreachable since {lost.since} (2 attempts); lag unknown; "
+    since = f"{str(lost.since)[:19].replace('T', ' ')} UTC"
+    said = f"capture reconnecting: the source is unreachable since {since} (2 attempts); lag unknown; "
     assert f"{said}connection refused\n" in words(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -58,7 +59,9 @@ def reasons(found: Status) -> list[str]:
     """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
     unknown identity, consumers that keep old changes for long: one line each."""
     lines = [
-        f"{t.table}: {t.state} since {t.since} by {t.who}: {t.why}" for t in found.tables if t.why and t.since
+        f"{t.table}: {t.state} since {_moment(t.since)} by {t.who}: {t.why}"
+        for t in found.tables
+        if t.why and t.since
     ]
     lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
@@ -90,7 +93,7 @@ def _capture(found: Status) -> str:
         return f"{words}; lag unknown"
     if said.get("state") == RECONNECTING:
         tries = said.get("attempts") or 1
-        since = said.get("unreachable_since") or said["at"]
+        since = _moment(said.get("unreachable_since") or said["at"])
         words = (
             f"capture reconnecting: the source is unreachable since {since} ({tries} attempts); lag unknown"
         )
@@ -131,8 +134,19 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
         return f"{name} never ran"
     if not said["running"]:
         ended = said.get("state") in ENDED
-        return f"{name} is not running since {said['since']}" + ("" if ended else ": it did not end normally")
+        words = f"{name} has not run since {_moment(said['since'])}"
+        return words if ended else f"{words}: it did not end normally"
     return f"{name} {said.get('state')}"
+
+
+def _moment(iso: str) -> str:
+    """A moment as people read it.
+
+    >>> _moment("2026-11-22T15:15:31.268+00:00")
+    '2026-11-22 15:15:31 UTC'
+    """
+    at = datetime.fromisoformat(iso).astimezone(timezone.utc)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _BESIDE = 12
