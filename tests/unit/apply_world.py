@@ -23,7 +23,7 @@ from tailrace.apply.segment import Segment
 from tailrace.apply.targets.base import Outcome
 from tailrace.apply.targets.capabilities import Capabilities
 from tailrace.apply.told import Done
-from tailrace.errors import TailraceError
+from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import ChangeTable, Column, Relation
@@ -96,6 +96,7 @@ class World:
     gone: dict[str, int] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
+    kept: int = 0  # changes up to that number are gone from change tables
     exact: int = 0
     read: int = 0  # rows of `stored` that were read at a time, at most
 
@@ -145,6 +146,10 @@ class World:
 
     def segment(self, _: object, table: str, one: Segment) -> ChangeTable | None:
         """The change table's rows."""
+        if max(one.after, 0) < self.kept:
+            raise PositionError(
+                f"{table}: changes after {one.after} are asked for, they are gone up to {self.kept}"
+            )
         upto = min(one.upto, self.stored[-1].upto)
         found = [c for c in self.changes[max(one.after, 0) : upto] if c.table == table]
         kept = [c for c in found if position(c.number) >= one.position]
@@ -295,8 +300,11 @@ class KeyLog:
         finally:
             self.waits, self.moved = {}, {}
 
+    def passed(self, table: str, upto: int) -> None:
+        if self.logged(table) is not None:
+            self.moved[table] = upto
+
     def again(self) -> None: ...
-    def passed(self, table: str, upto: int) -> None: ...
     def alter(self, *_: object) -> None: ...
 
     def transactional(self, _: str) -> bool:

@@ -355,3 +355,24 @@ def test_whatever_order_things_happen_in(keylog: bool, monkeypatch: pytest.Monke
                 raise AssertionError(f"seed {seed}") from error
             exact += world.exact
     assert bool(exact) == keylog
+
+
+def test_a_new_baseline_ends_what_the_key_log_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes that a baseline has are not logged: they may be gone (lost files of LOG are given up for baselines)."""
+    world = World(("s.a",), keylog=True).installed(monkeypatch)
+    world.change("s.a", "I", id=1, v="a")
+    world.store()
+    world.baseline("s.a")()
+    world.change("s.a", "I", id=2, v="b")
+    world.store()
+    world.applier().catch_up()
+    assert world.log == {"s.a": [2]}
+    world.change("s.a", "I", id=3, v="c")
+    world.change("s.a", "I", id=4, v="d")
+    world.store()
+    world.baseline("s.a")()
+    world.kept = 4
+    world.change("s.a", "D", 1)
+    world.store()
+    world.applier().catch_up()
+    assert world.rows == world.source and world.log == {"s.a": [2, 5]} and world.logged == {"s.a": 5}

@@ -66,7 +66,8 @@ class Applier:
         self._most, self._need_baseline = (max_changes, max_bytes), need_baseline
         self._gate = gate or Always()
         self._lock = threading.Lock()
-        self._known, self._reach = TableHistory(paths), Reach(target, rules)
+        self._known = TableHistory(paths)
+        self._reach = Reach(target, rules, self._known)
         self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
         self._tables = TableApply(
             spark, paths, target, rules, routes, self._gate, self._known, self._reach, read or read_changes

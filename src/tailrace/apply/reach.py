@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..state.ledger import Baseline, Stored
+from .known import TableHistory
 from .targets.base import Target
 from .task_rules import TaskRules
 
@@ -13,8 +14,8 @@ class Reach:
     """The change numbers that tables have reached; looked up in the target once, until `forget`. Any thread
     may call it, about a table one at a time."""
 
-    def __init__(self, target: Target, rules: TaskRules | None) -> None:
-        self._target, self._rules = target, rules
+    def __init__(self, target: Target, rules: TaskRules | None, known: TableHistory) -> None:
+        self._target, self._rules, self._known = target, rules, known
         self._at: dict[str, int] = {}
         self._counted: dict[str, tuple[int, Baseline | None]] = {}
 
@@ -23,9 +24,18 @@ class Reach:
         if table not in self._at:
             reached = self._target.progress(table)
             # What a crash kept from the key log comes again, for it alone.
-            logged = self._rules.logged(table) if self._rules else None
+            logged = self._logged(table)
             self._at[table] = reached if logged is None else min(reached, logged)
         return self._at[table]
+
+    def _logged(self, table: str) -> int | None:
+        logged = self._rules.logged(table) if self._rules else None
+        baseline = self._known.baselines.get(table)
+        if self._rules is None or logged is None or baseline is None or logged >= baseline.after:
+            return logged
+        # The baseline has these changes: none of them is logged, and they may be gone.
+        self._rules.passed(table, baseline.after)
+        return baseline.after
 
     def forget(self, tables: Iterable[str] | None = None) -> None:
         """Has tables (None: all) looked up again."""

@@ -130,7 +130,8 @@ class TaskRules:
         self._log.flush()
 
     def passed(self, table: str, upto: int) -> None:
-        """Notes changes that were applied while the key log was off, so that nobody waits for them."""
+        """Notes changes that are not to be logged, so that nobody waits for them: a baseline has them, or
+        they were applied without the key log."""
         if self._log.standing(table).reached is not None:
             self._log.commit([], Stretch(table, upto, upto, 0))
 
