@@ -101,6 +101,14 @@ def test_a_traceback_is_a_find_that_tells_its_error() -> None:
     assert tracebacks("life 2", "error: x\n  where: y") == []
 
 
+def test_a_worker_of_pysparks_that_was_let_go_is_none() -> None:
+    daemon = '  File "/x/pyspark.zip/pyspark/daemon.py", line 262, in manager\n'
+    begin, pipe = "Traceback (most recent call last):\n", "BrokenPipeError: [Errno 32] Broken pipe\n"
+    assert tracebacks("life 1", f"{begin}{daemon}{pipe}error: x\n") == []
+    assert tracebacks("life 1", f"{begin}{daemon}KeyError: 7\n")
+    assert tracebacks("life 1", f'{begin}  File "/y/tailrace/x.py", line 1, in a\n{pipe}')
+
+
 def test_a_clock_is_set_back_and_sleep_still_works() -> None:
     with behind(7200) as older:
         if not older:

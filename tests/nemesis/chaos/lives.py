@@ -35,6 +35,10 @@ CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "orders", "ddl"
 CAUSES = re.compile(rf"^({'|'.join(DEADLY)}): ")
 """Faults that may end a task; after every other one it goes on by itself."""
 TRACEBACK = "Traceback (most recent call last)"
+WORKERS = re.compile(
+    rf"{re.escape(TRACEBACK)}:\n(?:  File \"[^\n]*pyspark/daemon\.py\"[^\n]*\n)+(?:BrokenPipeError|ConnectionResetError):[^\n]*\n"
+)
+"""What a process of pyspark's says when its JVM has let it go: no process of ours is left to keep that back."""
 
 
 def live(at: Round, n: int, random: Random, faults: Faults, deck: Deck, point: str, *, alone: bool) -> None:
@@ -88,6 +92,7 @@ def live(at: Round, n: int, random: Random, faults: Faults, deck: Deck, point: s
 
 def tracebacks(what: str, text: str) -> list[str]:
     """A find, when something was not told in an error of ours."""
+    text = WORKERS.sub("", text)
     if (start := text.find(TRACEBACK)) < 0:
         return []
     ends = re.search(r"\n(?=[\w.]+(Error|Exception|Interrupt|Exit)\b)[^\n]*", text[start:])
