@@ -118,9 +118,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
     root = root.rstrip("/")
     info = fs.get_file_info(root)
     if info.type == pa.fs.FileType.NotFound:
-        raise ConfigError(
-            f"there is not valid as {path}", hint="give a file, a table's folder, or a folder of tables"
-        )
+        raise ConfigError(f"there is no {path}", hint="give a file, a table's folder, or a folder of tables")
     base = path.rstrip("/")
     if info.type == pa.fs.FileType.File:
         whole, only = root.rpartition("/")[0], root.rpartition("/")[2]
