@@ -193,7 +193,10 @@ def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:
     if type(error).__module__.partition(".")[0] != "py4j":
         gone = isinstance(error, ConnectionError)
     else:
-        gone = type(error).__name__ == "Py4JNetworkError" or "does not exist in the JVM" in str(error)
+        said = str(error)
+        unanswered = re.fullmatch(r"An error occurred while calling \S+", said.strip()) is not None
+        network = type(error).__name__ == "Py4JNetworkError"
+        gone = network or unanswered or "does not exist in the JVM" in said
     hint = "was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing is lost"
     return SparkLostError("Spark's JVM is gone", where=where, hint=hint) if gone else None
 

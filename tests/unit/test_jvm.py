@@ -7,8 +7,11 @@ import struct
 from types import SimpleNamespace
 
 import pytest
+from py4j import protocol
+from py4j.protocol import Py4JError
 from pyspark import accumulators
 
+from tailrace.errors import SparkLostError, from_spark, spark_lost
 from tailrace.runtime.jvm import told_by_us
 
 pytestmark = pytest.mark.unit
@@ -34,3 +37,18 @@ def test_a_jvm_that_ends_leaves_no_traceback(capsys: pytest.CaptureFixture[str])
 def test_anything_else_that_goes_wrong_there_is_still_told(capsys: pytest.CaptureFixture[str]) -> None:
     _jvm_that_says(b"wrong")
     assert "provided token" in capsys.readouterr().err
+
+
+def test_a_call_that_nobody_answers_says_that_the_jvm_is_gone() -> None:
+    """py4j gives such a call the answer `ERROR`, without a word behind it."""
+    with pytest.raises(Py4JError) as raised:
+        protocol.get_return_value(protocol.ERROR, None, "o104", "stop")
+    told = from_spark(raised.value, where="store")
+    assert isinstance(told, SparkLostError) and told.where == "store"
+
+
+def test_a_call_that_java_answers_with_an_error_does_not() -> None:
+    with pytest.raises(Py4JError) as raised:
+        protocol.get_return_value(f"{protocol.ERROR}sjava.lang.Exception: odd", None, "o104", "stop")
+    assert "odd" in str(from_spark(raised.value, where="store"))
+    assert spark_lost(raised.value, where="store") is None
