@@ -13,6 +13,7 @@ import pytest
 from tailrace.apply.completed import CompleteTask
 from tailrace.apply.expect import DecideTask
 from tailrace.apply.fold import CARRIED
+from tailrace.apply.fold_tasks import FoldTask
 from tailrace.engine.columns import OPER, SEQ
 from tailrace.engine.rules import PLAIN, Rules
 from tailrace.model import sequence
@@ -149,3 +150,30 @@ def test_updates_that_lack_columns_are_made_whole() -> None:
         seq(1): ("p", 2, "theirs"), seq(2): ("p", 2, "silent"), seq(3): ("p", 3, "theirs"),
         seq(4): ("q", 3, "moved"), seq(5): ("q", 5, "moved"), seq(8): ("r", 8, "new"),
     }  # fmt: skip
+
+
+def test_images_that_lack_columns_are_folded() -> None:
+    """What stays in the target's own row (`kept`), what comes along from another key, what a delete ends."""
+    schema = schema_of(RELATION.columns)
+    kinds = [(SEQ, pa.string()), (OPER, pa.string()), (CARRIED, pa.string()), *schema]
+
+    def some(number: int, oper: str, key: str, **values: Any) -> dict[str, Any]:
+        carries = "".join(str(int(n in ("lane", "id") or n in values)) for n in schema.names)
+        return image(number, oper, lane=0, id=key, **values) | {CARRIED: carries}
+
+    rows = [
+        there(lane=0, id="p", a=1, b="theirs"),
+        some(1, "U", "own", a=1),
+        some(2, "U", "whole", a=2, b="x"),
+        some(3, "B", "p", a=9, b="before"), some(3, "U", "q", a=3),
+        some(4, "B", "none", b="before"), some(4, "U", "made", a=4),
+        some(5, "D", "gone"), some(6, "U", "gone", a=6),
+        some(7, "I", "left", b="new"), some(8, "D", "left"),
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(random.sample(rows, len(rows)), pa.schema(kinds))
+    made = pa.Table.from_batches(FoldTask(schema, ("lane", "id"))(table.to_batches())).to_pylist()
+    assert {r["c1"]: (r["op"], r["kept"], r["c2"], r["c3"]) for r in made if r["op"] == "U"} == {
+        "own": ("U", "0001", 1, None), "whole": ("U", None, 2, "x"), "q": ("U", None, 3, "theirs"),
+        "made": ("U", None, 4, "before"), "gone": ("U", None, 6, None),
+    }  # fmt: skip
+    assert sorted(r["c1"] for r in made if r["op"] == "D") == ["left", "none", "p"]

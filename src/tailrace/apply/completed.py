@@ -14,14 +14,13 @@ import pyarrow as pa
 from ..engine.batch import Changes
 from ..engine.carry import complete
 from ..engine.columns import OPER, SEQ, one
-from ..engine.events import Bools
 from ..engine.rules import Rules
 from ..engine.source import Source, chosen
 from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.types import schema_of
 from .data_errors import lacks
 from .expect import truncates_of
-from .fold import CARRIED, col, images
+from .fold import CARRIED, carried_names, col, images
 from .outcomes import small
 from .shards import parts, sharded, theirs
 from .targets.delta_local import mapped
@@ -148,10 +147,3 @@ class CompleteTask:
             mine = one(rows[field.name])
             made.append(chosen(mine, values[:, i], one(there[field.name]), at[:, i]))
         return pa.record_batch(made, ["seq", *[f"c{i}" for i in range(len(self.schema))]])
-
-
-def carried_names(carried: pa.StringArray, columns: int) -> Bools:
-    """Which columns each image carries, from `CARRIED`."""
-    chars = carried.fill_null("1" * columns).cast(pa.binary(columns))
-    held = np.frombuffer(chars.buffers()[1], np.uint8)[chars.offset * columns :]
-    return np.asarray(held[: len(chars) * columns].reshape(len(chars), columns) == ord("1"), np.bool_)

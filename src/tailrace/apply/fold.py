@@ -3,7 +3,7 @@
 Per key the last image wins; one window, no join (a task-local merge does the same with Arrow, in its task). A
 key change needs no join either: its B row, which holds the old key and sorts directly before its U, counts as
 a delete of that key. Chains and swaps of keys follow.
-Images that do not carry every column take the long way (`keychange.py`).
+Images that do not carry every column are folded by the engine, in shards (`fold_tasks`).
 
 This needs keys that are unique after every single change. A key that the source checks only at the end of a
 transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) may not be used as row key.
@@ -12,10 +12,14 @@ transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from ..engine.columns import OP, OPER, SEQ, UPSERT
+from ..engine.events import Bools
 from ..engine.null_keys import null_key
 from ..errors import ApplyError, causes
 from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
@@ -137,6 +141,13 @@ def _carried(changes: ChangeTable, relation: Relation) -> Column:
     return F.when(col(header).isNotNull(), F.concat(*bits))
 
 
+def carried_names(carried: pa.StringArray, columns: int) -> Bools:
+    """Which columns each image carries, from `CARRIED`."""
+    chars = carried.fill_null("1" * columns).cast(pa.binary(columns))
+    held = np.frombuffer(chars.buffers()[1], np.uint8)[chars.offset * columns :]
+    return np.asarray(held[: len(chars) * columns].reshape(len(chars), columns) == ord("1"), np.bool_)
+
+
 def fold(made: Images, counts: Mapping[str, int] = UNKNOWN, target: DataFrame | None = None) -> Folded:
     """Folds the images of a table with a key.
 
@@ -149,14 +160,14 @@ def fold(made: Images, counts: Mapping[str, int] = UNKNOWN, target: DataFrame | 
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    if counts.get("absent"):
+        from .fold_tasks import fold_partial
+
+        return fold_partial(made, counts, target)
     # Also true of a batch that is small: one task then does all, without a shuffle.
     small = sum(counts.get(k, 0) for k in ("I", "U", "D")) <= _SMALL and counts is not UNKNOWN
-    made = replace(made, df=made.df.coalesce(1)) if small else made
-    if counts.get("absent"):
-        from .keychange import fold_partial
-
-        return fold_partial(made, bool(counts.get("key_changes")), None if made.replaces else target)
     df = relevant(made, counts)
+    df = df.coalesce(1) if small else df
     newest = Window.partitionBy(*map(col, made.key)).orderBy(col(SEQ).desc(), col(OPER).desc())
     last = df.withColumn("header__n", F.row_number().over(newest)).where("header__n = 1")
     return Folded(last.select(operation().alias(OP), *map(col, made.columns)), False, made.replaces)

@@ -46,6 +46,8 @@ def sharded(rows: DataFrame, key: Sequence[str], counts: Mapping[str, int], *, l
     if many <= FEW and counts != UNKNOWN:
         return rows.coalesce(1)
     lanes = max(rows.sparkSession.sparkContext.defaultParallelism, many // _ROWS)
+    if counts == UNKNOWN:
+        lanes = max(lanes, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1))
     at = rows.withColumn(_AT, F.xxhash64(*map(col, key)))
     if links:
         least = small(_links(at), many).withColumnsRenamed({"key": _KEY, "least": _LEAST})

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.change import BEFORE, DELETE
+from ..model.change import BEFORE, DELETE, UPDATE
 from ..model.sequence import number_of
 from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
@@ -134,11 +134,32 @@ class Batch:
         events, decided = self.events, self.decided
         decided = replace(decided, effective=decided.effective & events.lasting)
         there, marks = carried(self.rows, ordinals), source.mark is not None
-        imaged = decided.effective
         if marks:
             source, there = marked(source, events, decided, there)
-        else:
-            imaged = imaged & ~np.isin(events.oper, [DELETE, BEFORE])
-        if there is None or there[imaged].all():
-            return replace(source, last=decided.last(source.keys.place, len(source.last)))
-        return whole(source, carry(events, decided, there, marks=marks), rows_of)
+        return _left(source, events, decided, there, rows_of)
+
+
+def folded(source: Source, there: Bools | None, rows_of: RowsOf) -> Source:
+    """What is left of changes that are all made to fit, whatever they meet: one image a key. `there`: which
+    columns each image has; None: all.
+
+    This needs keys that are unique after every single change. A key that the source checks only at the end of
+    a transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) may not be used.
+    """
+    events = Changes.of(source).events
+    before, updated = events.oper == BEFORE, np.zeros(len(events) + 1, np.bool_)
+    updated[events.change[events.oper == UPDATE]] = True
+    effective = ~before | ~updated[events.change]
+    effective[events.old[events.moves]] = True
+    decided = Decided(np.zeros(len(events), np.int64), effective, len(events), None)
+    return _left(source, events, decided, there, rows_of)
+
+
+def _left(source: Source, events: Events, decided: Decided, there: Bools | None, rows_of: RowsOf) -> Source:
+    """One image a key; under soft delete (`mark`) those of rows that go are images of rows that stay."""
+    imaged, marks = decided.effective, source.mark is not None
+    if not marks:
+        imaged = imaged & ~np.isin(events.oper, [DELETE, BEFORE])
+    if there is None or there[imaged].all():
+        return replace(source, last=decided.last(source.keys.place, len(source.last)))
+    return whole(source, carry(events, decided, there, marks=marks), rows_of)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..model.change import BEFORE, DELETE
 from .carry import Carried
-from .columns import KEPT, OP, OPER, SEQ, one
+from .columns import KEPT, OP, OPER, SEQ, UPSERT, one
 from .keys import Keys, Places
 
 RowsOf = Callable[[Places], tuple[Places, pa.Table]]
@@ -47,6 +47,17 @@ class Source:
         """The rows that count."""
         return self.rows.take(pa.array(self.last))
 
+    def lasting(self) -> pa.Table:
+        """One row a key: `OP`, `KEPT` and the data columns."""
+        places = self.last[self.last >= 0]
+        gone, rows = self.deletes[places], self.rows.take(pa.array(places))
+        kept = pa.nulls(len(places), pa.string())
+        if self.partial:
+            stays = pc.and_(pc.match_substring(one(rows[KEPT]), "1"), pa.array(~gone))
+            kept = pc.if_else(stays, one(rows[KEPT]), kept)
+        op = pa.array(np.where(gone, DELETE, UPSERT), pa.string())
+        return pa.table([op, kept, *[rows[n] for n in self.schema.names]], [OP, KEPT, *self.schema.names])
+
     def images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
         """The new rows of changes; `old` has their rows in the target, which give absent values."""
         new = self.rows.select(self.schema.names).take(pa.array(changes))
@@ -63,8 +74,9 @@ class Source:
 def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     """One row a key, its absent values filled from the images before, and from rows that the table had under
     another key; those that its own row there has are left to it (`KEPT`), if there is one."""
-    own = carried.origin == carried.key[:, None]
-    foreign = (carried.origin >= 0) & ~own
+    named = np.array([n in source.key for n in source.schema.names])
+    own = (carried.origin == carried.key[:, None]) & ~named
+    foreign = (carried.origin >= 0) & ~own & ~named
     keys, there = rows_of(np.unique(carried.origin[foreign]))
     place = np.full(len(source.last), -1, np.int64)
     place[keys] = np.arange(len(keys))
@@ -72,6 +84,9 @@ def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
     for i, field in enumerate(source.schema):
         at = np.where(foreign[:, i], place[carried.origin[:, i]], -1)
         mine = one(source.rows[field.name])
+        if named[i]:
+            columns.append(mine.take(pa.array(carried.rows)))
+            continue
         columns.append(chosen(mine, carried.source[:, i], one(there[field.name]), at))
     flags = np.ascontiguousarray(np.where(own, b"1", b"0")).view(f"S{own.shape[1]}").ravel()
     schema = source.schema.append(pa.field(KEPT, pa.string()))
