@@ -92,7 +92,8 @@ def headed(
     masks = {"changed": "change_mask", "carried": "column_mask"}
     octets = [{n: _as(c.get(h), "binary", "hex") for n, h in masks.items()} for c in changes]
     if little is None:
-        first = {i for i, c in enumerate(order) if c not in data}
+        own = set(data)
+        first = {i for i, c in enumerate(order) if c not in own}
         little = any(first & set(mask.decode(o["changed"])) for o in octets) and not sample.text
     for change, one in zip(changes, octets, strict=True):
         for said, bits in one.items():

@@ -6,6 +6,7 @@ Columns are text. Lines that are none have their reason in `WHY` and themselves 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -58,8 +59,8 @@ def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Di
                 found, told = more, tried
                 break
     names = [f"_c{i}" if n is None else n for i, n in enumerate(found)]
-    lower = [n.lower() for n in names]
-    if twice := next((n for n, low in zip(names, lower, strict=True) if lower.count(low) > 1), None):
+    times = Counter(n.lower() for n in names)
+    if twice := next((n for n in names if times[n.lower()] > 1), None):
         raise FormatError(f"two columns {twice}", where=path, hint="letter case does not distinguish columns")
     return Head(tuple(names), told)
 

@@ -74,7 +74,8 @@ def _one(source: CapturedTable, images: Mapping[str, TableSample], tracked: list
     types: dict[str, str] = {}
     if source.change_table is not None:
         rows = plain_rows(images[source.change_table], CHANGE)
-        types = {c: t for c, t in images[source.change_table].types().items() if c in source.columns}
+        own = set(source.columns)
+        types = {c: t for c, t in images[source.change_table].types().items() if c in own}
     by_number = {r["_Change-Sequence"]: r for r in tracked}
     shown = {r["_Change-Sequence"] for r in rows}
     # Halves of a split record are one image.

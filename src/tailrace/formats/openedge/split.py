@@ -29,6 +29,8 @@ how much of the cut value it had, and the second half's fields. NULL: the image 
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
 _HALF, _WHOLE = "_half", -1
+_PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"_split_{n}" for n in ("place", "element", "cut", "length", "near"))
+"""Columns of what the first half says, and of the position behind it: every other column asks for them."""
 
 
 def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
@@ -54,6 +56,9 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
         )
     )
     first, second = F.get("h", F.lit(0))["row"], F.get("h", F.lit(1))["row"]
+    cut = F.coalesce(first[FRAGMENT], F.lit(0)) == 1
+    told = {_PLACE: first[POSITION], _AT: F.coalesce(first[ELEMENT], F.lit(0)), _IS_CUT: cut}
+    halves = halves.withColumns({**told, _NEAR: _next(first[POSITION], positions)})
     joined = halves.select(*_joined(df, positions, extents, first, second))
     return whole.unionByName(joined)
 
@@ -70,10 +75,8 @@ def _joined(
     from pyspark.sql import functions as F
 
     size = F.size("h")
-    place, element = first[POSITION], F.coalesce(first[ELEMENT], F.lit(0))
-    cut = F.coalesce(first[FRAGMENT], F.lit(0)) == 1
+    place, element, cut, near = (F.col(c) for c in (_PLACE, _AT, _IS_CUT, _NEAR))
     kinds = {f.name: f.dataType.simpleString() for f in df.schema}
-    near = _next(place, positions)
     made: dict[str, Column] = {}
     lengths, lone = [F.lit(None).cast("int")], []
     for column, at in positions.items():
@@ -162,8 +165,10 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
     df = df.select("*", F.explode(halves).alias(_HALF))
     half = F.col(_HALF)
     first, second = (F.split(F.split_part(split, F.lit(";"), F.lit(n)), ",") for n in (1, 2))
-    place, element, fragment, length = (F.get(first, F.lit(i)).try_cast("int") for i in range(4))
-    near = _next(place, positions)
+    names, kinds = [c for c in df.columns if c not in (SPLIT, _HALF)], df.schema
+    said = {c: F.get(first, F.lit(i)).try_cast("int") for i, c in enumerate((_PLACE, _AT, _IS_CUT, _LENGTH))}
+    df = df.withColumns(said).withColumn(_NEAR, _next(F.col(_PLACE), positions))
+    place, element, fragment, length, near = (F.col(c) for c in (*said, _NEAR))
     made: dict[str, Column] = {}
     for i, column in enumerate((POSITION, ELEMENT, FRAGMENT)):
         told = F.when(half == 0, F.get(first, F.lit(i))).when(half == 1, F.get(second, F.lit(i)))
@@ -173,8 +178,7 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
         part = (_cut_elements if column in extents else _cut_value)(value, half, element, fragment, length)
         mine = (half == _WHOLE) | ((half == 0) == (place >= at))
         made[column] = F.when(near == at, part).when(mine, value)
-    kinds = df.schema
-    named = {c: made.get(c, F.col(quoted(c))) for c in df.columns if c not in (SPLIT, _HALF)}
+    named = {c: made.get(c, F.col(quoted(c))) for c in names}
     return df.select(*(v.cast(kinds[c].dataType).alias(c) for c, v in named.items()))
 
 

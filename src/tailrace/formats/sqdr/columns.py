@@ -4,6 +4,7 @@ in the texts. A key log itself says no types: what nothing tells is text."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str |
         names[subscription] = known[-1] if known else KEYLOG if subscription is None else subscription
         if len(set(known)) > 1:
             notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
-    many = {n for n in names.values() if list(names.values()).count(n) > 1}
+    many = {n for n, times in Counter(names.values()).items() if times > 1}
     for name in sorted(many):
         notes.append(f"several subscriptions wrote to {name}: each has a change table")
     return {s: f"{n}@{s}" if n in many else n for s, n in names.items()}
