@@ -55,7 +55,7 @@ def texts(fields: list[KeyLogField]) -> tuple[Column, Column]:
     """Both texts of the values, as expressions."""
     from pyspark.sql import functions as F
 
-    image = F.expr(sqdr_text.image([(f, f.name, None) for f in fields], "NULL"))
+    image = sqdr_text.items([(f, F.col(f.name)) for f in fields], row=True)
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "quoteAll": "true", "escape": '"'}
     return image, F.to_csv(F.struct(*[f.name for f in fields]), options)
 

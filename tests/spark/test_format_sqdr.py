@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
+from tailrace.formats.base import FINER
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr import text as sqdr_text
@@ -103,6 +104,17 @@ class TestSqdr(FormatConformance):
             {"ir_keylog": log(spark, ok, odd), "tailrace_columns": types},
             "unknown change_row_type Q",
         )
+
+
+def test_fractions_finer_than_microseconds_are_cut_and_told(spark):
+    fine, plain = (f'ID="1" AT="2026-01-02T03:04:05.{digits}"' for digits in ("1234567", "123456000"))
+    rows = row(1, "I", after_image=image(fine)), row(2, "U", before_key='ID="1"', after_image=image(plain))
+    options = FORM.options(columns="ID int, AT timestamp_ntz", key="ID")
+    ct = FORM.read({"ir_keylog": log(spark, *rows)}, options).changes["SHOP.ITEM"]
+    found = ct.df.select("header__change_oper", "AT", FINER).orderBy("header__change_seq").collect()
+    at = datetime(2026, 1, 2, 3, 4, 5, 123456)
+    assert [tuple(r) for r in found] == [("I", at, True), ("U", at, False)]
+    assert reasons(ct) == []
 
 
 BAD = {
@@ -322,8 +334,8 @@ def test_flags_are_counted_again(spark):
 def test_keys_and_images_for_whoever_writes_a_key_log(spark):
     fields = [KeyLogField("a b", "int"), KeyLogField("B", "boolean"), KeyLogField("O", octet=True)]
     df = spark.createDataFrame([(1, True, "\n&"), (None, False, None)], "a int, b boolean, c string")
-    items = [(f, c, None) for f, c in zip(fields, df.columns, strict=True)]
-    assert [r[0] for r in df.select(F.expr(sqdr_text.items(items))).collect()] == [
+    items = [(f, F.col(c)) for f, c in zip(fields, df.columns, strict=True)]
+    assert [r[0] for r in df.select(sqdr_text.items(items)).collect()] == [
         'a&#x0020b="1" B="1" O="&#x0A&amp;"',
         'a&#x0020b=&xsi:nil="true" B="0" O=&xsi:nil="true"',
     ]
@@ -334,7 +346,8 @@ def test_texts_written_are_texts_read(spark):
     names = ["a'b", "c\\d", 'e"=f ', "`", "&<>"]
     fields = [KeyLogField(n, octet=i == 1) for i, n in enumerate(names)]
     df = spark.createDataFrame([(t,) * 5 for t in texts], "a string, b string, c string, d string, e string")
-    written = F.expr(sqdr_text.image([(f, c, None) for f, c in zip(fields, df.columns, strict=True)], "NULL"))
+    columns = [(f, F.col(c)) for f, c in zip(fields, df.columns, strict=True)]
+    written = sqdr_text.items(columns, row=True)
     read_ = df.withColumn("p", sqdr_text.parsed(written, fields, range(5), row=True))
     for r in read_.collect():
         assert r["p"]["why"] is None

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from tailrace.errors import ConfigError, FormatError
+from tailrace.formats.base import FINER
 from tailrace.formats.openedge import (
     FORMAT,
     OpenEdgeOptions,
@@ -237,6 +238,24 @@ def test_offsets_of_values_survive_a_round_trip(spark):
     ]  # fmt: skip
     again = write({ct.name: ct}, OpenEdgeOptions())["PUB.CDC_Customer"]
     assert [tuple(r) for r in again.orderBy("_Change-Sequence").select("At", "Seen").collect()] == times
+
+
+def test_fractions_of_values_finer_than_microseconds_are_told(spark):
+    fields = [field(60, n, p, t, e) for n, p, t, e in (("CustNum", 9, "integer", 0), ("At", 10, "datetime", 0), ("Seen", 11, "datetime", 2))]  # fmt: skip
+    tables = vendor(spark, tracked=TRACKED[4:6], images=[])
+    tables["_Field"] = table(spark, oe.FIELD_TABLE, fields)
+    at = "2026-01-02T03:04:05.123456"
+    for number, cut, told in ((5, {"At": f"{at}7"}, True), (6, {"Seen": f"?;{at}7"}, True), (6, {}, False)):
+        values = {"CustNum": number, "At": at, "Seen": f"{at};?", **cut}
+        rows = [image(number, 2 if number == 5 else 1, **values)]
+        kinds = {"CustNum": "int", "At": "string", "Seen": "string"}
+        tables["PUB.CDC_Customer"] = table(spark, oe.CHANGE, rows, kinds)
+        for arrays in ("array", "columns"):
+            ct = read(tables, OpenEdgeOptions(arrays=arrays)).changes["PUB.Customer"]
+            mine = ct.df.filter(F.col("At").isNotNull())
+            assert [(str(r["At"]), r[FINER]) for r in mine.collect()] == [
+                ("2026-01-02 03:04:05.123456", told)
+            ]
 
 
 def test_change_tables_alone_or_without_policies(spark):

@@ -40,7 +40,9 @@ def test_soliddb_without_its_own_records(spark, tmp_path):
 
 
 def test_types_that_no_target_has_are_named_before_anything_is_written(spark, tmp_path):
-    with pytest.raises(UnsupportedError, match=r"PUB\.Item: column Tags is array<string>") as told:
-        apply(spark, tmp_path, "openedge", arrays="array")
-    assert "arrays=columns" in str(told.value)
-    assert not list(tmp_path.iterdir())
+    row = "'0' || repeat('0', 34) as header__change_seq, 'I' as header__change_oper, 1 as id, map('a', 1) as odd"
+    spark.sql(f"select {row}").write.parquet(str(tmp_path / "changes" / "shop.item__ct"))
+    with pytest.raises(UnsupportedError, match=r"shop\.item: column odd is map<string,int>") as told:
+        incoming.run(spark, str(tmp_path / "changes"), "tailrace", {"key": "id"}, str(tmp_path / "lake"))
+    assert "--tables" in str(told.value)
+    assert not (tmp_path / "lake").exists()

@@ -56,8 +56,22 @@ def test_values_of_each_type():
     assert one(text, *fields) == (want, None)
 
 
-def test_nanoseconds_that_the_lake_cannot_hold_are_bad():
-    assert one('T="2026-01-02T03:04:05.000000001"', ("T", "timestamp")) == (
+def test_what_is_finer_than_microseconds_is_cut_and_told():
+    texts = [
+        f'T="2026-01-02T03:04:05.{digits}"' for digits in ("000001", "000001000", "000001001", "0000019")
+    ]
+    found = parse(pa.array(texts), [KeyLogField("T", "timestamp_ntz")])
+    assert found.values[0].to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 1)] * 4
+    assert found.why.null_count == 4
+    assert found.finer.tolist() == [False, False, True, True]
+
+
+def test_what_is_no_time_stays_bad_however_long():
+    assert one('T="12026-01-02T03:04:05.000001"', ("T", "timestamp")) == (
+        (None,),
+        "T is not valid as timestamp",
+    )
+    assert one('T="2026-01-02T03:04:05.000001x"', ("T", "timestamp")) == (
         (None,),
         "T is not valid as timestamp",
     )

@@ -37,7 +37,7 @@ def test_batches_of_several_layouts(rows: list[tuple[object, ...]]) -> None:
     data = ENCODING.encode(values, layout)
     assert data.is_null().to_pylist() == [r[0] is None for r in rows]
     recid = pa.array([7 if r[0] is None else 1 for r in rows], pa.int32())
-    *found, exact, bad = DECODING.decode(data, layout, recid)
+    *found, exact, bad, _ = DECODING.decode(data, layout, recid)
     want = [
         [None if r[0] is None else r[k + 1] if k < 2 or r[0] == 1 else None for r in rows] for k in range(3)
     ]
@@ -48,7 +48,7 @@ def test_batches_of_several_layouts(rows: list[tuple[object, ...]]) -> None:
 
 def test_reasons() -> None:
     data = pa.array([b"\4\0\0\0\1\0", b"\4\0\0\0", None])
-    *found, exact, bad = DECODING.decode(
+    *found, exact, bad, _ = DECODING.decode(
         data, pa.array([0, 0, None], pa.int32()), pa.array([1, 3, 4], pa.int32())
     )
     assert found[1].to_pylist() == [1, None, None]
@@ -70,8 +70,9 @@ def test_whole_batches_keep_their_other_columns() -> None:
     )
     made = next(DECODING(iter([batch])))
     assert made.to_pylist() == [
-        {"RECID": 1, "DATA": b"\4\0\0\0\1\2a\0", "_layout": 0, "_c0": "a", "_c1": 1, "_c2": None, "_exact": True, "_bad": None}
+        {"RECID": 1, "DATA": b"\4\0\0\0\1\2a\0", "_layout": 0, "_c0": "a", "_c1": 1, "_c2": None, "_exact": True, "_bad": None,
+             "_finer": False}
     ]  # fmt: skip
-    back = next(ENCODING(iter([made.drop_columns(["_exact", "_bad"])])))
+    back = next(ENCODING(iter([made.drop_columns(["_exact", "_bad", "_finer"])])))
     assert back.schema.names == ["RECID", "DATA", "_layout", "_encoded"]
     assert back["_encoded"].to_pylist() == [b"\4\0\0\0\1\2a\0"]

@@ -303,3 +303,12 @@ def test_exact_says_whether_writing_gives_the_same_bytes(
         for n, (ok, text) in enumerate(zip(fine, [*texts, None], strict=True))
     ]
     assert found.exact.to_pylist() == want
+
+
+def test_nanoseconds_are_cut_and_told() -> None:
+    start, field = "0B07E8021D000000", RowField("t", "DATE", "timestamp_ntz")
+    data = [bytes.fromhex(start + f"{n:08X}") for n in (1000, 1999, 999)]
+    found = soliddb.decode(pa.array(data), [field], Style())
+    assert [v.microsecond for v in found.columns[0].to_pylist()] == [1, 1, 0]
+    assert found.finer.to_pylist() == [False, True, True]
+    assert found.exact.to_pylist() == [True, False, False]

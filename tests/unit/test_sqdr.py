@@ -11,7 +11,6 @@ from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.formats.sqdr.columns import _name_in, names_of
 from tailrace.formats.sqdr.tables import ACTIONS, CHANGES, COLUMNS_TABLE, KEYLOG_TABLE, SIGNALS
-from tailrace.wire.keylog_values import KeyLogField
 
 pytestmark = pytest.mark.unit
 
@@ -57,8 +56,6 @@ def test_no_table_has_two_subscriptions():
 def test_types_without_a_text_are_refused():
     with pytest.raises(UnsupportedError, match="no lake type"):
         sqdr_text.field_of("v", "map<string,int>")
-    with pytest.raises(UnsupportedError, match="no text for v"):
-        sqdr_text.value_text("v", KeyLogField("v", "map<string,int>"))
 
 
 def test_options_are_checked():

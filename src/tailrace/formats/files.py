@@ -304,14 +304,18 @@ def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
 
 
 def as_text(df: DataFrame) -> DataFrame:
-    """Binary columns as upper-case hex, timestamps with all their digits."""
+    """Binary columns as upper-case hex, timestamps with all their digits, arrays as one text."""
     from pyspark.sql import functions as F
+
+    from .openedge.arrays import join_array
 
     made = []
     for field in df.schema:
         value, kind = F.col(quoted(field.name)), field.dataType.simpleString()
         if kind == "binary":
             value = F.hex(value)
+        elif kind.startswith("array"):
+            value = join_array(value)
         elif kind.startswith("timestamp") or kind in ("double", "float"):
             value = value.cast("string")
         made.append(value.alias(field.name))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import FormatError
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..model.mask import balanced
+from ..model.types import element_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
 if TYPE_CHECKING:
@@ -99,11 +100,25 @@ def as_type(value: Column, type: str, *, text: bool, base64: bool = False) -> Co
     """A value as a Spark SQL type, NULL when it is none; text of binary types is hex, or base64."""
     from pyspark.sql import functions as F
 
+    if text and (element := element_type(type)):
+        return _as_array(value, element)
     if text and type == "binary":
         return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
     if text and type != "string":
         return F.trim(value).try_cast(type)
     return value.try_cast(type)
+
+
+def _as_array(text: Column, element: str) -> Column:
+    """The array that a text stands for; NULL when an element is none of its type."""
+    from pyspark.sql import functions as F
+
+    from .openedge.arrays import split_array
+
+    texts = split_array(text)
+    made = F.transform(texts, lambda e: as_type(e, element, text=True))
+    none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]
+    return F.when(none[0] == none[1], made)
 
 
 def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:

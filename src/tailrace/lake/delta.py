@@ -292,7 +292,8 @@ def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:
-    naive = any(pa.types.is_timestamp(f.type) and f.type.tz is None for f in schema)
+    kinds = [f.type.value_type if pa.types.is_list(f.type) else f.type for f in schema]
+    naive = any(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)
     if naive and "timestampNtz" not in (delta.protocol().writer_features or []):
         delta.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
 

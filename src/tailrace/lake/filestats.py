@@ -32,6 +32,8 @@ def stats_json(metadata: pq.FileMetaData) -> str:
     for group in range(metadata.num_row_groups):
         for k in range(metadata.num_columns):
             column = metadata.row_group(group).column(k)
+            if metadata.schema.column(k).max_repetition_level:
+                continue  # elements of arrays: what is counted of them says nothing of rows
             name, found = column.path_in_schema, column.statistics
             if found is None or not found.has_null_count:
                 unknown.add(name)
@@ -80,7 +82,7 @@ def width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
         column.total_uncompressed_size
         for group in held
         for column in map(group.column, range(meta.num_columns))
-        if column.path_in_schema in names
+        if column.path_in_schema.partition(".list.")[0] in names
     )
     rows: int = sum(g.num_rows for g in held)
     return size // max(1, rows) + 8

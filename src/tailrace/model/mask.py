@@ -110,6 +110,25 @@ def pack(bits: npt.NDArray[np.bool_], ordinals: Sequence[int], *, little: bool =
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
+def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+    """Which ordinals change masks have set, a row each, a column each; all in rows without a mask.
+    None: no row has one. Masks are few: each is looked at once.
+
+    >>> unpack(pa.array([b"\\x80", None]), [7, 8]).tolist(), unpack(pa.array([None], pa.binary()), [7])
+    ([[True, False], [True, True]], None)
+    """
+    if masks.null_count == len(masks):
+        return None
+    known = masks.dictionary_encode()
+    size = max(ordinals, default=0) // 8 + 1
+    octets = b"".join(m[-size:].rjust(size, b"\0") for m in known.dictionary.to_pylist())
+    lowest_first = np.frombuffer(octets, np.uint8).reshape(-1, size)[:, ::-1]
+    bits = np.unpackbits(lowest_first, axis=1, bitorder="little")[:, list(ordinals)].astype(np.bool_)
+    every = np.vstack([bits, np.ones((1, len(ordinals)), np.bool_)])
+    found: npt.NDArray[np.bool_] = every[known.indices.fill_null(len(bits)).to_numpy()]
+    return found
+
+
 def is_set(mask: Column, ordinal: int) -> Column:
     """Whether a change mask has the bit of one ordinal set, as a native Spark expression (boolean)."""
     from pyspark.sql import functions as F

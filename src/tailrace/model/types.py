@@ -25,6 +25,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_ARRAY = re.compile(r"array<([^<>]+)>")
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -34,15 +35,30 @@ def arrow_type(text: str) -> pa.DataType:
     Decimal128Type(decimal128(12, 2))
     >>> arrow_type("timestamp")
     TimestampType(timestamp[us, tz=UTC])
+    >>> arrow_type("array<int>")
+    ListType(list<element: int32>)
     """
     plain = text.replace(" ", "").lower()
+    if found := _ARRAY.fullmatch(plain):
+        return pa.list_(pa.field("element", arrow_type(found[1])))
     if found := _DECIMAL.fullmatch(plain):
         return pa.decimal128(int(found[1]), int(found[2]))
     if plain not in _SIMPLE:
         raise UnsupportedError(
-            f"no lake type {text!r}", hint=f"use one of {', '.join(_SIMPLE)}, decimal(p,s)"
+            f"no lake type {text!r}",
+            hint=f"use one of {', '.join(_SIMPLE)}, decimal(p,s), or array<...> of one",
         )
     return _SIMPLE[plain]
+
+
+def element_type(text: str) -> str | None:
+    """The type of an array type's elements; None for types that are no array's.
+
+    >>> element_type("array<decimal(5,1)>"), element_type("int")
+    ('decimal(5,1)', None)
+    """
+    found = _ARRAY.fullmatch(text.replace(" ", "").lower())
+    return found[1] if found else None
 
 
 def is_lake_type(text: str) -> bool:
@@ -66,6 +82,8 @@ def spark_type(kind: pa.DataType) -> str:
     """
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
     for text, known in _SIMPLE.items():
         if known == kind:
             return text
@@ -96,6 +114,8 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
             return pa.string()
         if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
             return pa.binary()
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return pa.list_(pa.field("element", plain(kind.value_type)))
         return kind
 
     return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema])

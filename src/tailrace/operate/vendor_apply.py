@@ -25,7 +25,7 @@ from ..errors import ConfigError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER
 from ..model.change import ChangeTable
-from ..model.types import is_lake_type
+from ..model.types import element_type, is_lake_type
 from .runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -166,12 +166,14 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
             kind = field.dataType.simpleString()
             if field.name in columns and not is_lake_type(kind):
                 wrong.append(f"{name}: column {field.name} is {kind}")
+            elif field.name in table.key and element_type(kind):
+                wrong.append(f"{name}: column {field.name} of the key is {kind}")
     if wrong:
         raise UnsupportedError(
             f"types that no target supports: {'; '.join(wrong)}",
             where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
-            hint="read arrays as columns or text (OpenEdge: -o arrays=columns; see `tailrace formats NAME`), "
-            "or leave these columns out: `--tables FILE` with a mapping",
+            hint="leave these columns out, or make something else of them: `--tables FILE` with a mapping; "
+            "a key has no arrays",
         )
 
 

@@ -1,12 +1,11 @@
 """Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, whole columns at once.
 
-The text that `formats.sqdr.text` writes with Spark's expressions (but for the digits of floats), for tasks
-that have the rows in Arrow already. Source: spec/sqdr.md §4.
+For tasks that have the rows in Arrow already, and for `formats.sqdr.text`. Source: spec/sqdr.md §4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..model.types import element_type
+from . import array_text
 from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, KeyLogField, escape_name
 
 Bools = npt.NDArray[np.bool_]
@@ -91,15 +92,18 @@ def value_text(values: pa.Array, field: KeyLogField) -> pa.StringArray:
     kind = field.type
     if kind == "string":
         return _escaped(values, OCTET_DIGITS if field.octet else UNICODE_DIGITS)
-    if kind == "binary":
-        return _hex(values)
-    if kind == "boolean":
-        return values.cast(pa.int8()).cast(pa.string())
-    if kind.startswith("timestamp"):
-        return _times(values)
-    if kind in ("float", "double"):
-        return _floats(values)
-    return values.cast(pa.string())
+    if element := element_type(kind):
+        return _escaped(_array(values, element), UNICODE_DIGITS)
+    made = _MADE.get("timestamp" if kind.startswith("timestamp") else kind)
+    return values.cast(pa.string()) if made is None else made(values)
+
+
+def _array(values: pa.ListArray, element: str) -> pa.StringArray:
+    """One text of the elements' texts."""
+    found, ends = array_text.elements(values)
+    texts = found if element == "string" else value_text(found, KeyLogField("", element))
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    return array_text.join(array_text.of_elements(texts, ends, valid))
 
 
 def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
@@ -175,3 +179,13 @@ def _times(values: pa.Array) -> pa.StringArray:
     found = np.datetime_as_string(number.filter(far).to_numpy().astype("datetime64[us]"))
     signed = [t if t.startswith(("-", "0")) else f"+{t}" for t in found.tolist()]
     return pc.replace_with_mask(text, far, pa.array(signed, pa.string()))
+
+
+_MADE: dict[str, Callable[[pa.Array], pa.StringArray]] = {
+    "binary": _hex,
+    "boolean": lambda values: values.cast(pa.int8()).cast(pa.string()),
+    "timestamp": _times,
+    "float": _floats,
+    "double": _floats,
+}
+"""Types whose values are no texts as Arrow casts them."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .keylog_values import NIL_START, KeyLogField, of_column, unescape_name
+from .keylog_values import NIL_START, KeyLogField, finer, of_column, unescape_name
 
 __all__ = ["Items", "KeyLogField", "names", "parse"]
 
@@ -47,11 +47,13 @@ class Items:
         values: an array for each field, of its lake type; null where the item is NULL, absent or bad.
         present: for each field which rows have an item of it, or None: all of them.
         why: for each row what is wrong with its text; null: nothing.
+        finer: which rows have a time with a fraction finer than microseconds, which is cut; None: none has.
     """
 
     values: list[pa.Array]
     present: list[Bools | None]
     why: pa.StringArray
+    finer: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,18 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
     # Items of one column behind each other, rows in order.
     order = np.argsort(column, kind="stable")
     bounds = np.searchsorted(column[order], np.arange(len(fields) + 1))
-    values, present = [], []
+    values, present, fine = [], [], []
     for i, field in enumerate(fields):
         at = order[bounds[i] : bounds[i + 1]]
-        array, there = _column(cut, field, at, nil, why)
+        told, there = _column(cut, field, at, nil, why)
+        array, bad = of_column(told, field)
+        if bad is not None:
+            why.add(bad, f"{field.name} is not valid as {field.words}")
+        if (some := finer(told, field)) is not None:
+            fine.append(some)
         values.append(array)
         present.append(there)
-    return Items(values, present, why.texts())
+    return Items(values, present, why.texts(), np.logical_or.reduce(fine) if fine else None)
 
 
 def names(text: pa.StringArray, *, row: bool = False) -> list[tuple[int, int, str]]:
@@ -229,8 +236,8 @@ def _quote(text: str, what: str) -> str:
 
 def _column(
     cut: _Pieces, field: KeyLogField, at: Ints, nil: Bools | None, why: _Reasons
-) -> tuple[pa.Array, Bools | None]:
-    """One field's values by row, and which rows have it."""
+) -> tuple[pa.StringArray, Bools | None]:
+    """One field's values by row, as they stand in the text, and which rows have it."""
     rows = cut.row[at]
     pieces = cut.head[at] + 1
     if nil is not None:
@@ -244,11 +251,7 @@ def _column(
         there = np.zeros(cut.rows, np.bool_)
         there[rows] = True
     null = pieces < 0
-    values = pc.take(cut.text, pa.array(pieces, mask=null if null.any() else None))
-    array, bad = of_column(values, field)
-    if bad is not None:
-        why.add(bad, f"{field.name} is not valid as {field.words}")
-    return array, there
+    return pc.take(cut.text, pa.array(pieces, mask=null if null.any() else None)), there
 
 
 class _Reasons:

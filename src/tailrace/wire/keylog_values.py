@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..model.types import arrow_type, element_type
+from . import array_text
 from .pgvalues import convert
 
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +34,8 @@ IGNORED = "\0"
 UNICODE_DIGITS, OCTET_DIGITS = 4, 2
 _TRUE, _FALSE = ("1", "true", "t"), ("0", "false", "f")
 _MICROS = 26  # characters of a timestamp with six digits of fraction
+_FINER = r"^[0-9]{4}-.{21}[0-9]{1,6}$"
+"""A timestamp with more digits of fraction, twelve at most: what the lake does not hold of them is cut."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,20 @@ class KeyLogField:
         return kinds.get(self.type, self.type)
 
 
+def finer(text: pa.StringArray, field: KeyLogField) -> Bools | None:
+    """Which times have a fraction finer than microseconds, other than zeros; None: none has.
+
+    >>> at = pa.array(["2026-01-02T03:04:05.1234567", "2026-01-02T03:04:05.123456000"])
+    >>> finer(at, KeyLogField("C", "timestamp")).tolist()
+    [True, False]
+    """
+    if not field.type.startswith("timestamp") or not pc.any(_long(text)).as_py():
+        return None
+    rest = pc.utf8_slice_codeunits(text, _MICROS)
+    found = pc.and_(_fine(text), pc.match_substring_regex(rest, "[1-9]"))
+    return pc.fill_null(found, False).to_numpy(zero_copy_only=False) if pc.any(found).as_py() else None
+
+
 def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools | None]:
     """The values of a column as its lake type, and which rows are bad (None: none is; bad ones are null).
 
@@ -73,6 +91,8 @@ def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools
         values, bad = _binary(text)
     elif field.type == "string":
         values, bad = _text(text, escaped, OCTET_DIGITS if field.octet else UNICODE_DIGITS)
+    elif element := element_type(field.type):
+        values, bad = _array(text, escaped, element)
     else:
         values, bad = convert(field.type, field.type, _plain(text, field.type))
     if bad is None or not pc.any(bad).as_py():
@@ -85,13 +105,17 @@ def _plain(text: pa.StringArray, kind: str) -> pa.StringArray:
     if kind == "boolean":
         true, false = (pc.is_in(pc.utf8_lower(text), value_set=pa.array(v)) for v in (_TRUE, _FALSE))
         return pc.if_else(true, "t", pc.if_else(false, "f", pc.if_else(pc.is_valid(text), "?", text)))
-    if kind.startswith("timestamp"):
-        long = pc.greater(pc.binary_length(text), _MICROS)
-        if pc.any(long).as_py():
-            # Nanoseconds that are none may go; others are more than the lake holds.
-            zeros = pc.and_(long, pc.match_substring_regex(text, r"^.{26}0{1,3}$"))
-            text = pc.if_else(zeros, pc.utf8_slice_codeunits(text, 0, _MICROS), text)
+    if kind.startswith("timestamp") and pc.any(_long(text)).as_py():
+        text = pc.if_else(_fine(text), pc.utf8_slice_codeunits(text, 0, _MICROS), text)
     return text
+
+
+def _long(text: pa.StringArray) -> pa.BooleanArray:
+    return pc.greater(pc.binary_length(text), _MICROS)
+
+
+def _fine(text: pa.StringArray) -> pa.BooleanArray:
+    return pc.and_(_long(text), pc.match_substring_regex(text, _FINER))
 
 
 def _binary(text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:
@@ -108,6 +132,20 @@ def _text(text: pa.StringArray, escaped: pa.BooleanArray, digits: int) -> tuple[
     plain = unescape(text.filter(escaped), digits)
     values = pc.replace_with_mask(text, escaped, plain)
     return values, pc.and_(pc.is_valid(text), pc.is_null(values)) if plain.null_count else None
+
+
+def _array(text: pa.StringArray, escaped: pa.BooleanArray, element: str) -> tuple[pa.Array, pa.Array]:
+    """Arrays of texts that stand in one (`array_text`); one with a bad element is bad."""
+    plain, _ = _text(text, escaped, UNICODE_DIGITS)
+    arrays = array_text.split(plain)
+    found, ends = array_text.elements(arrays)
+    values, bad = (found, None) if element == "string" else of_column(found, KeyLogField("", element))
+    valid = arrays.is_valid().to_numpy(zero_copy_only=False)
+    if bad is not None:
+        wrong = np.concatenate([[0], np.cumsum(bad)])
+        valid = valid & (wrong[ends[1:]] == wrong[ends[:-1]])
+    made = array_text.of_elements(values, ends, valid).cast(arrow_type(f"array<{element}>"))
+    return made, pc.and_(pc.is_valid(text), pc.is_null(made))
 
 
 def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:

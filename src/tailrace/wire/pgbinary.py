@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedError, ValueRangeError
+from .array_text import elements, of_elements
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What a stream begins with: signature, no flags, no extension."""
@@ -65,6 +66,10 @@ def rows(batch: pa.RecordBatch) -> Iterator[memoryview]:
 def _fields(name: str, column: pa.Array) -> list[pa.Array]:
     """A column's fields, as one binary array or as two to be joined (lengths, bytes)."""
     kind = column.type
+    if pa.types.is_list(kind):
+        data = _array(name, column)
+        lengths = pc.binary_length(data).fill_null(_NULL).to_numpy(zero_copy_only=False)
+        return [_binary(lengths.astype(">i4")), data]
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind, column = pa.string(), column.cast(pa.string())
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -84,6 +89,35 @@ def _fields(name: str, column: pa.Array) -> list[pa.Array]:
     there = column.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.where(there, values.dtype.itemsize, _NULL)
     return [_binary(lengths.astype(">i4")), _binary(values, there)]
+
+
+def _array(name: str, column: pa.ListArray) -> pa.Array:
+    """Arrays of one dimension that begins at 1: a head, then the elements as fields (`array_recv`)."""
+    found, ends = elements(column)
+    oid = _ELEMENTS.get(found.type.id)
+    if oid is None:
+        raise UnsupportedError(f"column {name!r}: no PostgreSQL type for {column.type}", where="COPY")
+    oid = 1184 if oid == 1114 and found.type.tz else oid
+    size = np.diff(ends)
+    fields = [_binary(np.zeros(0, ">i4"))]
+    if len(found):
+        parts = _fields(name, found)
+        fields = [pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")]
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    body = pc.binary_join(of_elements(fields[0], ends, valid), b"")
+    nulls = found.is_null().to_numpy(zero_copy_only=False) if found.null_count else np.zeros(len(found), bool)
+    before = np.concatenate([[0], np.cumsum(nulls)])
+    head = np.zeros(len(column), [(n, ">i4") for n in ("dims", "nulls", "oid", "size", "first")])
+    head["dims"], head["oid"], head["size"], head["first"] = 1, oid, size, 1
+    head["nulls"] = before[ends[1:]] > before[ends[:-1]]
+    none = np.zeros(1, [(n, ">i4") for n in ("dims", "nulls", "oid")])
+    none["oid"] = oid
+    made = pc.binary_join_element_wise(_binary(head), body, b"")
+    return pc.if_else(
+        pc.equal(pa.array(size), 0),
+        pc.if_else(pa.array(valid), none.tobytes(), pa.scalar(None, pa.binary())),
+        made,
+    )
 
 
 def _binary(values: Values, there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -197,3 +231,19 @@ _FIXED: dict[int, Callable[[pa.Array], Values]] = {
     pa.decimal128(1).id: _decimal,
 }
 """Arrow type -> the bytes of its values in PostgreSQL's binary form."""
+
+_ELEMENTS: dict[int, int] = {
+    pa.bool_().id: 16,
+    pa.binary().id: 17,
+    pa.int64().id: 20,
+    pa.int8().id: 21,
+    pa.int16().id: 21,
+    pa.int32().id: 23,
+    pa.string().id: 25,
+    pa.float32().id: 700,
+    pa.float64().id: 701,
+    pa.date32().id: 1082,
+    pa.timestamp("us").id: 1114,
+    pa.decimal128(1).id: 1700,
+}
+"""Arrow type of an array's elements -> PostgreSQL's number of their type (pg_type.dat)."""

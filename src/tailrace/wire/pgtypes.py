@@ -93,7 +93,7 @@ KINDS: dict[str, Kind] = {
 
 OTHERS = {
     "enums": "the label",
-    "arrays": "`{1,NULL,3}`",
+    "arrays": "`{1,NULL,3}`; give the column a type (`array<int>`) to get an array of one dimension",
     "ranges, multiranges": "`[1,5)`",
     "composites": "`(1,two)`",
     "domains": "as their base type",

@@ -15,7 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.types import arrow_type
+from ..model.types import arrow_type, spark_type
+from . import pgarrays
+from .array_text import elements, of_elements
 from .pgoutput import flat
 from .pgtypes import lake_type, markdown
 
@@ -43,6 +45,18 @@ def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array
     if values.null_count == text.null_count:
         return values, None
     return values, pc.and_(pc.is_valid(text), pc.is_null(values))
+
+
+def _array(kind: str, text: pa.StringArray, target: pa.ListType) -> pa.Array:
+    """An array with an element that its type cannot hold is bad."""
+    arrays = pgarrays.split(text)
+    found, ends = elements(arrays)
+    values, bad = convert(spark_type(target.value_type), kind, found)
+    valid = arrays.is_valid().to_numpy(zero_copy_only=False)
+    if bad is not None:
+        wrong = np.concatenate([[0], np.cumsum(pc.fill_null(bad, False).to_numpy(zero_copy_only=False))])
+        valid = valid & (wrong[ends[1:]] == wrong[ends[:-1]])
+    return of_elements(values, ends, valid).cast(target)
 
 
 def _string(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
@@ -211,5 +225,6 @@ _PARSERS: dict[int, _Parser] = {
     pa.binary().id: _binary,
     pa.date32().id: _date,
     pa.timestamp("us").id: _timestamp,
+    pa.list_(pa.null()).id: _array,
 }
 """How text becomes each Arrow type: (kind, text, type) -> values, null where the text cannot be held."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
+from .array_text import elements
 from .pgoutput import flat
 
 Words = npt.NDArray[np.uint64]
@@ -36,6 +37,9 @@ def kind_of(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     >>> kind_of(pa.int32(), pa.string()), kind_of(pa.timestamp("us"), pa.timestamp("us", "UTC"))
     (None, None)
     """
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        element = kind_of(one.value_type, other.value_type)
+        return None if element is None else pa.list_(pa.field("element", element))
     if pa.types.is_decimal(one) and pa.types.is_decimal(other):
         scale = max(one.scale, other.scale)
         digits = max(one.precision - one.scale, other.precision - other.scale) + scale
@@ -45,6 +49,8 @@ def kind_of(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _plain(kind.value_type)))
     for fits, plain in _KINDS:
         if fits(kind):
             return plain
@@ -72,11 +78,15 @@ def hashes(columns: Sequence[pa.Array]) -> Words:
     """
     made = np.full(len(columns[0]), _SEED)
     for column in columns:
-        values = _mixed(_values(column))
-        if column.null_count:
-            values[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
-        made = _mixed(made * _GOLDEN + values)
+        made = _mixed(made * _GOLDEN + _hashed(column))
     return made
+
+
+def _hashed(column: pa.Array) -> Words:
+    values = _mixed(_values(column))
+    if column.null_count:
+        values[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return values
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -101,6 +111,8 @@ def _values(column: pa.Array) -> Words:
         return _texts(column)
     if pa.types.is_decimal128(kind):
         return _decimals(column)
+    if pa.types.is_list(kind):
+        return _arrays(column)
     if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
         column = column.cast(pa.int32()).cast(pa.int64())
     elif pa.types.is_timestamp(kind):
@@ -114,6 +126,24 @@ def _values(column: pa.Array) -> Words:
         raise UnsupportedError(f"values of {kind} cannot be compared", hint="leave the column out (`drop`)")
     filled = column.fill_null(0) if column.null_count else column
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).view(np.uint64)
+
+
+def _arrays(column: pa.ListArray) -> Words:
+    """Each element is mixed with its place, and an array is the sum of its elements."""
+    found, ends = elements(column)
+    size = np.diff(ends)
+    row = np.repeat(np.arange(len(size)), size)
+    place = (np.arange(len(row)) - ends[:-1][row]).astype(np.uint64)
+    mixed = _mixed(_hashed(found) + (place + np.uint64(1)) * _GOLDEN)
+    return _sums(mixed, ends[:-1], size) ^ size.astype(np.uint64)
+
+
+def _sums(words: Words, first: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Words:
+    """The sum of the words that each row has, from `first` on."""
+    sums, some = np.zeros(len(count), np.uint64), count > 0
+    if some.any():
+        sums[some] = np.add.reduceat(words, first[some])
+    return _mixed(sums)
 
 
 def _decimals(column: pa.Array) -> Words:
@@ -137,7 +167,4 @@ def _texts(column: pa.Array) -> Words:
     words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))[starts[row] + 8 * place]
     rest = np.minimum(size[row] - 8 * place, 8)
     mixed = _mixed((words & _MASKS[rest]) + (place.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
-    sums, some = np.zeros(len(size), np.uint64), count > 0
-    if some.any():
-        sums[some] = np.add.reduceat(mixed, first[some])
-    return _mixed(sums) ^ size.astype(np.uint64)
+    return _sums(mixed, first, count) ^ size.astype(np.uint64)

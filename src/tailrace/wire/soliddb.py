@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ..errors import FormatError
 from ..model.types import arrow_type
 from .pgvalues import convert
-from .soliddb_dates import date_bytes, date_values
+from .soliddb_dates import date_bytes, date_values, is_finer
 from .soliddb_rows import Bools, Bytes, binary, flat, join, row_layout, split
 from .soliddb_text import char_bytes, char_text, has_nul, unicode_bytes, unicode_text
 
@@ -49,12 +49,13 @@ class Style:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Rows as typed columns; per row whether `encode` gives the same bytes, and what is wrong (null:
-    nothing)."""
+    """Rows as typed columns; per row whether `encode` gives the same bytes, what is wrong (null: nothing),
+    and whether a time has a fraction finer than microseconds, which is cut."""
 
     columns: list[pa.Array]
     exact: pa.Array
     why: pa.Array
+    finer: pa.Array
 
 
 Wrong: TypeAlias = pa.Array | None
@@ -72,21 +73,24 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
     """
     rows = split(data, len(fields), row_layout(style.layout))
     columns, why, kept = [], rows.why, []
+    finer = np.zeros(len(data), np.bool_)
     for one, raw in zip(fields, rows.values, strict=True):
         values, wrong = decode_values(one, raw, style)
         columns.append(values)
         if wrong is not None and pc.any(wrong).as_py():
             text = pa.scalar(f"{one.name} is not valid as {one.kind} of type {one.type}")
             why = _also(why, pc.if_else(wrong, text, pa.scalar(None, pa.string())))
+        if one.kind == "DATE" and one.type.startswith("timestamp"):
+            finer |= is_finer(fixed(raw, 11)[0])
         if rows.odd is not None and (same := _kept(one, raw, values, style)) is not None:
             kept.append(same)
     good = np.asarray(pc.is_null(why).to_numpy(zero_copy_only=False), np.bool_)
     if rows.odd is None:  # a layout that does not tell of its sizes: all of a row is written again
         same = pc.fill_null(pc.equal(encode(columns, fields, style), data), False)
-        return DecodedRows(columns, pc.and_(pa.array(good), same), why)
+        return DecodedRows(columns, pc.and_(pa.array(good), same), why, pa.array(finer))
     for same in kept:
         good &= same
-    return DecodedRows(columns, pa.array(good & ~rows.odd & _valid(data)), why)
+    return DecodedRows(columns, pa.array(good & ~rows.odd & _valid(data)), why, pa.array(finer))
 
 
 def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:

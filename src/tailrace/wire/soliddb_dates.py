@@ -40,6 +40,12 @@ def date_values(matrix: Bytes, good: Bools, type: str) -> tuple[pa.Array, Bools]
     return pa.array(us, pa.int64(), mask=~good).cast(target), good
 
 
+def is_finer(matrix: Bytes) -> Bools:
+    """Which rows of 11 bytes have a fraction finer than microseconds."""
+    nanos = matrix[:, 7:].copy().view(">u4")[:, 0].astype(np.int64)
+    return np.asarray(nanos % 1000 != 0)
+
+
 def date_bytes(values: pa.Array, type: str, *, year_bias: bool) -> tuple[pa.Array, Bools]:
     """The 11 bytes of dates, timestamps (in UTC) or times of day; which rows have some."""
     n = len(values)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ...errors import UnsupportedError
 from ...model.change import Column
+from ...model.types import element_type
 from ...sources.postgresql.connect import Session, quoted
 from ...wire.pgtypes import KINDS
 
@@ -29,6 +30,7 @@ TYPES: dict[str, tuple[str, str]] = {
     "date": ("date", "4713 BC to 5874897 AD; others are refused"),
     "timestamp_ntz": ("timestamp", "microseconds; 4713 BC to 294276 AD; others are refused"),
     "timestamp": ("timestamptz", "microseconds; 4713 BC to 294276 AD; others are refused"),
+    "array<...>": ("...[]", "of one of these types; one dimension; no part of a key"),
 }
 """Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
 
@@ -67,10 +69,12 @@ _TEXTS = {"text", "character varying"}
 def sql_type(lake: str) -> str:
     """The PostgreSQL type of a lake type; UnsupportedError when there is none.
 
-    >>> sql_type("decimal(12, 2)"), sql_type("timestamp")
-    ('numeric(12,2)', 'timestamptz')
+    >>> sql_type("decimal(12, 2)"), sql_type("array<timestamp>")
+    ('numeric(12,2)', 'timestamptz[]')
     """
     plain = lake.replace(" ", "").lower()
+    if element := element_type(plain):
+        return f"{sql_type(element)}[]"
     if found := _DECIMAL.fullmatch(plain):
         return f"numeric({found[1]},{found[2]})"
     if plain not in TYPES:

@@ -22,7 +22,8 @@ from ...wire import pgcopy
 
 _FIRST = "-4712-01-01"
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-VALUES = {"string": "instr({}, char(0)) = 0"} | dict.fromkeys(_TIMES, f"{{}} >= DATE'{_FIRST}'")
+_EACH = {"string": "instr({}, char(0)) = 0"} | dict.fromkeys(_TIMES, f"{{}} >= DATE'{_FIRST}'")
+VALUES = _EACH | {f"array<{k}>": f"forall({{}}, x -> {v.format('x')})" for k, v in _EACH.items()}
 """What no table of PostgreSQL holds: U+0000 in texts, and what was before 4713 BC."""
 
 _MICROS = "(extract(epoch FROM {{0}}::{}) * 1000000)::numeric(30, 0)"
@@ -86,7 +87,8 @@ def beyond(rows: pa.Table) -> bool:
     >>> beyond(pa.table({"t": ["a\\0b"]})), beyond(pa.table({"t": ["a"], "d": pa.array([0], pa.date32())}))
     (True, False)
     """
-    for values in rows.columns:
+    for column in rows.columns:
+        values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
         kind = values.type
         if pa.types.is_string(kind):
             found = pc.match_substring(values, "\0")

@@ -1,8 +1,9 @@
 """OpenEdge arrays as text: elements joined by `;`, escaped by `~`, the unknown value as `?`.
 
 Source: spec/openedge.md §7 (an escape stands before `;`, before `~`, and nowhere else when written here;
-read, it takes the next character as it is). An element that is the text `?` is written `~?`. All is native
-Spark.
+read, it takes the next character as it is). An element that is the text `?` is written `~?`; an array without
+elements, which OpenEdge does not have, is a `~` alone. All is native Spark; `wire.array_text` is the same for
+Arrow.
 """
 
 from __future__ import annotations
@@ -22,14 +23,12 @@ def split_array(text: Column) -> Column:
 
     # A separator in front: a match that is empty would make Java's matcher step over the next one.
     parts = F.regexp_extract_all(F.concat(F.lit(SEPARATOR), text), F.lit(_ELEMENT), F.lit(1))
-    return F.transform(parts, lambda p: F.when(p != UNKNOWN, F.regexp_replace(p, "(?s)~(.)", "$1")))
+    found = F.transform(parts, lambda p: F.when(p != UNKNOWN, F.regexp_replace(p, "(?s)~(.)", "$1")))
+    return F.when(text == ESCAPE, F.array().cast("array<string>")).otherwise(found)
 
 
 def join_array(elements: Column) -> Column:
-    """The text of an array; the other way round of `split_array`. NULL for NULL.
-
-    An array without elements has no text of its own: it becomes NULL.
-    """
+    """The text of an array; the other way round of `split_array`. NULL for NULL."""
     from pyspark.sql import functions as F
 
     def escaped(e: Column) -> Column:
@@ -37,4 +36,4 @@ def join_array(elements: Column) -> Column:
         return F.coalesce(F.when(e == UNKNOWN, F.lit(ESCAPE + UNKNOWN)).otherwise(safe), F.lit(UNKNOWN))
 
     texts = F.transform(elements.cast("array<string>"), escaped)
-    return F.when(F.size(texts) > 0, F.array_join(texts, SEPARATOR))
+    return F.when(F.size(texts) == 0, ESCAPE).otherwise(F.array_join(texts, SEPARATOR))

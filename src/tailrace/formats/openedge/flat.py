@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
-from ..base import FILE, RAW, ROW, WHY
-from ..shape import also, as_type, quoted
+from ..base import ASIDE, FINER
+from ..shape import also, as_type, finer_too, is_finer, quoted
 from .arrays import join_array, split_array
 from .masks import set_bits
 
@@ -44,6 +44,7 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
         raise FormatError(f"two columns {', '.join(twice)}", where=ct.name, hint="set arrays=text")
     bad: list[tuple[Column, str | Column]] = []
     values: dict[str, Column] = {}
+    cut: list[Column] = []
     for column in ct.columns:
         for n, name in enumerate(flat.get(column, [column])):
             if column not in flat:
@@ -53,10 +54,15 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
             values[name] = as_type(element, kind, text=True)
             if kind != "string":
                 bad.append((element.isNotNull() & values[name].isNull(), f"{name} is not valid as {kind}"))
+            if kind.startswith("timestamp"):
+                cut.append(is_finer(element))
         if column in flat:
             more = F.size(split_array(F.col(quoted(column)))) > extents[column]
             bad.append((F.coalesce(more, F.lit(False)), f"{column} has more than {extents[column]} elements"))
-    return _arranged(ct.with_df(also(ct.df, *bad)), names, values, flat, {FLAT: flat})
+    df = also(ct.df, *bad)
+    for finer in finer_too(df, cut):
+        df = df.withColumn(FINER, finer)
+    return _arranged(ct.with_df(df), names, values, flat, {FLAT: flat})
 
 
 def gathered(ct: ChangeTable) -> ChangeTable:
@@ -89,7 +95,7 @@ def _arranged(
     from pyspark.sql import functions as F
 
     data = set(ct.columns)
-    behind = [c for c in (WHY, FILE, ROW, RAW) if c in ct.df.columns]
+    behind = [c for c in ASIDE if c in ct.df.columns]
     heads = [c for c in ct.df.columns if c not in data and c not in behind]
     place = {n: len(heads) + i for i, n in enumerate(names)}
     old = {c: i for i, c in enumerate(ct.df.columns)}

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..base import FILE, FINER, RAW, ROW, WHY
-from ..shape import as_type, canonical, data_start, quoted, reasons
-from .arrays import split_array
+from ..shape import any_of, as_type, canonical, data_start, is_finer, quoted, reasons
 from .kept import KEPT, Kept
 from .masks import with_bits
 from .options import OpenEdgeOptions
@@ -70,7 +69,7 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     df = _together(of)
     code = F.coalesce(_c("_Operation"), _t("_Operation"))
     oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
-    values, bad = _values(of, options)
+    values, bad, cut = _values(of, options)
     where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
     df, words = _words(of, df, where)
     df = df.withColumn(_CARRIED, _carried(of, code, words, where))
@@ -81,11 +80,10 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
     for name in (FILE, ROW, FINER):
         there = [side(name) for side, df_ in ((_c, of.images), (_t, of.tracking)) if _has(df_, name)]
+        if name == FINER:  # of either row, or of a value
+            there = [any_of(F.coalesce(one, F.lit(False)) for one in (*there, *cut))] if there or cut else []
         if there:
-            # A fraction of either row may be too fine; a file is that of the image.
-            df = df.withColumn(
-                name, F.greatest(*there) if name == FINER and there[1:] else F.coalesce(*there)
-            )
+            df = df.withColumn(name, F.coalesce(*there))
     headers = _headers(of, code, oper) | {
         "change_mask": _change_mask(source, oper, changed, carried, where),
         "column_mask": carried,
@@ -141,24 +139,28 @@ def _together(of: TrackedTable) -> DataFrame:
 
 def _values(
     of: TrackedTable, options: OpenEdgeOptions
-) -> tuple[dict[str, Column], list[tuple[Column, str | Column]]]:
-    """The data columns, text read as the type `_Field` says, and what was wrong with it."""
+) -> tuple[dict[str, Column], list[tuple[Column, str | Column]], list[Column]]:
+    """The data columns, text read as the type `_Field` says; what was wrong with it; which of it has a
+    fraction that is cut."""
     from pyspark.sql import functions as F
 
     values: dict[str, Column] = {}
     bad: list[tuple[Column, str | Column]] = []
+    cut: list[Column] = []
     for column in of.source.columns:
         raw = values[column] = _c(column)
         text = of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
         kind = of.source.types.get(column)
         if column in of.source.extents:
-            if text and options.arrays == "array":
-                values[column] = split_array(raw)
-        elif text and kind not in (None, "string"):
-            known = F.when(F.trim(raw) != "?", raw)
+            kind = f"array<{kind or 'string'}>" if options.arrays == "array" else None
+        if text and kind not in (None, "string"):
+            # An array that is `?` has one element, which is unknown.
+            known = raw if column in of.source.extents else F.when(F.trim(raw) != "?", raw)
             values[column] = as_type(known, kind, text=True)
             bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
-    return values, bad
+            if "timestamp" in kind:
+                cut.append(is_finer(raw))
+    return values, bad, cut
 
 
 def zoned(of: TrackedTable) -> list[str]:

@@ -37,9 +37,8 @@ class OpenEdgeOptions(Options):
     )
     arrays: Literal["text", "columns", "array"] = Field(
         default="text",
-        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, one column "
-        "per element "
-        "(`Phones1`, `Phones2`, of the array's type), or array<string>, which no target supports.",
+        description="Array columns (those with `_Extent` in `_Field`): the vendor's text, a column for each "
+        "element (`Phones1`, `Phones2`, of the array's type), or an array of the array's type.",
     )
     sequence: Literal["number", "rank"] = Field(
         default="number",

@@ -7,6 +7,7 @@ read too. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
 
 from __future__ import annotations
 
+from ...model.types import element_type
 from ..base import VendorColumn, VendorTable
 
 
@@ -170,11 +171,13 @@ def spark_type(data_type: str, decimals: int | None = None) -> str | None:
 
 
 def abl_type(kind: str) -> tuple[str, int | None]:
-    """The ABL data type, and the decimals, that keep a Spark SQL type.
+    """The ABL data type, and the decimals, that keep a Spark SQL type, or the elements of an array.
 
     >>> abl_type("decimal(12,2)"), abl_type("smallint"), abl_type("double")
     (('decimal', 2), ('integer', None), ('character', None))
     """
+    if element := element_type(kind):
+        return abl_type(element)
     if kind.startswith("decimal"):
         return "decimal", int(kind.rstrip(")").split(",")[1])
     if kind in ("smallint", "tinyint"):

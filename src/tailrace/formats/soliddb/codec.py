@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ...model.types import arrow_type
 from ...wire import soliddb as codec
+from ..base import FINER
 from ..shape import quoted
 from .log import ROWS
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class Decoding:
     """Decodes DATA of one table's records, a batch at a time; what Spark's tasks run.
 
-    Adds `_c0`, `_c1`, ... (`columns`), `_exact` (encoding gives the same bytes again) and `_bad` (a reason).
+    Adds `_c0`, `_c1`, ... (`columns`), `_exact` (encoding gives the same bytes again), `_bad` (a reason) and
+    `_finer` (a fraction is cut).
     """
 
     fields: tuple[tuple[codec.RowField, ...], ...]
@@ -33,18 +35,29 @@ class Decoding:
         """The Spark schema of the rows that come out."""
         came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema]
         return ", ".join(
-            [*came, *(f"_c{i} {t}" for i, (_, t) in enumerate(self.columns)), "_exact boolean, _bad string"]
+            [
+                *came,
+                *(f"_c{i} {t}" for i, (_, t) in enumerate(self.columns)),
+                "_exact boolean, _bad string",
+                f"{FINER} boolean",
+            ]
         )
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decodes a task's batches."""
         for batch in batches:
             made = self.decode(batch["DATA"], batch["_layout"], batch["RECID"])
-            names = [*batch.schema.names, *(f"_c{i}" for i in range(len(self.columns))), "_exact", "_bad"]
+            names = [
+                *batch.schema.names,
+                *(f"_c{i}" for i in range(len(self.columns))),
+                "_exact",
+                "_bad",
+                FINER,
+            ]
             yield pa.RecordBatch.from_arrays([*batch.columns, *made], names=names)
 
     def decode(self, data: pa.Array, layout: pa.Array, recid: pa.Array) -> list[pa.Array]:
-        """The columns, `_exact` and `_bad` of records with these layouts."""
+        """The columns, `_exact`, `_bad` and `_finer` of records with these layouts."""
         which = layout.fill_null(-1).to_numpy(zero_copy_only=False)
         kinds = np.unique(which)
         parts, order = [], []
@@ -70,14 +83,15 @@ class Decoding:
                 pa.array(np.zeros(n, np.int64), mask=~rows)
             )
             columns = [pa.nulls(n, arrow_type(t)) for _, t in self.columns]
-            return [*columns, pa.array(np.zeros(n, np.bool_)), none]
+            no = pa.array(np.zeros(n, np.bool_))
+            return [*columns, no, none, no]
         found = codec.decode(data, self.fields[kind], self.style)
         by_name = {f.name: c for f, c in zip(self.fields[kind], found.columns, strict=True)}
         columns = [
             by_name[c].cast(arrow_type(t)) if c in by_name else pa.nulls(n, arrow_type(t))
             for c, t in self.columns
         ]
-        return [*columns, found.exact, found.why]
+        return [*columns, found.exact, found.why, found.finer]
 
 
 @dataclass(frozen=True)

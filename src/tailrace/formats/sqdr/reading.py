@@ -10,8 +10,8 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
 from ...wire.keylog_values import IGNORED
-from ..base import ASIDE, WHY, Read, Tables
-from ..shape import also, any_of, canonical, conform, data_start
+from ..base import ASIDE, FINER, WHY, Read, Tables
+from ..shape import also, any_of, canonical, conform, data_start, finer_too
 from . import text as sqdr_text
 from .columns import SqdrTable, sources_of
 from .detail import part
@@ -132,6 +132,12 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
     df = df.withColumn(
         _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))
     )
+    if any(f.type.startswith("timestamp") for f in fields) or FINER in df.columns:
+        (finer,) = finer_too(
+            df,
+            [F.coalesce(F.when(_by_key(), F.col(f"{_OLD}.f")).otherwise(F.col(f"{_IMAGE}.f")), F.lit(False))],
+        )
+        df = df.withColumn(FINER, finer)
     headers = {**_headers(options), "column_mask": _column_mask()}
     values = {f.name: _value(i) for i, f in enumerate(fields)}
     return canonical(df, headers, values, key=source.key, name=source.table)

@@ -1,6 +1,6 @@
 """The text of a key log's `before_key`, `after_key` and `after_image` as Spark columns, both ways.
 
-Reading hands whole Arrow batches to `wire.keylog_text`; writing is native expressions.
+Whole Arrow batches go to `wire.keylog_text` and come from `wire.keylog_render`.
 Source: spec/sqdr.md §4.
 """
 
@@ -13,22 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import UnsupportedError
 from ...model import mask
 from ...model.types import arrow_type
-from ...wire import keylog_text
-from ...wire.keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, KeyLogField, escape_name
+from ...wire import keylog_render, keylog_text
+from ...wire.keylog_values import HEX, NAMED, KeyLogField, escape_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Item = tuple[KeyLogField, str, str | None]
-"""A column of an image: what it is, SQL of its value, SQL of whether it is there (None: always)."""
+Item = tuple[KeyLogField, "Column"]
+"""A column of an image: what it is, and its value."""
 DEST_END = "</Dest>"
-_SPECIAL, _CONTROL = "[\\x00-\\x1f&'\"<>]", "[\\x00-\\x1f]"
-NIL = '=&xsi:nil="true"'
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
-_PLAIN = (*_NUMBERS, "date")
 
 
 # -- reading
@@ -43,7 +38,8 @@ def parsed(
     values: bool = True,
 ) -> Column:
     """The items of a text: a struct of a struct `v` of the fields' values (`c0`, `c1`, ... of their types),
-    `m` which of them are there (a mask of `ordinals`; NULL: all of them) and `why` what is wrong with it.
+    `m` which of them are there (a mask of `ordinals`; NULL: all of them), `why` what is wrong with it, and
+    `f` whether a fraction of a time is cut.
 
     `row`: the items stand in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
@@ -55,7 +51,7 @@ def parsed(
         return _struct(keylog_text.parse(_strings(texts), fields, row=row), ordinals, values=values)
 
     kinds = ",".join(f"c{i}:{f.type}" for i, f in enumerate(fields)) if values else ""
-    returns = f"struct<{f'v:struct<{kinds}>,' if kinds else ''}m:binary,why:string>"
+    returns = f"struct<{f'v:struct<{kinds}>,' if kinds else ''}m:binary,why:string,f:boolean>"
     # Not deterministic, for Spark: otherwise it reads the text once for each column that is taken from it.
     udf = F.arrow_udf(read, returns).asNondeterministic()  # type: ignore[attr-defined]
     made: Column = udf(text)
@@ -70,7 +66,8 @@ def _struct(items: keylog_text.Items, ordinals: Sequence[int], *, values: bool) 
     if not bits.all():
         masks = mask.pack(bits, ordinals)
         masks = pc.if_else(pa.array(bits.all(axis=1)), pa.scalar(None, pa.binary()), masks)
-    parts = {"m": masks, "why": items.why}
+    cut = np.zeros(rows, np.bool_) if items.finer is None else items.finer
+    parts = {"m": masks, "why": items.why, "f": pa.array(cut)}
     if items.values and values:
         made = pa.StructArray.from_arrays(items.values, [f"c{i}" for i in range(len(items.values))])
         parts = {"v": made, **parts}
@@ -105,45 +102,37 @@ def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, names=list(kinds))
 
 
-# -- writing: SQL text, parsed once; as Column calls a wide table would take seconds to put together
+# -- writing
 
 
-def value_text(value: str, field: KeyLogField) -> str:
-    """SQL of a value as it stands between the quotes; NULL stays NULL. `value` is SQL of type `field.type`.
+def items(
+    columns: Sequence[Item], *, carried: Column | None = None, ordinals: Sequence[int] = (), row: bool = False
+) -> Column:
+    """The text of these columns.
 
-    Raises:
-        UnsupportedError: a type that a key log has no text for.
+    Args:
+        columns: what they are, and their values.
+        carried: a mask that says by `ordinals` which of them a row has (NULL: all of them).
+        row: the items stand in `<row>` and `</row>`.
     """
-    kind = field.type
-    if kind == "string":
-        digits = OCTET_DIGITS if field.octet else UNICODE_DIGITS
-        rare = f"if({value} rlike {literal(_CONTROL)}, {escaped(value, digits)}, {named_escapes(value)})"
-        return f"if({value} rlike {literal(_SPECIAL)}, {rare}, {value})"
-    if kind.startswith(_PLAIN):
-        return f"cast({value} as string)"
-    if kind.startswith("timestamp"):
-        return f"date_format({value}, 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
-    if kind == "binary":
-        return f"concat('{HEX}', hex({value}))"
-    if kind == "boolean":
-        return f"cast(cast({value} as int) as string)"
-    raise UnsupportedError(
-        f"a key log has no text for {field.name}, which is {kind}", hint="cast it to string before"
-    )
+    from pyspark.sql import functions as F
 
+    fields, places = [field for field, _ in columns], list(ordinals)
+    masked, ends = carried is not None, ("<row>", "</row>") if row else ("", "")
 
-def escaped(value: str, digits: int = UNICODE_DIGITS) -> str:
-    """SQL of a text with the five characters and control characters escaped, these with that many digits."""
-    value = named_escapes(value)
-    zeros = "0" * (digits - 2)
-    for letter in "\n\r\t":
-        value = f"replace({value}, chr({ord(letter)}), '{HEX}{zeros}{ord(letter):02X}')"
-    # Other control characters are rare: letter by letter.
-    rare = f"x -> if(x < ' ' and x <> '', concat('{HEX}{zeros}', hex(x)), x)"
-    return (
-        f"element_at(transform(array({value}), t -> if(t rlike {literal(_CONTROL)}, "
-        f"concat_ws('', transform(split(t, ''), {rare})), t)), 1)"
-    )
+    def made(rows: pa.Array) -> pa.Array:
+        values = rows.flatten()
+        there = mask.unpack(values.pop(), places) if masked else None
+        cells = [
+            keylog_render.Item(f, v.cast(arrow_type(f.type)), None if there is None else there[:, i])
+            for i, (f, v) in enumerate(zip(fields, values, strict=True))
+        ]
+        return keylog_render.items(cells, *ends)
+
+    cells = [value.alias(f"c{i}") for i, (_, value) in enumerate(columns)]
+    cells += [] if carried is None else [carried.alias("mask")]
+    text: Column = F.arrow_udf(made, "string")(F.struct(*cells))  # type: ignore[attr-defined]
+    return text
 
 
 def named_escapes(value: str) -> str:
@@ -160,26 +149,6 @@ def literal(text: str) -> str:
     'a\\'b' '\\\\'
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def items(columns: Sequence[Item]) -> str:
-    """SQL of the text of these columns: `before_key` and `after_key` of it.
-
-    Costs about what a `concat` of casts does, and one look for special characters a text value.
-    """
-    made = []
-    for field, value, there in columns:
-        name = escape_name(field.name)
-        start, end = literal(name + '="'), literal('"')
-        quoted = f"concat({start}, {value_text(value, field)}, {end})"
-        item = f"coalesce({quoted}, {literal(name + NIL)})"
-        made.append(item if there is None else f"if({there}, {item}, NULL)")
-    return f"concat_ws(' ', {', '.join(made)})" if made else "''"
-
-
-def image(columns: Sequence[Item], dest: str) -> str:
-    """SQL of the text of an `after_image`: `dest` (SQL of a `<Dest>` or NULL) and the items in `<row>`."""
-    return f"concat(coalesce({dest}, ''), '<row>', {items(columns)}, '</row>')"
 
 
 def dest(table: str) -> str:

@@ -6,7 +6,7 @@ from the change: no action and no row count, because nothing says what became of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, DEST, KEYLOG, KEYLOG_TABLE,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_OLD_KEY, _DEST, _WORD = "_old_key", "_dest", "_word_"
+_KEY, _OLD_KEY, _DEST = "_key", "_old_key", "_dest"
 
 
 def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str, DataFrame]:
@@ -107,48 +107,39 @@ def stays(ct: ChangeTable) -> Column:
     return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
 
 
-def _items(ct: ChangeTable, fields: list[KeyLogField]) -> list[sqdr_text.Item]:
-    """Each column with its value and whether the image carries it (told by the mask's words)."""
-    if not has(ct, "column_mask"):
-        return [(f, quoted(f.name), None) for f in fields]
-    whole = f"{quoted(ct.header('column_mask'))} is null"
-    made: list[sqdr_text.Item] = []
-    for field in fields:
-        word, bit = divmod(ct.ordinal(field.name), mask.WORD)
-        made.append((field, quoted(field.name), f"{whole} or getbit({_WORD}{word}, {bit}) = 1"))
-    return made
-
-
-def _with_words(ct: ChangeTable) -> DataFrame:
-    """The rows with their column mask's words beside them: looked at once, not once a column."""
+def _more(ct: ChangeTable, keys: Collection[int]) -> Column:
+    """Whether an image says more than its key."""
     from pyspark.sql import functions as F
 
-    if not has(ct, "column_mask"):
-        return ct.df
-    found = mask.words(F.col(ct.header("column_mask")), len(ct.df.columns))
-    return ct.df.withColumns({f"{_WORD}{i}": word for i, word in enumerate(found)})
+    rest = [ct.ordinal(c) for i, c in enumerate(ct.columns) if i not in keys]
+    if not rest or not has(ct, "column_mask"):
+        return F.lit(bool(rest))
+    carried = F.col(ct.header("column_mask"))
+    return carried.isNull() | mask.any_set(mask.words(carried, len(ct.df.columns)), rest)
 
 
 def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    items = _items(ct, fields)
+    items = [(f, F.col(quoted(f.name))) for f in fields]
     keys = key_places(ct)
-    key = F.expr(sqdr_text.items([items[i] for i in keys]))
-    rest = [there or "true" for i, (_, _, there) in enumerate(items) if i not in keys]
-    more = F.expr(" or ".join(rest) or "false")  # the image says more than the key
+    carried = F.col(ct.header("column_mask")) if has(ct, "column_mask") else None
     oper = F.col(ct.header("change_oper"))
-    df = _with_words(ct).filter(fits(ct))
+    df = ct.df.filter(fits(ct))
     if ordered:
         df = df.orderBy(ct.header("change_seq"))
+    own = [ct.ordinal(ct.columns[i]) for i in keys]
+    df = df.withColumn(_KEY, sqdr_text.items([items[i] for i in keys], carried=carried, ordinals=own))
+    key = F.col(_KEY)
     if has(ct, NATIVE + "before_key"):
         df = df.withColumn(_OLD_KEY, F.lit(None).cast("string"))
     else:
         pair = Window.partitionBy(ct.header("change_seq"))
         df = df.withColumn(_OLD_KEY, F.max(F.when(oper == BEFORE, key)).over(pair))
     df = df.filter(oper.isin(*CHANGES) & (oper != BEFORE))
-    imaged = oper.isin("I", "U") | ((oper == DELETE) & more)
+    imaged = oper.isin("I", "U") | ((oper == DELETE) & _more(ct, keys))
+    image = sqdr_text.items(items, carried=carried, ordinals=[ct.ordinal(c) for c in ct.columns], row=True)
     own_dest = F.lit(sqdr_text.dest(ct.name.partition("@")[0]))
     df = df.withColumn(_DEST, _native(ct, DEST, own_dest))
     made = {
@@ -164,7 +155,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFr
     for c in KEYLOG_TABLE.columns:
         value = made.get(c.name, F.lit(None))
         if c.name == "after_image":
-            value = F.when(imaged, F.expr(sqdr_text.image(items, _DEST)))
+            value = F.when(imaged, F.concat(F.coalesce(_DEST, F.lit("")), image))
         elif c.name != "change_row_timestamp":
             value = _native(ct, c.name, value)
         columns.append(value.cast(c.type).alias(c.name))

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import ConfigError
 from ...model.change import Column, Relation
+from ...model.types import element_type
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from ...wire.pgvalues import lake_type
 from .evidence import Evidence, LiveColumn, LiveTable, Look, Moment
@@ -157,6 +159,12 @@ def _columns(
             )
         lake, note = lake_type(kind.kind, kind.typmod)
         if override := overrides.get(f"{message.schema}.{message.name}.{column.name}"):
+            if attnum in key and element_type(override):
+                raise ConfigError(
+                    f"{column.name} is part of the key, and a key has no arrays",
+                    where=f"{message.schema}.{message.name}",
+                    hint="take it out of `types`: it is text then",
+                )
             lake, note = override, None
         elif (column.type_oid, column.typmod) not in types and before:
             lake, note = before.type, before.note
