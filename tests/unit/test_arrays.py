@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tailrace.apply.targets.row_keys import Keys
 
 from tailrace.apply.targets.postgresql_values import beyond
+from tailrace.engine.keys import Keys
 from tailrace.model.types import arrow_type, is_lake_type, spark_type
 from tailrace.wire import array_text, keylog_render, pgarrays, pgbinary, row_hashes
 from tailrace.wire.keylog_text import parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,12 @@ def test_addresses_order_as_their_sequences(a: bytes, b: bytes) -> None:
     a, b = sorted((bytes([a[0] & 0x7F]) + a[1:], bytes([b[0] & 0x7F]) + b[1:]))
     assert address.sequence_of(a) <= address.sequence_of(b)
     assert (a[:12] == b[:12]) == (address.sequence_of(a) == address.sequence_of(b))
+
+
+@given(st.lists(SEQ, max_size=9), st.sampled_from([20, 28]))
+def test_many_at_once(found: list[str], length: int) -> None:
+    octets = b"".join(address.make(seq, address.RANKS["U"], length) for seq in found)
+    assert address.sequences(np.frombuffer(octets, np.uint8).reshape(-1, length)).to_pylist() == found
 
 
 def test_the_published_ones() -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..model.types import spark_type
 from ..wire.keylog_render import value_text
-from ..wire.keylog_values import Field
+from ..wire.keylog_values import KeyLogField
 
 Places = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Keys:
 def _comparable(column: pa.Array) -> pa.Array:
     """Both zeros of a float are one key; arrays, in tables without key, are their texts."""
     if pa.types.is_list(column.type):
-        return value_text(column, Field("", spark_type(column.type)))
+        return value_text(column, KeyLogField("", spark_type(column.type)))
     return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 
 

@@ -15,9 +15,14 @@ last, the *rank* of the record at that place (`RANKS`). solidDB's own addresses 
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from ..errors import FormatError
 from ..model.sequence import TIME_DIGITS, WIDTH
 
+Bytes = npt.NDArray[np.uint8]
 LENGTHS = (20, 28)
 """Bytes of a LOGADDR: releases up to 100, release 200."""
 OWN = 12
@@ -76,6 +81,54 @@ def sequence_of(address: bytes) -> str:
     if time >= 10**TIME_DIGITS or number >= 10 ** (WIDTH - TIME_DIGITS):
         raise FormatError("LOGADDR does not fit into 35 digits", where=address.hex().upper())
     return f"{time:0{TIME_DIGITS}d}{number:0{WIDTH - TIME_DIGITS}d}"
+
+
+def sequences(addresses: Bytes) -> pa.StringArray:
+    """The change sequences of addresses of one length that have some (see `sequence_of`), a row each.
+
+    >>> one = make("20231114221320120000000000000000007", 4)
+    >>> sequences(np.frombuffer(one, np.uint8)[None, :]).to_pylist()
+    ['20231114221320120000000000000000007']
+    """
+    n = len(addresses)
+    made = np.zeros((n, WIDTH), np.uint8)
+    own = addresses[:, 0] < 0x80
+    if own.any():
+        limbs = [addresses[own, i : i + 4].copy().view(">u4")[:, 0].astype(np.uint64) for i in (0, 4, 8)]
+        digits = np.zeros((len(limbs[0]), WIDTH + 1), np.uint8)
+        for end in range(WIDTH + 1, 0, -_CHUNK):
+            _digits(digits[:, end - _CHUNK : end], _divided(limbs))
+        made[own] = digits[:, 1:]
+    if not own.all():
+        octets = np.zeros((n - int(own.sum()), 16), np.uint8)
+        octets[:, 1:] = addresses[~own, :MADE]
+        octets[:, 1] &= 0x7F
+        time, number = (octets[:, i : i + 8].copy().view(">u8")[:, 0].astype(np.uint64) for i in (0, 8))
+        digits = np.zeros((len(octets), WIDTH), np.uint8)
+        _digits(digits[:, :TIME_DIGITS], time)
+        _digits(digits[:, TIME_DIGITS:], number)
+        made[~own] = digits
+    ends = pa.py_buffer(np.arange(n + 1, dtype=np.int32) * WIDTH)
+    return pa.Array.from_buffers(pa.string(), n, [None, ends, pa.py_buffer(made.reshape(-1))])
+
+
+_CHUNK = 9  # digits of a number below 2**32
+
+
+def _divided(limbs: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    """Divides numbers of 32-bit limbs, highest first, in place; gives what is left: the lowest digits."""
+    base = np.uint64(10**_CHUNK)
+    rest = np.zeros(len(limbs[0]), np.uint64)
+    for i, limb in enumerate(limbs):
+        limbs[i], rest = np.divmod(rest << np.uint64(32) | limb, base)
+    return rest
+
+
+def _digits(into: Bytes, values: npt.NDArray[np.uint64]) -> None:
+    """Writes numbers as decimal digits, zeros in front."""
+    for place in reversed(range(into.shape[1])):
+        values, digit = np.divmod(values, np.uint64(10))
+        into[:, place] = digit + np.uint64(48)
 
 
 def ddl(body: bytes) -> tuple[int, str]:

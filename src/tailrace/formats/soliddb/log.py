@@ -11,7 +11,7 @@ from ...wire.soliddb_address import LENGTHS, RANKS, ddl_body
 from ...wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE
 from ..base import WHY, VendorColumn, VendorTable
 from ..shape import also
-from .place import rank_of, sequence_of, with_rank
+from .place import has_no_sequence, rank_of, sequence_of, with_rank
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -70,7 +70,7 @@ def checked(log: DataFrame, length: int) -> DataFrame:
         (address.isNull(), "no LOGADDR"),
         (~size.isin(*LENGTHS), F.concat(F.lit("LOGADDR has "), size, F.lit(" bytes, not 20 or 28"))),
         (size.isin(*LENGTHS) & (size != length), other),
-        (size.isin(*LENGTHS) & F.col(SEQ).isNull(), "LOGADDR does not fit into 35 digits"),
+        (size.isin(*LENGTHS) & has_no_sequence(address), "LOGADDR does not fit into 35 digits"),
         (
             F.col("RECNAME") != name,
             F.concat(F.lit("RECNAME "), "RECNAME", F.lit(" is not that of RECID "), "RECID"),

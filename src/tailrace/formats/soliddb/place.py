@@ -29,6 +29,16 @@ def sequence_of(address: Column) -> Column:
     return F.when(known & _is_own(address), _padded(own, WIDTH)).when(known & fits, made)
 
 
+def has_no_sequence(address: Column) -> Column:
+    """Whether an address of a known length has none: its time or its number has too many digits."""
+    from pyspark.sql import functions as F
+
+    time, count = (_MADE_BIT + 10**TIME_DIGITS).to_bytes(7, "big"), 10 ** (WIDTH - TIME_DIGITS)
+    beyond = F.substring(address, 1, 7) >= F.lit(time)
+    beyond |= F.substring(address, 8, 8) >= F.lit(count.to_bytes(8, "big"))
+    return ~_is_own(address) & beyond
+
+
 def address_of(seq: Column, rank: Column, length: int) -> Column:
     """The address of a record made from its change sequence; the query fails when that has not 35 digits."""
     from pyspark.sql import functions as F
@@ -69,9 +79,9 @@ def rank_of(address: Column) -> Column:
         ]
         return F.when(size == LENGTHS[0], tail[0]).when(size == LENGTHS[1], tail[1])
 
-    last = _decimal(F.substring(address, -1, 1)).cast("int")
-    made = F.when(_is_own(address), empty(OWN)).otherwise(empty(MADE))
-    return F.when(made & last.isin(*RANKS.values()), last)
+    octet = F.substring(address, -1, 1)
+    last = F.coalesce(*(F.when(octet == F.lit(bytes([n])), n) for n in RANKS.values()))
+    return F.when(F.when(_is_own(address), empty(OWN)).otherwise(empty(MADE)), last)
 
 
 def with_rank(address: Column, rank: int) -> Column:

@@ -1,0 +1,274 @@
+"""One table's records, ordered by transaction and statement -> its changes: rows decoded, updates and key
+changes paired. Runs in Spark's tasks, a batch at a time; what a batch leaves open waits for the next one.
+
+Source: spec/soliddb.md §2-§5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...model.change import BEFORE, UPDATE
+from ...wire.soliddb_address import sequences
+from ...wire.soliddb_rows import Bools, Ints
+from ..base import FINER, WHY
+from ..shape import quoted
+from .codec import Decoding
+from .log import (
+    COMMIT,
+    OPERS,
+    RANK,
+    REC_BEFORE,
+    REC_DELETE,
+    REC_INSERT,
+    REC_UPDATE,
+    SEQ,
+    START,
+)  # fmt: skip
+from .marks import Marks, Of, addresses, marks_of, needed, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MARK, MADE, MOVES, OPER = "_mark", "_made", "_moves", "_oper"
+"""Columns that records come with: whether one is a mark of a transaction, has a LOGADDR made from a change
+sequence, inserts or deletes; and the operation that they leave with."""
+NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
+OTHER_ROW = "before image of another row than the update's"
+_DROPPED = (MARK, MOVES, RANK, WHY)
+_LETTERS = [*dict.fromkeys(OPERS.values())]
+
+
+def ordered(log: DataFrame) -> DataFrame:
+    """Records as `Pairs` takes them: a transaction's in one task, its marks first, then statement by
+    statement, in order of LOGADDR. One shuffle, one sort."""
+    from pyspark.sql import functions as F
+
+    def own(name: str) -> Column:
+        return F.when(~F.col(MARK), F.col(name))
+
+    recid = F.col("RECID")
+    log = log.withColumns({MARK: recid.isin(START, COMMIT), MOVES: recid.isin(REC_INSERT, REC_DELETE)})
+    within = [F.col(MARK).desc(), own("RELID"), own("STMTTRXID"), own(MADE), own(MOVES)]
+    return log.repartition("TRXID").sortWithinPartitions("TRXID", *within, "LOGADDR", "RECID")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Turns a table's ordered records (`ordered`) into its changes, with `OPER`, `SEQ` (B takes that of its
+    U) and the columns of `decoding`; reasons in `WHY`.
+
+    A transaction begins with TRX_START, or behind the COMMIT of the one before. Neighbours among the records
+    of one statement: 5 with the 3 behind it is an update; inserts and deletes that strictly alternate, with
+    different keys, are key changes (delete and insert in either order).
+
+    Attributes:
+        key: places of the key's columns.
+        opers: rank of a made LOGADDR -> operation.
+        capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
+    """
+
+    decoding: Decoding
+    key: tuple[int, ...]
+    opers: dict[int, str]
+    capture_off: str
+
+    def schema(self, df: DataFrame) -> str:
+        """The Spark schema of the rows that come out."""
+        came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if f.name not in _DROPPED]
+        values = [f"_c{i} {t}" for i, (_, t) in enumerate(self.decoding.columns)]
+        return ", ".join(
+            [*came, f"{SEQ} string", *values, f"_exact boolean, {WHY} string, {FINER} boolean, {OPER} string"]
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The changes of a task's records."""
+        marks: Marks | None = None
+        rest: pa.RecordBatch | None = None
+        strict = True
+        for batch in batches:
+            marks = marks_of(batch.filter(batch[MARK]), marks)
+            rows = batch.filter(pc.invert(batch[MARK]))
+            rows = rows if rest is None else _one_behind_the_other(rest, rows)
+            made, rest, strict = self._step(rows, marks, strict=strict, last=False)
+            marks = needed(marks, rest, batch)
+            if made.num_rows:
+                yield made
+        if rest is not None and marks is not None:
+            made, _, _ = self._step(rest, marks, strict=strict, last=True)
+            if made.num_rows:
+                yield made
+
+    def _step(
+        self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch, bool]:
+        """The changes that are sure, the records that wait for the next batch, and whether inserts and
+        deletes of the statement that goes on have alternated (`strict`: in the batch before)."""
+        statement = _statements(rows)
+        ends, kept = len(statement), rows.slice(len(statement))
+        if self.capture_off == "skip-deletes" and not last and ends:
+            ends = int(np.searchsorted(statement, statement[-1]))
+            rows, kept, statement, last = rows.slice(0, ends), rows.slice(ends), statement[:ends], True
+        of = told(rows, marks)
+        recid = rows["RECID"].to_numpy(zero_copy_only=False)
+        stays = (of.committed | ~of.waits) & ~self._skipped(of, recid, statement)
+        if not stays.all():
+            rows, of = rows.filter(pa.array(stays)), of.where(stays)
+            recid, statement = recid[stays], statement[stays]
+        group = _groups(rows, statement, of)
+        if last or not len(group):
+            return self._changes(rows, of, recid, group, len(group), strict=strict), kept, True
+        begins = int(np.searchsorted(group, group[-1]))
+        alternate = _alternate(recid, group, strict=strict)
+        open_ = alternate[-1] and rows[MOVES][len(group) - 1].as_py()
+        # Where they have not alternated, what comes is looked at by its neighbour alone.
+        ends = begins if open_ else len(group) - 1
+        made = self._changes(rows, of, recid, group, ends, strict=strict)
+        return made, rows.slice(ends), bool(alternate[-1])
+
+    def _skipped(self, of: Of, recid: Ints, statement: Ints) -> Bools:
+        """Records that the policy keeps from being changes. A delete in a statement that inserts into the
+        table, too, is half of a key change: `skip-deletes` lets it be."""
+        if self.capture_off == "keep":
+            return np.zeros(len(recid), np.bool_)
+        if self.capture_off == "skip-all" or not of.off.any():
+            return of.off
+        both = statement * (int(of.part.max(initial=0)) + 1) + of.part
+        inserts = np.isin(both, both[recid == REC_INSERT])
+        skipped: Bools = of.off & (recid == REC_DELETE) & ~inserts
+        return skipped
+
+    def _changes(
+        self, rows: pa.RecordBatch, of: Of, recid: Ints, group: Ints, ends: int, *, strict: bool
+    ) -> pa.RecordBatch:
+        """The first `ends` records as changes."""
+        *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows["_layout"], rows["RECID"])
+        n = len(recid)
+        made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
+        # np.append: behind the last record there is none.
+        follows = np.append(group[1:] == group[:-1], False)
+        wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed
+        key = _numbered([values[i] for i in self.key], n)
+        behind = np.minimum(np.arange(n) + 1, n - 1)
+        update = (recid == REC_BEFORE) & follows & (recid[behind] == REC_UPDATE)
+        other_row = np.zeros(n, np.bool_)
+        if self.key:  # updates never change it
+            same = (key[behind] == key) | made | wrong[behind]
+            other_row = update & ~same & ~wrong
+            update &= same
+        moved, partner = _moved(rows, group, recid, moves & ~made, strict=strict)
+        moved &= ~wrong & ~wrong[partner] & (key[partner] != key) if self.key else False
+        letter = np.zeros(n, np.int64)
+        for code, oper in OPERS.items():
+            letter[recid == code] = _LETTERS.index(oper)
+        letter[moved] = np.where(recid[moved] == REC_DELETE, *map(_LETTERS.index, (BEFORE, UPDATE)))
+        ranks = rows[RANK].fill_null(-1).to_numpy(zero_copy_only=False)
+        for rank, oper in self.opers.items():
+            letter[made & (ranks == rank)] = _LETTERS.index(oper)
+        seq = _sequences(rows, update & ~made, moved & ~made, partner, behind)
+        why = _why(bad, ~of.committed, other_row)
+        names = [c for c in rows.schema.names if c not in _DROPPED]
+        arrays = [
+            *(rows[c] for c in names),
+            seq,
+            *values,
+            exact,
+            why,
+            finer,
+            pa.array(_LETTERS).take(pa.array(letter)),
+        ]
+        named = [*names, SEQ, *(f"_c{i}" for i in range(len(values))), "_exact", WHY, FINER, OPER]
+        return pa.RecordBatch.from_arrays(arrays, names=named).slice(0, ends)
+
+
+def _one_behind_the_other(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
+    both = pa.Table.from_batches([first, then]).combine_chunks().to_batches()
+    return both[0] if both else then
+
+
+def _statements(rows: pa.RecordBatch) -> Ints:
+    """A number for each transaction, table and statement, ascending."""
+    return _runs([*_plain(rows["TRXID"]), *_plain(rows["RELID"]), *_plain(rows["STMTTRXID"])], rows.num_rows)
+
+
+def _groups(rows: pa.RecordBatch, statement: Ints, of: Of) -> Ints:
+    """A number for each group of records that are neighbours to one another, ascending."""
+    made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
+    return _runs([statement, of.part, made, moves], rows.num_rows)
+
+
+def _plain(values: pa.Array) -> list[npt.NDArray[np.generic]]:
+    return [
+        values.fill_null(0).to_numpy(zero_copy_only=False),
+        values.is_valid().to_numpy(zero_copy_only=False),
+    ]
+
+
+def _runs(columns: Sequence[npt.NDArray[np.generic]], n: int) -> Ints:
+    differs = np.zeros(n, np.bool_)
+    for values in columns:
+        differs[1:] |= values[1:] != values[:-1]
+    return np.cumsum(differs)
+
+
+def _alternate(recid: Ints, group: Ints, *, strict: bool) -> Bools:
+    """Whether no two neighbours of a record's group are of one kind; `strict`: those before the first."""
+    again = np.zeros(len(recid), np.bool_)
+    again[1:] = (group[1:] == group[:-1]) & (recid[1:] == recid[:-1])
+    if len(again):
+        again[0] = not strict
+    some = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.bool_)
+    some[group[again]] = True
+    found: Bools = ~some[group]
+    return found
+
+
+def _moved(
+    rows: pa.RecordBatch, group: Ints, recid: Ints, moves: Bools, *, strict: bool
+) -> tuple[Bools, Ints]:
+    """Which records may be halves of key changes, and their other halves."""
+    n = len(recid)
+    first = np.searchsorted(group, group)
+    size = np.searchsorted(group, group, "right") - first
+    told = rows["STMTTRXID"].is_valid().to_numpy(zero_copy_only=False)
+    pairs = moves & told & (size % 2 == 0) & _alternate(recid, group, strict=strict)
+    at = np.arange(n)
+    partner = np.where((at - first) % 2 == 0, at + 1, at - 1)
+    return pairs, np.where(pairs, partner, at)
+
+
+def _numbered(columns: Sequence[pa.Array], n: int) -> Ints:
+    """A number for each different key; NULL is a value like others."""
+    key = np.zeros(n, np.int64)
+    for place, values in enumerate(columns):
+        known = values.dictionary_encode(null_encoding="encode")
+        code = known.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        both = key * (len(known.dictionary) + 1) + code
+        key = np.unique(both, return_inverse=True)[1] if place else both
+    return key
+
+
+def _sequences(
+    rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, behind: Ints
+) -> pa.StringArray:
+    """The change sequences, of pairs that of the one behind."""
+    seq = sequences(addresses(rows["LOGADDR"], rows.num_rows)) if rows.num_rows else pa.array([], pa.string())
+    at = np.arange(len(seq))
+    at = np.where(update, behind, np.where(moved, np.maximum(partner, at), at))
+    return seq if (at == np.arange(len(seq))).all() else seq.take(pa.array(at))
+
+
+def _why(bad: pa.Array, uncommitted: Bools, other_row: Bools) -> pa.Array:
+    made = bad
+    for condition, text in ((uncommitted, NO_COMMIT), (other_row, OTHER_ROW)):
+        if condition.any():
+            told = pc.if_else(pa.array(condition), pa.scalar(text), pa.scalar(None, pa.string()))
+            made = pc.coalesce(pc.binary_join_element_wise(made, told, "; "), made, told)
+    return made
