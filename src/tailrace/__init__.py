@@ -1,7 +1,47 @@
-"""tailrace: an open change-table engine on Spark. Public names only; nothing heavy is imported here."""
+"""tailrace: an open change-table engine on Spark. Public names; nothing heavy is imported before it is used.
+
+    import tailrace
+
+    task = tailrace.open("shop.yaml")
+    task.table("shop.item").net("2026-11-22T10:00:00Z").pandas()
+
+`__init__.pyi` declares the same names for type checkers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from .errors import TailraceError
-from .model.change import ChangeTable, Column, Relation
 
 __version__ = "0.1.0"
-__all__ = ["ChangeTable", "Column", "Relation", "TailraceError", "__version__"]
+_PLACES = {
+    "ChangeTable": "model.change",
+    "Column": "model.change",
+    "OpenTask": "library.open_task",
+    "Relation": "model.change",
+    "Result": "query.result",
+    "TableChanges": "query.table_changes",
+    "TaskTable": "library.task_table",
+    "apply": "library.change_tables",
+    "convert": "library.change_tables",
+    "inspect": "library.change_tables",
+    "open": "library.open_task",
+    "read": "library.change_tables",
+}
+_NAMES = {"open": "OpenTask"}
+__all__ = [
+    "ChangeTable", "Column", "OpenTask", "Relation", "Result", "TableChanges", "TailraceError", "TaskTable",
+    "__version__", "apply", "convert", "inspect", "open", "read",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_PLACES[name]}", __name__), _NAMES.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,7 +16,7 @@ from rich.markup import escape
 from .. import __version__
 from ..config import logs
 from ..lake import json_files
-from . import check, drop, export, formats, keylog, purge, schema
+from . import check, drop, export, formats, keylog, purge, query, schema
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out
@@ -346,6 +346,8 @@ app.command()(formats.inspect)
 app.command()(purge.purge)
 app.add_typer(keylog.app, name="keylog")
 app.add_typer(purge.consumer, name="consumer")
+app.add_typer(query.app, name="query")
+app.command()(query.sql)
 
 
 def _print_json(value: Any) -> None:

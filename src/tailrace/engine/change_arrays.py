@@ -185,7 +185,9 @@ class ChangeArrays:
             keyless |= none if there is None else ~there
         reasons = {
             NO_SEQUENCE: self.seq.is_null().to_numpy(zero_copy_only=False),
-            NO_OPERATION: ~np.isin(self.oper, (I, U, D, B, T)),
+            NO_OPERATION: ~(
+                (self.oper == I) | (self.oper == U) | (self.oper == D) | (self.oper == B) | (self.oper == T)
+            ),
             NO_KEY: keyless & (self.oper != T),
             TWICE: again,
         }

@@ -270,14 +270,17 @@ def taken(column: pa.Array, places: Ints) -> pa.Array:
     return column.take(pa.array(places))
 
 
-def named(flags: Bools, names: Sequence[str]) -> pa.Array:
-    """For each row the names of the columns that are set, as a list; NULL where none is.
+def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:
+    """For each row the names of the columns that are set, as a list; NULL where `nulls` says so (default:
+    where none is set).
 
     >>> named(np.array([[True, True], [False, False]]), ["a", "b"]).to_pylist()
     [['a', 'b'], None]
+    >>> named(np.array([[True], [False]]), ["a"], np.array([False, False])).to_pylist()
+    [['a'], []]
     """
-    columns = np.nonzero(flags)[1]
-    counts = flags.sum(axis=1)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    words = pa.array(list(names), pa.string()).take(pa.array(columns))
-    return pa.ListArray.from_arrays(pa.array(offsets), words, mask=pa.array(counts == 0))
+    none: Bools = np.asarray(~flags.any(axis=1)) if nulls is None else nulls
+    flags = flags & ~none[:, None]
+    offsets = np.concatenate([[0], np.cumsum(flags.sum(axis=1))]).astype(np.int32)
+    words = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(flags)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), words, mask=pa.array(none))

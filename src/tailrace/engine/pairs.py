@@ -98,10 +98,7 @@ class Pairing:
             differ = differs(taken(column, old), taken(column, new))
             mask = np.zeros(len(self.at), np.bool_) if told is None else told.bits[told.codes[self.at], k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
-        lists = named(flags, changes.columns)
-        nothing = pa.array([[]], pa.list_(pa.string()))
-        place = np.where(updates & ~flags.any(axis=1), len(lists), np.arange(len(lists)))
-        return pa.concat_arrays([lists, nothing]).take(pa.array(place))
+        return named(flags, changes.columns, ~updates)
 
     def _told(self) -> MaskBits | None:
         name = self.lines.changes.header("change_mask")

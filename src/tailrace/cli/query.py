@@ -1,0 +1,240 @@
+"""The commands `query` and `sql`: questions to a task's changes, thin over `tailrace.open`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..errors import ConfigError, TailraceError
+from .out import err, out
+
+if TYPE_CHECKING:
+    from ..library.task_table import TaskTable
+    from ..query.result import Result
+
+app = typer.Typer(
+    help="Ask a task's change tables. No JVM. A place is a time (2026-11-22T10:00:00Z), a change_seq, a "
+    "stream position or a change number.",
+    no_args_is_help=True,
+)
+
+TaskFile = Annotated[Path, typer.Argument(help="The task file, or its folder.", metavar="TASK")]
+TableName = Annotated[str, typer.Argument(help="schema.table", metavar="TABLE")]
+At = Annotated[str, typer.Option("--at", help="All changes up to this place, included.")]
+Start = Annotated[str | None, typer.Option("--from", help="The first place of the range, included.")]
+End = Annotated[str | None, typer.Option("--to", help="The last place of the range, included.")]
+Where = Annotated[
+    str | None, typer.Option("--where", help="Only rows for which this SQL holds (needs DuckDB).")
+]
+Columns = Annotated[str | None, typer.Option("--columns", help="Columns of the answer, separated by commas.")]
+Output = Annotated[
+    Literal["table", "csv", "json", "parquet"],
+    typer.Option("--output", "-o", help="json: one object a line; parquet: redirect it to a file."),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="With -o table: at most so many rows.")]
+
+
+def _table(task: Path, name: str) -> TaskTable:
+    from ..library.open_task import OpenTask
+
+    return OpenTask(task).table(name)
+
+
+@app.command("as-of")
+def as_of(
+    task: TaskFile, table: TableName, at: At, where: Where = None, columns: Columns = None,
+    output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """The table's rows as they stood once everything up to a place was done."""
+    _print(_table(task, table).as_of(at), where, columns, output, limit)
+
+
+@app.command()
+def current(
+    task: TaskFile, table: TableName, where: Where = None, columns: Columns = None,
+    output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """The target's rows, with the stored changes that are not applied to it yet."""
+    _print(_table(task, table).current(), where, columns, output, limit)
+
+
+@app.command()
+def diff(
+    task: TaskFile, table: TableName,
+    start: Annotated[str, typer.Option("--from", help="The older place.")],
+    end: Annotated[str | None, typer.Option("--to", help="The later place; now by default.")] = None,
+    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """The rows that differ between two places, as insert, delete and update."""
+    _print(_table(task, table).diff(start, end), where, columns, output, limit)
+
+
+@app.command()
+def changes(
+    task: TaskFile, table: TableName, start: Start = None, end: End = None, where: Where = None,
+    columns: Columns = None, output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """The change table's rows in order, masks as names of columns."""
+    _print(_table(task, table).changes(start, end, columns_changed=True), where, columns, output, limit)
+
+
+@app.command()
+def net(
+    task: TaskFile, table: TableName, start: Start = None, end: End = None,
+    deduplication_mode: Annotated[
+        Literal["none", "dropCarryovers", "netChanges"],
+        typer.Option(help="none: every change; dropCarryovers: without updates that change no value."),
+    ] = "netChanges",
+    compute_updates: Annotated[
+        bool, typer.Option(help="Updates as update_preimage and update_postimage, or as delete and insert.")
+    ] = True,
+    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """At most one change for each key over a range."""
+    found = _table(task, table).net(
+        start, end, deduplicationMode=deduplication_mode, computeUpdates=compute_updates
+    )
+    _print(found, where, columns, output, limit)
+
+
+@app.command()
+def history(
+    task: TaskFile, table: TableName, start: Start = None, end: End = None,
+    track: Annotated[
+        str | None, typer.Option(help="Columns whose change begins a new version, separated by commas.")
+    ] = None,
+    track_except: Annotated[str | None, typer.Option(help="All columns but these do.")] = None,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Without versions that no other transaction could see.")
+    ] = False,
+    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """Every version of every row, with the time it was in force."""
+    found = _table(task, table).history(
+        start, end,
+        track_history_column_list=_names(track),
+        track_history_except_column_list=_names(track_except),
+        committed=committed,
+    )  # fmt: skip
+    _print(found, where, columns, output, limit)
+
+
+@app.command()
+def pairs(
+    task: TaskFile, table: TableName, start: Start = None, end: End = None, where: Where = None,
+    columns: Columns = None, output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """Each change in one row: before, after, and the columns that it changed."""
+    _print(_table(task, table).pairs(start, end), where, columns, output, limit)
+
+
+@app.command()
+def chain(
+    task: TaskFile, table: TableName,
+    key: Annotated[
+        list[str], typer.Option("--key", "-k", help="NAME=VALUE of a key column; may be repeated.")
+    ],
+    start: Start = None, end: End = None, where: Where = None, columns: Columns = None,
+    output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """What happened to the rows that ever had a key, under whatever keys they had."""
+    parts = [one.partition("=") for one in key]
+    if odd := [name for name, sign, _ in parts if not sign]:
+        raise ConfigError(f"{odd[0]!r} names no value", hint="write --key NAME=VALUE")
+    found = _table(task, table).chain({name: value for name, _, value in parts}, start, end)
+    _print(found, where, columns, output, limit)
+
+
+@app.command()
+def transactions(
+    task: TaskFile,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="schema.table or patterns; all tables by default.")
+    ] = None,
+    start: Start = None, end: End = None, where: Where = None, columns: Columns = None,
+    output: Output = "table", limit: Limit = 100,
+) -> None:  # fmt: skip
+    """Who changed what together, over all tables."""
+    from ..library.open_task import OpenTask
+
+    _print(OpenTask(task).transactions(start, end, tables or ()), where, columns, output, limit)
+
+
+def sql(
+    task: TaskFile,
+    statement: Annotated[
+        str | None, typer.Argument(help="SQL (DuckDB's); a prompt when it is not given.")
+    ] = None,
+    output: Output = "table",
+    limit: Limit = 100,
+) -> None:
+    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace[query]').
+
+    schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
+    """
+    from ..library.open_task import OpenTask
+
+    opened = OpenTask(task)
+    if statement is not None:
+        _print(opened.sql(statement), None, None, output, limit)
+        return
+    for asked in _statements():
+        try:
+            _print(opened.sql(asked), None, None, output, limit)
+        except TailraceError as error:
+            err.print(str(error), markup=False, soft_wrap=True)
+
+
+def _statements() -> Iterator[str]:
+    """What is typed, up to each semicolon, with the history of earlier prompts, until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - lines can be edited and called back
+    said = ""
+    while True:
+        try:
+            said += input("   ...> " if said else "tailrace> ") + "\n"
+        except EOFError:
+            out.print()
+            return
+        if said.strip().endswith(";"):
+            yield said.strip().rstrip(";")
+            said = ""
+        elif not said.strip():
+            said = ""
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [n.strip() for n in text.split(",")]
+
+
+def _print(found: Result, where: str | None, columns: str | None, output: str, limit: int) -> None:
+    from . import rows_out
+
+    found = found if where is None else found.where(where)
+    found = found if columns is None else found.select(_names(columns) or [])
+    rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
+    if found.aside.num_rows:
+        for why in sorted(set(found.aside["why"].to_pylist())):
+            err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
+
+
+def _shown(found: Result, limit: int) -> None:
+    from ..query.shown import cell
+    from .screen_fit import Col, Fit
+
+    rows: list[dict[str, Any]] = []
+    for batch in found.batches():
+        rows += batch.slice(0, limit + 1 - len(rows)).to_pylist()
+        if len(rows) > limit:
+            break
+    shown = Fit([Col(n, fold=True) for n in found.schema.names])
+    for row in islice(rows, limit):
+        shown.add(*map(cell, row.values()))
+    out.print(shown)
+    if len(rows) > limit:
+        out.print(f"the first {limit:,} rows: --limit shows more, -o csv, json and parquet give all")

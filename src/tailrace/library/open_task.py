@@ -1,0 +1,156 @@
+"""A task in a Python program: its tables, its state, orders to it, questions to its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config.task import Task, load
+from ..errors import ConfigError
+from ..lake import log
+from ..query.points import Place
+from ..query.result import Result
+from ..query.table_changes import TOLD
+from .task_table import TaskTable
+
+if TYPE_CHECKING:
+    from ..operate.ordering import OrderResult
+    from ..operate.status import Status
+    from ..validate.tables import ValidationReport
+
+
+class OpenTask:
+    """A task, running or not. Nothing here starts a JVM but `validate`, and that only where it must.
+
+    Attributes:
+        file: its task file.
+        task: what the file says (`config.task.Task`).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        place = Path(path)
+        self.file = _file_in(place) if place.is_dir() else place
+        self.task: Task = load(self.file)
+
+    def __repr__(self) -> str:
+        return f"OpenTask({str(self.file)!r})"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.task.name
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it has, or had: `schema.table`."""
+        from ..operate.ordering import tables_of
+
+        return tables_of(self.task)
+
+    def table(self, name: str) -> TaskTable:
+        """One of its tables.
+
+        Raises:
+            ConfigError: it has none of that name.
+        """
+        if name not in log.history(self.task.relations_path):
+            self._matching([name.replace("[", "[[]")])
+        return TaskTable.of(self.task, name)
+
+    def status(self) -> Status:
+        """What it is doing, and how far it is."""
+        from ..operate.status import status
+
+        return status(self.task)
+
+    @property
+    def keylog(self) -> Result:
+        """The key log: the outcome of every change (docs/keylog.md).
+
+        Raises:
+            ConfigError: it has none.
+        """
+        from ..operate import rows
+
+        found = rows.opened(self.task.keylog_path).to_pyarrow_dataset()
+        return Result(found.schema, lambda: iter(found.to_batches()))
+
+    def sql(self, statement: str) -> Result:
+        """The rows of an SQL statement (DuckDB's) over the task's tables; see `library.task_views`.
+
+        Raises:
+            UnsupportedError: DuckDB is not installed.
+            ConfigError: the statement cannot be run.
+        """
+        from ..query.sql import asked
+        from .task_views import connected
+
+        return asked(connected(self.task, self.tables), statement)
+
+    def transactions(
+        self, start: Place | None = None, end: Place | None = None, tables: Sequence[str] = ()
+    ) -> Result:
+        """Who changed what together, over all tables or those that are named (patterns); see
+        `engine.transactions.transactions`."""
+        from ..engine.transactions import transactions
+
+        names = self._matching(tables) if tables else self.tables
+        found = {n: self.table(n).arrays(start, end, (), headers=TOLD) for n in names}
+        return Result.of(transactions(found))
+
+    def pause(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+        """Apply takes no changes of these tables (names or patterns) until `resume`; they are kept."""
+        return self._order("pause", tables, why, dry_run)
+
+    def resume(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+        """Apply takes the changes that waited, then goes on."""
+        return self._order("resume", tables, why, dry_run)
+
+    def resync(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+        """New baselines replace the targets."""
+        return self._order("resync", tables, why, dry_run)
+
+    def add(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+        """The tables are captured, after a baseline; asks the source which there are."""
+        return self._order("add", tables, why, dry_run)
+
+    def remove(
+        self, *tables: str, why: str = "", dry_run: bool = False, drop_target: bool = False
+    ) -> OrderResult:
+        """The tables are captured no longer; with `drop_target` their targets go."""
+        from ..operate.ordering import order
+
+        return order(self.task, "remove", _named(tables), why=why, dry_run=dry_run, drop_target=drop_target)
+
+    def validate(self, *tables: str, timeout_s: float = 120.0, samples: int = 10) -> ValidationReport:
+        """Compares every table, or those that are named, with its source at one position ."""
+        from ..runtime.setup import validate_task
+
+        return validate_task(self.file, self.task, tables, timeout_s=timeout_s, samples=samples)
+
+    def _order(self, action: str, tables: Sequence[str], why: str, dry_run: bool) -> OrderResult:
+        from ..operate.ordering import order
+
+        return order(self.task, action, _named(tables), why=why, dry_run=dry_run)
+
+    def _matching(self, patterns: Sequence[str]) -> list[str]:
+        from ..operate.ordering import matching
+
+        return matching(self.tables, patterns, self.name)
+
+
+def _named(tables: Sequence[str]) -> Sequence[str]:
+    if not tables:
+        raise ConfigError("no table is named", hint="name tables, or patterns: `shop.*`")
+    return tables
+
+
+def _file_in(folder: Path) -> Path:
+    """The one task file in a folder."""
+    found = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    if len(found) != 1:
+        raise ConfigError(
+            f"the folder has {len(found)} task files", where=str(folder), hint="name the task file"
+        )
+    return found[0]

@@ -1,0 +1,239 @@
+"""A table of a task: its changes, and its rows as they stood at any place that the target and they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from ..apply.table_map import task_map
+from ..config.task import Task
+from ..engine.change_arrays import ChangeArrays
+from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
+from ..lake import log
+from ..model import sequence
+from ..model.change import PREFIX, Column
+from ..model.types import arrow_type, header_schema, plain_schema, schema_of
+from ..query.as_of import LaidOver
+from ..query.change_files import POSITION, SEQ, ChangeFiles, both
+from ..query.diff import different
+from ..query.layouts import layout_of
+from ..query.points import Place, Point
+from ..query.result import Result
+from ..query.table_changes import ORDER, TableChanges
+from ..state import ledger
+from ..state.ledger import Baseline
+
+if TYPE_CHECKING:
+    from ..validate.mapped import Version
+
+_END = "G" * 40
+"""Behind every stream position."""
+_READ = {"timestampNtz", "typeWidening"}
+"""Features of Delta tables that are read here."""
+
+
+@dataclass(frozen=True)
+class TaskTable(TableChanges):
+    """The same questions as to any change table, and `as_of` and `current`, which the target serves, too."""
+
+    task: Task | None = None
+
+    @staticmethod
+    def of(task: Task, name: str) -> TaskTable:
+        """A table of a task."""
+        layouts = log.history(task.relations_path).get(name, [])
+        columns = layouts[-1].relation.columns if layouts else ()
+        empty = pa.schema([*header_schema(), *schema_of(columns)])
+        files = ChangeFiles.at(task.changes_path(name), empty)
+        key = tuple(layouts[-1].relation.key) if layouts else ()
+        return TaskTable(name, files, key, layouts, task)
+
+    def current(self) -> Result:
+        """The table as of the last change that is stored: the target, and what is not applied to it yet."""
+        return self.as_of(None)
+
+    def as_of(self, at: Place | None) -> Result:
+        """The table's rows once all changes up to a place (included) were done.
+
+        The target's newest version of before is read, and the changes since are laid over it.
+
+        Raises:
+            PositionError: the place is before the table's baseline, or what it needs is not kept any more.
+            UnsupportedError: the target is no copy of the table, or cannot be read here.
+        """
+        from ..validate.mapped import version_before
+
+        task = self._copied()
+        point = None if at is None else Point.of(at)
+        taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
+        if taken is None:
+            raise BaselineNeededError(
+                f"{self.name} has no baseline yet",
+                where=task.name,
+                hint="`tailrace status` shows when it has",
+            )
+        upto = None if point is None else point.upto()
+        if point is not None:
+            self.files.refuse_gone(None, point)
+            self._refuse_older(point, taken)
+        later = None if upto is None else self.files.first(~upto)
+        version = version_before(task, taken, later[1] if later else _END)
+        if version.number < taken.closes:
+            raise UnsupportedError(
+                f"the baseline of {self.name} was read while it was written to; its rows are exact after "
+                f"change number {taken.closes}",
+                where=task.name,
+                hint="ask for a later place",
+            )
+        since = (pc.field(POSITION) >= taken.position) & _after(version.number)
+        self.files.refuse_gone(Point.of(version.number + 1), None)
+        rows = self.files.rows_where(both(since, upto), self._wanted)
+        return self._laid_over(version, rows)
+
+    def diff(self, start: Place, end: Place | None = None) -> Result:
+        """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
+        `current()`), in the words of `net`: insert, delete, update_preimage and update_postimage.
+
+        Raises:
+            ConfigError: `end` is before `start`.
+            PositionError, UnsupportedError: as for `as_of`.
+        """
+        before = self.as_of(start)
+        points = Point.of(start), None if end is None else Point.of(end)
+        if points[1] is not None and points[0].column == points[1].column and points[1].high < points[0].low:
+            raise ConfigError(
+                f"{points[1].text} is before {points[0].text}", hint="the older place goes first"
+            )
+        if end is not None:
+            self.files.refuse_gone(None, points[1])
+        rows = self.files.rows_where(both(~points[0].upto(), points[1] and points[1].upto()), self._wanted)
+        changes, _ = self._range(rows, before.schema, -1, self.name)
+        return Result.of(different(changes, before), changes.aside)
+
+    @property
+    def _wanted(self) -> list[str]:
+        """The columns of the change table that questions about rows need."""
+        return [
+            n for n in self.files.schema.names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in ORDER
+        ]
+
+    def _copied(self) -> Task:
+        """The task, when the target is a copy of the table that this process reads."""
+        task = self.task
+        assert task is not None  # noqa: S101 - `of` gives it
+        why = None
+        if task.target.type != "delta":
+            why = "its target is a database, which keeps no versions"
+        elif not task_map(task, self.name).plain:
+            why = "its target is mapped"
+        elif task.table(self.name).rule_mode == "archive":
+            why = "its target is an archive"
+        elif not self.key:
+            why = "it has no key"
+        if why is not None:
+            raise UnsupportedError(
+                f"{self.name} cannot be shown as of a place: {why}",
+                where=task.name,
+                hint="ask for its history, its net changes or its pairs",
+            )
+        return task
+
+    def _refuse_older(self, point: Point, taken: Baseline) -> None:
+        """Raises PositionError when a place is not known to be after the baseline."""
+        if point.number is not None:
+            later = point.number >= taken.after
+        elif point.column == "stream_position":
+            later = point.high >= taken.position
+        else:
+            finished = sequence.make(sequence.time_part(taken.finished_at), 0)
+            first = self.files.first((pc.field(POSITION) >= taken.position) & _after(taken.after))
+            later = point.high >= finished or (first is not None and point.high >= first[0])
+        if not later:
+            raise PositionError(
+                f"{point.text} is before the baseline of {self.name} (change number {taken.after}, finished "
+                f"at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ})",
+                where=self.files.path,
+                hint="ask for a later place",
+            )
+
+    def _laid_over(self, version: Version, rows: pa.Table) -> Result:
+        from ..validate.rules import mark_of
+
+        where = f"{version.path}, version {version.version}"
+        delta = DeltaTable(version.path, version=version.version)
+        if more := set(delta.protocol().reader_features or []) - _READ:
+            raise UnsupportedError(
+                f"the target has {', '.join(sorted(more))}, which this process does not read",
+                where=where,
+                hint="read it with Spark (docs/readers.md)",
+            )
+        data = delta.to_pyarrow_dataset()
+        mark = mark_of(self.task, self.name) if self.task else None
+        have = plain_schema(pa.schema([f for f in data.schema if f.name != mark]))
+        changes, schema = self._range(rows, have, version.number, where)
+        living = pc.field(mark).is_null() if mark in data.schema.names else None
+        return LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
+
+    def _range(
+        self, rows: pa.Table, have: pa.Schema, number: int, where: str
+    ) -> tuple[ChangeArrays, pa.Schema]:
+        """The changes to be laid over a target's rows, and the columns of what comes out."""
+        names = self.files.schema.names
+        if not rows.num_rows:
+            return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
+        seqs = pc.min_max(rows[SEQ]).as_py()
+        relation = layout_of(self.layouts, self.files.schema, seqs["min"], seqs["max"])
+        before = {c.attnum for one in self.layouts if log.number(one) <= number for c in one.relation.columns}
+        for c in relation.columns:
+            _refuse_other(c, have, c.attnum in before, where)
+        schema = schema_of(relation.columns)
+        chosen = [c.name for c in relation.columns]
+        headers = [n for n in rows.column_names if n.startswith(PREFIX)]
+        changes = ChangeArrays.of(rows.select([*headers, *chosen]), relation.key, chosen, layout=names)
+        return changes, schema
+
+
+def _after(number: int) -> ds.Expression:
+    """Changes behind a change number."""
+    mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
+    return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"
+
+
+def _refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:
+    """Raises UnsupportedError when a target's rows do not have the column that the changes have; `older`: the
+    source had it when they were written."""
+    if column.name not in have.names:
+        why = "was added with a default" if column.missing is not None else None
+        why = "is not in the target" if older else why
+    else:
+        why = None if have.field(column.name).type == arrow_type(column.type) else "has another type"
+    if why is not None:
+        raise UnsupportedError(
+            f"the column {column.name} {why}", where=where,
+            hint="ask for a place that the target has reached (its version after the change of the layout)",
+        )  # fmt: skip
+
+
+def _read(
+    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a version; columns that it lacks are NULL."""
+    names = [n for n in schema.names if n in data.schema.names]
+    try:
+        for batch in data.to_batches(columns=names, filter=which):
+            columns = [
+                batch[f.name].cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
+                for f in schema
+            ]
+            yield pa.record_batch(columns, schema=schema)
+    except FileNotFoundError as error:
+        raise PositionError(
+            "files of this version are gone", where=where,
+            hint=f"maintenance removed them (`maintenance.vacuum_after`): ask for a later place ({error})",
+        ) from None  # fmt: skip

@@ -1,0 +1,118 @@
+"""Change rows from the files of a Delta change table: those of a range, in order, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from ..errors import ConfigError, PositionError
+from ..lake import delta as lake
+from ..model.change import PREFIX
+from ..model.types import plain_schema
+from ..store.kept import kept, spans
+from .points import Point
+
+SEQ, POSITION = f"{PREFIX}change_seq", f"{PREFIX}stream_position"
+
+
+@dataclass(frozen=True)
+class ChangeFiles:
+    """One version of a change table; what retention takes away later is still read from it."""
+
+    path: str
+    schema: pa.Schema
+    delta: DeltaTable | None = None
+
+    @staticmethod
+    def at(path: str, schema: pa.Schema | None = None) -> ChangeFiles:
+        """The newest version; with a `schema` a table that is not there yet is an empty one.
+
+        Raises:
+            ConfigError: there is no table.
+        """
+        if not lake.exists(path):
+            if schema is None:
+                raise ConfigError("there is no change table", where=path, hint="name a Delta table's folder")
+            return ChangeFiles(path, schema)
+        delta = DeltaTable(path)
+        return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
+
+    @cached_property
+    def _low(self) -> dict[str, str]:
+        """The smallest change sequence of each file."""
+        return {s.path: s.low_seq for s in spans(self.delta, SEQ)} if self.delta else {}
+
+    def first(self, which: ds.Expression) -> tuple[str, str] | None:
+        """`change_seq` and stream position of the first change for which something holds; None: there is
+        none."""
+        best: tuple[str, str] | None = None
+        for fragment in self._fragments(which):
+            if best is not None and self._first_of(fragment) > best[0]:
+                break
+            rows = fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
+            if rows.num_rows:
+                seq = pc.min(rows[SEQ])
+                at = (seq.as_py(), rows.filter(pc.equal(rows[SEQ], seq))[POSITION][0].as_py())
+                best = at if best is None else min(best, at)
+        return best
+
+    def _first_of(self, fragment: ds.ParquetFileFragment) -> str:
+        return self._low.get(fragment.path.removeprefix("/"), "")
+
+    def _fragments(self, which: ds.Expression | None) -> list[ds.ParquetFileFragment]:
+        """The files that may have such rows, in order of their changes: rows need no sorting, as a rule."""
+        if self.delta is None:
+            return []
+        found = self.delta.to_pyarrow_dataset().get_fragments(filter=which)
+        return sorted(found, key=self._first_of)
+
+    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows between two places, both included; files that have none of them are not read.
+
+        Raises:
+            PositionError: some of them may be gone.
+        """
+        self.refuse_gone(start, end)
+        return self.rows_where(both(start and start.since(), end and end.upto()), columns)
+
+    def rows_where(self, which: ds.Expression | None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows for which something holds, whatever is gone."""
+        names = self.schema.names if columns is None else list(columns)
+        wanted = pa.schema([self.schema.field(n) for n in names])
+        parts = [f.to_table(schema=self.schema, columns=names, filter=which) for f in self._fragments(which)]
+        return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def refuse_gone(self, start: Point | None, end: Point | None) -> None:
+        """Raises PositionError when changes of a range are not kept any more."""
+        gone = kept(self.delta) if self.delta else -1
+        if gone < 0:
+            return
+        first = min((low for low in self._low.values() if low), default="")
+        for one in (start, end):
+            if one is not None and self._gone(one, gone):
+                raise PositionError(
+                    f"changes at {one.text} are asked for; only those after number {gone} are kept"
+                    + (f", from change_seq {first} on" if first else ""),
+                    where=self.path,
+                    hint="retention took them (docs/retention.md): ask for later ones",
+                )
+
+    def _gone(self, one: Point, gone: int) -> bool:
+        """Whether what is at a place may be gone; where it tells no number, all before the first kept is."""
+        if one.number is not None:
+            return one.number <= gone
+        lows = (s.low_seq for s in spans(self.delta, PREFIX + one.column)) if self.delta else ()
+        return one.low < min((low for low in lows if low), default=one.low)
+
+
+def both(left: ds.Expression | None, right: ds.Expression | None) -> ds.Expression | None:
+    """Where two conditions hold; None: always."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right

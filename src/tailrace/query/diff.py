@@ -1,0 +1,37 @@
+"""The rows that differ between two states of a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine.change_arrays import ChangeArrays, differs
+from ..engine.columns import one
+from ..engine.commits import CHANGE_TYPE, PREIMAGE
+from ..engine.net import net
+from .as_of import split
+from .result import Result
+
+
+def different(changes: ChangeArrays, before: Result) -> pa.Table:
+    """What changes make of rows, without rows that are the same in the end: columns as of `engine.net.net`.
+
+    A truncate is told by the rows that it took.
+    """
+    everything = len(changes.truncates) > 0
+    parts = [
+        part
+        for met, others in split(changes, before.batches())
+        for part in ((met, others) if everything else (met,))
+    ]
+    rows = net(changes, base=pa.Table.from_batches(parts, before.schema))
+    kind = one(rows[CHANGE_TYPE])
+    old = np.flatnonzero(pc.equal(kind, PREIMAGE).to_numpy(zero_copy_only=False))
+    same = np.ones(len(old), np.bool_)
+    for name in changes.columns:
+        column = one(rows[name])
+        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)))
+    kept = np.ones(rows.num_rows, np.bool_)
+    kept[old[same]] = kept[old[same] + 1] = False
+    return rows.filter(pa.array(kept))

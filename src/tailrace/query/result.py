@@ -1,0 +1,122 @@
+"""What a question gives: record batches, as they come, in the form that the user works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_ROWS = 64 << 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of an answer. Each method reads them anew.
+
+    Attributes:
+        schema: their columns.
+        batches: gives them.
+        aside: change rows that could not be used, with the reason in `why`; empty as a rule.
+    """
+
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]] = field(repr=False)
+    aside: pa.Table = field(default_factory=lambda: pa.table({}), repr=False)
+
+    @staticmethod
+    def of(rows: pa.Table, aside: pa.Table | None = None) -> Result:
+        """The rows of a table."""
+        nothing = pa.table({}) if aside is None else aside
+        return Result(rows.schema, lambda: iter(rows.to_batches(max_chunksize=BATCH_ROWS)), nothing)
+
+    def arrow(self) -> pa.RecordBatchReader:
+        """As a stream of record batches, read once; all of them need not fit into memory."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def table(self) -> pa.Table:
+        """As an Arrow table."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As Python dictionaries: for few rows."""
+        return list(self.table().to_pylist())
+
+    def show(self, *columns: str, limit: int = 20) -> None:
+        """Prints the first rows, of some columns or of all."""
+        from .shown import lines
+
+        found = self.select(list(columns)) if columns else self
+        rows: list[list[Any]] = []
+        more = False
+        for batch in found.batches():
+            part = batch.slice(0, limit + 1 - len(rows)).to_pylist()
+            rows += [list(row.values()) for row in part]
+            if more := len(rows) > limit:
+                break
+        print(lines(found.schema.names, rows[:limit]) + ("\n..." if more else ""))  # noqa: T201
+
+    def pandas(self) -> pd.DataFrame:
+        """As a pandas DataFrame."""
+        found: pd.DataFrame = self.table().to_pandas()
+        return found
+
+    def polars(self) -> pl.DataFrame:
+        """As a polars DataFrame; UnsupportedError where polars is not installed."""
+        found: pl.DataFrame = optional("polars").from_arrow(self.table())
+        return found
+
+    def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """As a DuckDB relation, of a connection if one is given; UnsupportedError where DuckDB is not
+        installed."""
+        db = optional("duckdb")
+        found: duckdb.DuckDBPyRelation = (connection or db.connect()).from_arrow(self.table())
+        return found
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """As a Spark DataFrame of a session; the rows go through this process."""
+        return session.createDataFrame(self.table())
+
+    def where(self, condition: str) -> Result:
+        """The rows for which a condition (SQL, as DuckDB has it) holds; `before.qty > 7` looks into a struct.
+
+        Raises:
+            UnsupportedError: DuckDB is not installed.
+            ConfigError: the condition cannot be read.
+        """
+        from .sql import filtered
+
+        return filtered(self, condition)
+
+    def select(self, columns: list[str]) -> Result:
+        """Some of the columns."""
+        from ..errors import ConfigError
+
+        if missing := [n for n in columns if n not in self.schema.names]:
+            raise ConfigError(
+                f"there is no column {', '.join(missing)}", hint=f"there are {', '.join(self.schema.names)}"
+            )
+        schema = pa.schema([self.schema.field(n) for n in columns])
+        return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
+
+
+def optional(module: str) -> Any:
+    """A module of the extra `query`.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UnsupportedError(f"{module} is not installed", hint="pip install 'tailrace[query]'") from None

@@ -1,0 +1,61 @@
+"""SQL over answers, by DuckDB in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import ConfigError
+from .result import BATCH_ROWS, Result, optional
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def filtered(rows: Result, condition: str) -> Result:
+    """The rows for which a condition holds, streamed."""
+    db = optional("duckdb")
+    try:
+        connection = db.connect()
+        connection.register("rows", rows.schema.empty_table())
+        connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)").fetchall()
+    except db.Error as error:
+        raise ConfigError(f"the condition cannot be read: {error}", where=condition) from None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        connection = db.connect()
+        connection.register("rows", rows.arrow())
+        found = connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)")
+        for batch in reader_of(found):
+            yield batch.cast(rows.schema) if batch.schema != rows.schema else batch
+
+    return Result(rows.schema, batches, rows.aside)
+
+
+def reader_of(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+    """The rows of a relation as they come."""
+    ask = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+    reader: pa.RecordBatchReader = ask(BATCH_ROWS)
+    return reader
+
+
+def asked(connection: duckdb.DuckDBPyConnection, statement: str) -> Result:
+    """The rows of a statement, which is run anew each time they are read.
+
+    Raises:
+        ConfigError: it cannot be run, or gives no rows.
+    """
+    db = optional("duckdb")
+
+    def run() -> pa.RecordBatchReader:
+        try:
+            found = connection.sql(statement)
+            if found is not None:
+                return reader_of(found)
+        except db.Error as error:
+            raise ConfigError(f"the statement cannot be run: {error}", where=statement) from None
+        raise ConfigError("the statement gives no rows", where=statement, hint="write a SELECT")
+
+    return Result(run().schema, lambda: iter(run()))

@@ -1,0 +1,225 @@
+"""The changes of one table, and what may be asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine import chains, pairs, rebuild, sql_server, transactions
+from ..engine import history as versions
+from ..engine import net as netted
+from ..engine.change_arrays import ChangeArrays
+from ..engine.columns import MaskBits
+from ..engine.lines import named
+from ..engine.net import Deduplication
+from ..engine.sql_server import Style
+from ..errors import ConfigError
+from ..lake.log import Layout
+from ..model.change import PREFIX
+from .change_files import SEQ, ChangeFiles
+from .layouts import layout_of
+from .points import Place, Point
+from .result import Result
+
+ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask")
+"""Headers that every question needs."""
+TOLD = (*ORDER, "change_mask", "user_name")
+"""Headers of questions that tell of single changes."""
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """A change table that questions are put to, without a JVM. What a question reads is held in memory.
+
+    A range goes from `start` to `end`, both included; a place is a time, a `change_seq`, a stream position or
+    a change number (`points.Place`). Without `start` it begins with the oldest change that is kept.
+
+    Attributes:
+        name: the source table.
+        files: its change table.
+        key: names of the key's columns.
+        layouts: the source table's layouts, in order; none: all columns of the change table are its own.
+    """
+
+    name: str
+    files: ChangeFiles
+    key: tuple[str, ...] = ()
+    layouts: Sequence[Layout] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Its data columns, as of the newest layout."""
+        if self.layouts:
+            return [c.name for c in self.layouts[-1].relation.columns]
+        return [n for n in self.files.schema.names if not n.startswith(PREFIX)]
+
+    def changes(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        columns_changed: bool = False,
+    ) -> Result:
+        """The rows of the change table in order, as they are stored.
+
+        `columns_changed`: with `columns_changed` and `columns_present` (lists of column names; NULL: all) in
+        place of the change mask and the column mask.
+        """
+        found = self.arrays(start, end, columns)
+        rows = found.rows
+        if columns_changed:
+            for mask, name in (("change_mask", "columns_changed"), ("column_mask", "columns_present")):
+                rows = _named(rows, found, found.header(mask), name)
+        return Result.of(rows, found.aside)
+
+    def net(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
+        computeUpdates: bool = True,  # noqa: N803
+        base: pa.Table | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Result:
+        """At most one change for each key; see `engine.net.net`."""
+        return self._asked(
+            lambda c: netted.net(
+                c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates
+            ),
+            start, end, columns,
+        )  # fmt: skip
+
+    def net_changes(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        style: Style = "all",
+        *,
+        base: pa.Table | None = None,
+    ) -> Result:
+        """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
+        return self._asked(lambda c: sql_server.net_changes(c, style, base=base), start, end)
+
+    def history(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        track_history_column_list: Sequence[str] | None = None,
+        track_history_except_column_list: Sequence[str] | None = None,
+        committed: bool = False,
+        base: pa.Table | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Result:
+        """Every version of every row; see `engine.history.history`."""
+        return self._asked(
+            lambda c: versions.history(
+                c,
+                base=base,
+                track_history_column_list=track_history_column_list,
+                track_history_except_column_list=track_history_except_column_list,
+                committed=committed,
+            ),
+            start, end, columns,
+        )  # fmt: skip
+
+    def pairs(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        base: pa.Table | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Result:
+        """Each change in one row, before and after; see `engine.pairs.pairs`."""
+        return self._asked(lambda c: pairs.pairs(c, base=base), start, end, columns, TOLD)
+
+    def chain(
+        self,
+        key: Mapping[str, Any],
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        base: pa.Table | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Result:
+        """What happened to the rows that ever had a key; see `engine.chains.chain`."""
+        return self._asked(lambda c: chains.chain(c, key, base=base), start, end, columns, TOLD)
+
+    def rebuild(
+        self, start: Place | None = None, end: Place | None = None, *, base: pa.Table | None = None
+    ) -> Result:
+        """The change rows with whole images; see `engine.rebuild.rebuild`."""
+        return self._asked(lambda c: rebuild.rebuild(c, base=base), start, end, None, None)
+
+    def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
+        """Who changed what together, in this table; see `engine.transactions.transactions`."""
+        return self._asked(lambda c: transactions.transactions({self.name: c}), start, end, (), TOLD)
+
+    def arrays(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        headers: Sequence[str] | None = None,
+    ) -> ChangeArrays:
+        """The changes of a range, for functions of `tailrace.engine`; `headers`: those that are read, without
+        their prefix, all by default.
+
+        Raises:
+            PositionError: some of them are not kept any more.
+            UnsupportedError: a column became another one in between.
+        """
+        names = self.files.schema.names
+        if missing := [n for n in columns or () if n not in names]:
+            raise ConfigError(
+                f"{self.name} has no column {', '.join(missing)}", hint=f"it has {', '.join(self.columns)}"
+            )
+        keys = {*self.key, *(k for one in self.layouts for k in one.relation.key)}
+        data = None if columns is None else {*columns, *keys}
+        shown = None if headers is None else {PREFIX + n for n in headers}
+        wanted = [
+            n for n in names
+            if (shown is None or n in shown if n.startswith(PREFIX) else data is None or n in data)
+        ]  # fmt: skip
+        low, high = (None if p is None else Point.of(p) for p in (start, end))
+        rows = self.files.rows(low, high, wanted)
+        if not self.layouts:
+            return ChangeArrays.of(rows, self.key, columns, layout=names)
+        relation = self.layouts[-1].relation
+        if rows.num_rows:
+            seqs = pc.min_max(rows[SEQ]).as_py()
+            relation = layout_of(self.layouts, self.files.schema, seqs["min"], seqs["max"])
+        asked = None if columns is None else {*columns, *relation.key}
+        chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
+        rows = rows.select([n for n in wanted if n.startswith(PREFIX) or n in chosen])
+        return ChangeArrays.of(rows, relation.key, chosen, layout=names)
+
+    def _asked(
+        self,
+        question: Callable[[ChangeArrays], pa.Table],
+        start: Place | None,
+        end: Place | None,
+        columns: Sequence[str] | None = None,
+        headers: Sequence[str] | None = ORDER,
+    ) -> Result:
+        found = self.arrays(start, end, columns, headers=headers)
+        return Result.of(question(found), found.aside)
+
+
+def _named(rows: pa.Table, found: ChangeArrays, mask: str, name: str) -> pa.Table:
+    """With names in place of a mask."""
+    if mask not in rows.column_names:
+        return rows
+    bits = MaskBits.of(rows[mask], found.ordinals, null=False)
+    nulls = rows[mask].is_null().to_numpy()
+    return rows.set_column(
+        rows.column_names.index(mask), name, named(bits.bits[bits.codes], found.columns, nulls)
+    )

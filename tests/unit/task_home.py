@@ -1,0 +1,116 @@
+"""A task with a target and stored changes, as its processes leave it, without any of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
+from tailrace.lake import log
+from tailrace.model import sequence
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import header_schema, schema_of
+from tailrace.state import ledger
+from tailrace.state.ledger import STORE_APP, AppliedTable, Baseline, Stored
+from tailrace.store.kept import KEPT_APP
+
+START = dt.datetime(2026, 11, 22, 10, 0, tzinfo=dt.timezone.utc)
+ITEM = "shop.item"
+COLUMNS = (
+    Column("id", 1, "integer", "int4", "int", key=True),
+    Column("name", 2, "text", "text", "string"),
+    Column("price", 3, "numeric(8,2)", "numeric", "decimal(8,2)"),
+)
+Row = dict[str, Any]
+
+
+def at(number: int) -> dt.datetime:
+    """When a change is committed: a second a number."""
+    return START + dt.timedelta(seconds=number)
+
+
+def seq(number: int) -> str:
+    us = int(at(number).timestamp() * 1e6)
+    return sequence.make(int(sequence.time_parts(np.array([us]))[0]), number)
+
+
+def position(number: int) -> str:
+    return f"{number:040X}"
+
+
+class TaskHome:
+    """A task `shop` with one table: what was stored, what was applied to its Delta target."""
+
+    def __init__(self, folder: Path, more: str = "", columns: Sequence[Column] = COLUMNS) -> None:
+        self.file = folder / "shop.yaml"
+        self.file.write_text(f"name: shop\nsource: {{url: 'postgresql://nobody@localhost/shop'}}\n{more}\n")
+        self.columns = tuple(columns)
+        self.layout(0, columns)
+
+    @property
+    def task(self) -> Task:
+        return load(self.file)
+
+    def layout(self, number: int, columns: Sequence[Column]) -> None:
+        """A layout in force from a change number on."""
+        self.columns = tuple(columns)
+        relation = Relation(1, "shop", "item", "d", self.columns)
+        log.record_layouts(
+            self.task.relations_path, [log.Layout(relation, bytes.fromhex(position(number)), seq(number))]
+        )
+
+    def baseline(self, rows: Sequence[Row], after: int = 0, **more: Any) -> None:
+        """The rows at a change number become the target."""
+        self.write(rows, after)
+        relation = Relation(1, "shop", "item", "d", self.columns)
+        path = self.task.target_path(ITEM)
+        taken = Baseline(
+            ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, 1, 0, after, **more
+        )  # fmt: skip
+        ledger.write_baseline(self.task.control_path("baselines"), taken)
+
+    def write(self, rows: Sequence[Row], number: int) -> None:
+        """A version of the target, which has reached a change number."""
+        path, schema = self.task.target_path(ITEM), schema_of(self.columns)
+        lake.create(path, schema)
+        part = lake.Part(path, schema)
+        part.write(pa.Table.from_pylist(list(rows), schema))
+        added = part.close()
+        lake.replace_all(
+            path, [added] if added else [], schema=schema, progress={self.task.apply_app: number}
+        )
+
+    def applied(self, rows: Sequence[Row], number: int) -> None:
+        """The target after a batch up to a change number, recorded."""
+        self.write(rows, number)
+        one = AppliedTable(ITEM, lake.version(self.task.target_path(ITEM)), 0, 0, 0, 0, "test", 0.0)
+        batch = Stored(number, seq(number), position(number), at(number))
+        ledger.write_applied(self.task.control_path("applied"), batch, [one])
+
+    def store(self, *changes: tuple[int, str, Mapping[str, Any]], transaction: int | None = None) -> None:
+        """Change-table rows: number, operation, values; one file."""
+        path = self.task.changes_path(ITEM)
+        schema = pa.schema([*header_schema(), *schema_of(self.columns)])
+        rows = [
+            {
+                "header__change_seq": seq(n), "header__change_oper": oper, "header__stream_position": position(n),
+                "header__transaction_id": str(transaction or n), "header__timestamp": at(n),
+                "header__change_mask": b"", **values,
+            }
+            for n, oper, values in changes
+        ]  # fmt: skip
+        last = max(n for n, _, _ in changes)
+        lake.append(path, pa.Table.from_pylist(rows, schema), progress={STORE_APP: last})
+        counts = {ITEM: {"rows": len(rows)}}
+        stored = Stored(last, seq(last), position(last), at(last), counts)
+        ledger.write_stored(self.task.control_path("stored"), stored, {ITEM: 1})
+
+    def forget(self, number: int) -> None:
+        """Retention has taken changes up to a number."""
+        lake.commit(self.task.changes_path(ITEM), [], progress={KEPT_APP: number})

@@ -1,0 +1,106 @@
+"""`tailrace query` and `tailrace sql`: thin over the library, streaming what they print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.errors import ConfigError, PositionError
+
+from .task_home import ITEM, TaskHome, seq
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> TaskHome:
+    made = TaskHome(tmp_path)
+    made.baseline([{"id": 1, "name": "a", "price": Decimal("0.10")}], after=10)
+    made.store((11, "U", {"id": 1, "name": "b", "price": Decimal("0.10")}))
+    made.store(
+        (12, "I", {"id": 2, "name": "[c]", "price": None}), (13, "D", {"id": 1, "name": "b", "price": None})
+    )
+    return made
+
+
+def run(home: TaskHome, *words: str, typed: str | None = None) -> Any:
+    ran = CliRunner().invoke(app, words, input=typed)
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    assert ran.exit_code == 0, ran.output
+    return ran
+
+
+def rows(home: TaskHome, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(home, *words, "-o", "json").stdout.splitlines()]
+
+
+def test_each_question(home: TaskHome) -> None:
+    def asked(question: str, *words: str) -> list[dict[str, Any]]:
+        return rows(home, "query", question, str(home.file), ITEM, *words)
+
+    assert asked("as-of", "--at", "11") == [{"id": 1, "name": "b", "price": "0.10"}]
+    assert asked("current") == [{"id": 2, "name": "[c]", "price": None}]
+    assert [(r["id"], r["_change_type"]) for r in asked("diff", "--from", "11")] == [
+        (2, "insert"),
+        (1, "delete"),
+    ]
+    assert [r["_change_type"] for r in asked("net", "--from", "12")] == ["insert", "delete"]
+    assert len(asked("net", "--no-compute-updates", "--deduplication-mode", "none", "--to", "11")) == 2
+    assert [r["changed"] for r in asked("pairs", "--to", seq(11))] == [[]]
+    assert [r["life"] for r in asked("chain", "--key", "id=1")] == [1, 1]
+    assert [r["is_current"] for r in asked("history", "--track", "name", "--committed", "--from", "12")] == [
+        True,
+        False,
+    ]
+    assert [r["columns_present"] for r in asked("changes", "--from", "13")] == [None]
+    assert [r["id"] for r in asked("net", "--where", "id = 2")] == [2]
+    assert asked("net", "--columns", "id,_change_type", "--from", "13") == [
+        {"id": 1, "_change_type": "delete"}
+    ]
+    assert [r["inserts"] for r in rows(home, "query", "transactions", str(home.file), "shop.*")] == [0, 1, 0]
+
+
+def test_each_output(home: TaskHome) -> None:
+    words = ("query", "pairs", str(home.file), ITEM, "--from", "12")
+    found = list(csv.DictReader(io.StringIO(run(home, *words, "-o", "csv").stdout)))
+    assert [r["after"] for r in found] == ["id=2 name=[c] price=NULL", ""]
+    table = pq.read_table(io.BytesIO(run(home, *words, "-o", "parquet").stdout_bytes))
+    assert table["_change_type"].to_pylist() == ["insert", "delete"]
+    shown = run(home, *words, "--columns", "_change_type,after", "--limit", "1").stdout
+    assert "name=[c]" in shown
+    assert "delete" not in shown
+    assert "the first 1 rows" in shown
+
+
+def test_sql(home: TaskHome) -> None:
+    file = str(home.file)
+    both = "select t.id, count(*) as changes from shop.item t join shop.item__ct c using (id) group by all"
+    assert rows(home, "sql", file, both) == [{"id": 1, "changes": 2}]
+    typed = "select 1 as one;\nselect nope;\nselect id\nfrom shop.item;\n"
+    prompted = run(home, "sql", file, "-o", "json", typed=typed)
+    assert '{"one": 1}' in prompted.stdout
+    assert '{"id": 1}' in prompted.stdout
+    assert "the statement cannot be run" in prompted.stderr
+    with pytest.raises(ConfigError, match="cannot be run"):
+        run(home, "sql", file, "select * from nope")
+    with pytest.raises(ConfigError, match="gives no rows"):
+        run(home, "sql", file, "create table x (n int)")
+
+
+def test_mistakes(home: TaskHome) -> None:
+    with pytest.raises(PositionError, match="before the baseline"):
+        run(home, "query", "as-of", str(home.file), ITEM, "--at", "3")
+    with pytest.raises(ConfigError, match="names no value"):
+        run(home, "query", "chain", str(home.file), ITEM, "--key", "id")
+    with pytest.raises(ConfigError, match="no table of the task matches"):
+        run(home, "query", "net", str(home.file), "shop.nope")

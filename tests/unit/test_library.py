@@ -1,0 +1,261 @@
+"""`import tailrace`: tasks, change tables and their questions, in a process without a JVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace
+from tailrace.errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
+from tailrace.model.change import Column
+
+from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
+
+pytestmark = pytest.mark.unit
+
+
+def item(id: int, name: str | None = "a", price: str = "1.00") -> Row:
+    return {"id": id, "name": name, "price": Decimal(price)}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> TaskHome:
+    """Two rows in the baseline; 11 to 13 are applied, 14 to 16 only stored."""
+    made = TaskHome(tmp_path)
+    made.baseline([item(1), item(2)], after=10)
+    made.store((11, "U", item(1, "b")), (12, "I", item(3)))
+    made.store((13, "D", item(2)))
+    made.applied([item(1, "b"), item(3)], 13)
+    made.store((14, "B", item(3)), (14, "U", item(4)), (15, "U", item(1, "c")), (16, "I", item(5)))
+    return made
+
+
+def values(row: Row) -> tuple[Any, ...]:
+    return row["id"], row["name"], row["price"]
+
+
+def rows(found: tailrace.Result) -> list[Any]:
+    return sorted((r["id"], r["name"]) for r in found.rows())
+
+
+def test_as_of_any_place_that_is_kept(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    states = {
+        10: [(1, "a"), (2, "a")],
+        11: [(1, "b"), (2, "a")],
+        12: [(1, "b"), (2, "a"), (3, "a")],
+        13: [(1, "b"), (3, "a")],
+        14: [(1, "b"), (4, "a")],
+        15: [(1, "c"), (4, "a")],
+        16: [(1, "c"), (4, "a"), (5, "a")],
+    }
+    for number, wanted in states.items():
+        assert rows(table.as_of(number)) == wanted, number
+    for number in (11, 15):
+        for place in (seq(number), at(number), at(number).isoformat(), position(number)):
+            assert rows(table.as_of(place)) == states[number], place
+    assert rows(table.current()) == states[16]
+
+
+def test_the_difference_of_two_places_is_that_of_their_rows(home: TaskHome) -> None:
+    home.store(
+        (17, "U", item(5, "x")), (18, "U", item(5)), (19, "T", {}), (20, "I", item(4)), (21, "I", item(7))
+    )
+    table = tailrace.open(home.file).table(ITEM)
+    for start in (10, 13, 18):
+        for end in (18, 20, None):
+            here, there = table.as_of(start).rows(), table.as_of(end).rows()
+            found = table.diff(start, end).rows()
+            gone = [values(r) for r in found if r["_change_type"] in ("delete", "update_preimage")]
+            came = [values(r) for r in found if r["_change_type"] in ("insert", "update_postimage")]
+            old, new = {values(r) for r in here}, {values(r) for r in there}
+            assert (sorted(gone), sorted(came)) == (sorted(old - new), sorted(new - old)), (start, end)
+    with pytest.raises(ConfigError, match="the older place goes first"):
+        table.diff(13, 12)
+    with pytest.raises(PositionError, match="before the baseline"):
+        table.diff(3)
+
+
+def test_a_truncate_takes_the_rows_of_before(home: TaskHome) -> None:
+    home.store((17, "T", {}), (18, "I", item(1, "new")))
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.as_of(17)) == []
+    assert rows(table.current()) == [(1, "new")]
+
+
+def test_places_before_the_baseline_are_refused(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    for place in (9, seq(9), at(9), position(9)):
+        with pytest.raises(PositionError, match="before the baseline"):
+            table.as_of(place)
+
+
+def test_what_retention_took_is_an_error_that_names_what_is_kept(home: TaskHome) -> None:
+    home.forget(12)
+    table = tailrace.open(home.file).table(ITEM)
+    for ask in (
+        lambda: table.net(12), lambda: table.pairs(seq(11), seq(13)), lambda: table.as_of(12), lambda: table.history(end=3),
+    ):  # fmt: skip
+        with pytest.raises(PositionError, match="only those after number 12 are kept"):
+            ask()
+    assert len(table.net(13).table()) == 6
+    assert rows(table.as_of(13)) == [(1, "b"), (3, "a")]
+
+
+def test_targets_that_are_no_copies_are_refused(tmp_path: Path) -> None:
+    for k, (said, why) in enumerate(
+        {
+            "apply: {mode: archive}": "an archive",
+            "tables: {shop.item: {constants: {site: a}}}": "mapped",
+            "target: 'postgresql://me@db/other'": "a database",
+        }.items()
+    ):
+        (tmp_path / str(k)).mkdir()
+        made = TaskHome(tmp_path / str(k), said)
+        made.store((1, "I", item(1)))
+        with pytest.raises(UnsupportedError, match=why):
+            tailrace.open(made.file).table(ITEM).current()
+
+
+def test_a_table_without_baseline_has_no_rows_to_begin_with(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path)
+    made.store((1, "I", item(1)))
+    with pytest.raises(BaselineNeededError, match="no baseline yet"):
+        tailrace.open(made.file).table(ITEM).current()
+
+
+def test_open_windows_are_exact_when_they_are_closed(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path)
+    made.baseline([item(1)], after=10, window="open", closes=12)
+    made.store((11, "U", item(1, "b")), (13, "U", item(1, "c")))
+    table = tailrace.open(made.file).table(ITEM)
+    with pytest.raises(UnsupportedError, match="exact after change number 12"):
+        table.current()
+    made.applied([item(1, "b")], 12)
+    assert rows(tailrace.open(made.file).table(ITEM).current()) == [(1, "c")]
+
+
+def test_soft_deleted_rows_are_no_rows(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path, "apply: {mode: soft_delete, soft_delete: gone}")
+    gone = Column("gone", 9, "timestamp", "timestamptz", "timestamp")
+    made.columns = (*COLUMNS, gone)
+    made.write([item(1), item(2) | {"gone": at(1)}], 10)
+    made.columns = COLUMNS
+    made_at = made.task.target_path(ITEM)
+    from tailrace.lake import delta as lake
+    from tailrace.model.change import Relation
+    from tailrace.state import ledger
+
+    taken = ledger.Baseline(
+        ITEM, Relation(1, "shop", "item", "d", COLUMNS), position(11), 2, lake.version(made_at), at(10), 0, 1, 0, 10
+    )  # fmt: skip
+    ledger.write_baseline(made.task.control_path("baselines"), taken)
+    assert rows(tailrace.open(made.file).table(ITEM).current()) == [(1, "a")]
+
+
+def test_questions_of_a_range(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    found = table.net(14, 16).rows()
+    assert [(r["id"], r["_change_type"]) for r in found] == [
+        (3, "delete"), (4, "insert"), (1, "update_preimage"), (1, "update_postimage"), (5, "insert"),
+    ]  # fmt: skip
+    assert [r["_change_type"] for r in table.pairs(14, 16).rows()] == ["update", "update", "insert"]
+    assert [r["change_seq"] for r in table.chain({"id": "3"}).rows()] == [seq(12), seq(14)]
+    assert len(table.history(columns=["name"]).table()) == 7
+    assert table.rebuild().table().num_rows == 7
+    assert [r["__$operation"] for r in table.net_changes(13, 13).rows()] == [1]
+    assert table.changes(13, columns=["name"], columns_changed=True).schema.names[-2:] == ["id", "name"]
+    assert [r["inserts"] for r in tailrace.open(home.file).transactions(16).rows()] == [1]
+    assert table.net(at(99)).table().num_rows == 0
+
+
+def test_results_come_as_what_the_user_works_with(home: TaskHome) -> None:
+    found = tailrace.open(home.file).table(ITEM).net(14)
+    assert isinstance(found.arrow(), pa.RecordBatchReader)
+    assert found.arrow().read_all() == found.table()
+    assert found.pandas().shape == found.polars().shape == (5, 7)
+    assert found.duckdb().shape == (5, 7)
+    assert [r["id"] for r in found.where("id > 3 and _change_type = 'insert'").rows()] == [4, 5]
+    assert found.select(["id"]).schema.names == ["id"]
+    with pytest.raises(ConfigError, match="no column nope"):
+        found.select(["nope"])
+    with pytest.raises(ConfigError, match="the condition cannot be read"):
+        found.where("nope > 3")
+
+
+def test_a_column_that_became_another_one_splits_the_range(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path)
+    made.store((1, "I", item(1)))
+    name, price = COLUMNS[1], COLUMNS[2]
+    made.layout(2, (COLUMNS[0], name, Column("price", 3, "int", "int4", "decimal(8,2)"), Column("n", 4, "int", "int4", "int")))  # fmt: skip
+    table = tailrace.open(made.file).table(ITEM)
+    assert table.net().schema.names[:3] == ["id", "name", "price"]  # nothing of the new layout yet
+    from tailrace.lake import delta as lake
+
+    lake.add_columns(
+        made.task.changes_path(ITEM), [pa.field("n", pa.int32()), pa.field("title", pa.string())]
+    )
+    made.store((3, "I", item(2) | {"n": 7}))
+    assert tailrace.open(made.file).table(ITEM).net().table()["n"].to_pylist() == [None, 7]
+    made.layout(4, (COLUMNS[0], Column("title", 2, "text", "text", "string"), price))
+    made.store((5, "I", {"id": 3, "title": "x", "price": Decimal(1)}))
+    table = tailrace.open(made.file).table(ITEM)
+    with pytest.raises(UnsupportedError, match=f"renamed to title at change_seq {seq(4)}"):
+        table.net()
+    assert table.net(5).table()["title"].to_pylist() == ["x"]
+    assert table.changes is not None
+
+
+def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
+    task = tailrace.open(home.file.parent)
+    assert (task.name, task.tables) == ("shop", [ITEM])
+    assert [t.table for t in task.status().tables] == [ITEM]
+    with pytest.raises(ConfigError, match="no table of the task matches"):
+        task.table("shop.nope")
+    with pytest.raises(ConfigError, match="there is no key log"):
+        _ = task.keylog
+    (home.file.parent / "other.yaml").write_text("")
+    with pytest.raises(ConfigError, match="2 task files"):
+        tailrace.open(home.file.parent)
+
+
+def test_orders(home: TaskHome) -> None:
+    task = tailrace.open(home.file)
+    assert task.pause("shop.*", why="a test").tables == [ITEM]
+    assert [t.state for t in task.status().tables] == ["paused"]
+    assert task.resume(ITEM).tables == [ITEM]
+    assert task.resync(ITEM, dry_run=True).tables == [ITEM]
+    with pytest.raises(ConfigError, match="no table is named"):
+        task.remove()
+
+
+def test_any_change_table_may_be_read(home: TaskHome) -> None:
+    found = tailrace.read(home.task.changes_path(ITEM), key=["id"])
+    assert found.name == ITEM
+    assert len(found.net().table()) == 5
+    with pytest.raises(ConfigError, match="no change table"):
+        tailrace.read("/nowhere")
+    with pytest.raises(ConfigError, match="no column nope"):
+        tailrace.read(home.task.changes_path(ITEM), key=["nope"])
+    with pytest.raises(ConfigError, match="no column nope"):
+        found.net(columns=["nope"])
+    with pytest.raises(ConfigError, match="is no place in a history"):
+        found.net("yesterday")
+
+
+def test_nothing_heavy_is_imported_before_it_is_used() -> None:
+    said = "import tailrace, sys; heavy = {'pyspark', 'pyarrow', 'deltalake', 'pandas', 'duckdb'} & set(sys.modules); assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", said], check=True)
+    said = "import tailrace, sys; tailrace.open; tailrace.read; heavy = {'pyspark', 'duckdb', 'polars'} & set(sys.modules); assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", said], check=True)
+    assert set(tailrace.__all__) <= set(dir(tailrace))
+    for name in tailrace.__all__:
+        assert getattr(tailrace, name) is not None
+    with pytest.raises(AttributeError):
+        _ = tailrace.nope  # type: ignore[attr-defined]
