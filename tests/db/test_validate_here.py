@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
+from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.runtime import setup
 from tailrace.runtime.storing_here import store_here
@@ -78,6 +81,75 @@ def test_a_baseline_and_what_somebody_did_to_its_target(
         ("source", "9", "v9"),
         ("target", "9", "x"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("more", "runs"),
+    [
+        ("", 0),
+        ("keylog: {mode: all}\ntables: {s.t: {mode: strict}}\n", 1),
+        ("tables: {s.t: {mode: soft_delete}}\n", 0),
+    ],
+)
+def test_what_differs_is_repaired_without_spark(
+    tmp_path: Path, database: str, db: psycopg.Connection, more: str, runs: int
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database, more)
+    path = task.target_path("s.t")
+    for again in ("x", "y"):  # the second repair goes on where the first one ended
+        DeltaTable(path).delete("id = 7")
+        DeltaTable(path).update(updates={"v": f"'{again}'", "n": "NULL"}, predicate="id = 9")
+        extra = DeltaTable(path).to_pyarrow_table(filters=[("id", "=", 1)])
+        write_deltalake(path, extra.set_column(0, "id", pa.array([501], pa.int32())), mode="append")
+        said = list[str]()
+        steps = Steps(lambda words, *_, said=said: said.append(words))
+        before, done, after = setup.repair_task(task, (), dry_run=False, samples=3, steps=steps)
+        assert not before.equal and after is not None and after.equal
+        assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
+            ("s.t", 1, 1, 1, None)
+        ]
+        assert "repairing s.t" in said and not any("Spark" in words for words in said)
+        assert (done[0].run_id is not None) == bool(runs)
+    rows = DeltaTable(path).to_pyarrow_table().select(["id", "v", "n"]).sort_by("id").to_pylist()
+    assert [r["v"] for r in rows if r["id"] in (7, 9)] == ["v7", "v9"] and rows[8]["n"] == Decimal("3.00")
+    if runs:
+        logged = lake.read(task.keylog_path).select(
+            ["run_id", "change_row_type", "action_taken", "after_key"]
+        )
+        found = [tuple(r.values()) for r in logged.to_pylist() if r["run_id"] == done[0].run_id]
+        assert [r[1:3] for r in found] == [("I", "I"), ("U", "M"), ("D", "D")]
+
+
+def test_a_postgresql_target_is_repaired_without_spark(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database, f"target: '{database}&schema=copies'\n")
+    for again in ("x", "y"):
+        db.execute(
+            f"delete from copies.t where id = 7; update copies.t set v = '{again}', n = null where id = 9"
+        )
+        db.execute("insert into copies.t select 501, v from copies.t where id = 1")
+        _, done, after = setup.repair_task(task, (), dry_run=False, samples=3)
+        assert after is not None and after.equal
+        assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
+            ("s.t", 1, 1, 1, None)
+        ]
+    rows = [db.execute(f"select * from {schema}.t order by id").fetchall() for schema in ("s", "copies")]
+    assert rows[0] == rows[1]
+
+
+def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database)
+    DeltaTable(task.target_path("s.t")).delete("id <= 7")
+    version = DeltaTable(task.target_path("s.t")).version()
+    _, done, after = setup.repair_task(task, (), dry_run=True, samples=3)
+    assert [(r.table, r.inserts) for r in done] == [("s.t", 7)] and after is None
+    assert DeltaTable(task.target_path("s.t")).version() == version
 
 
 def test_spark_starts_for_changes_that_wait_and_what_it_is_for_is_said(

@@ -36,6 +36,7 @@ def test_rows_that_differ_come_with_their_hashes(spark: Any) -> None:
     one, other = (
         spark.createDataFrame([(i, i % 3) for i in ids], "id int, n int") for ids in ([1, 2], [2, 3])
     )
-    left, right = Frames(one, other).differing(["id"], 64)
-    assert left.columns == right.columns == ["header__hash", "id", "n"]
-    assert [[r["id"] for r in df.collect()] for df in (left, right)] == [[1], [3]]
+    left, right, shape = Frames(one, other).differing(["id"], 64)
+    assert left.columns == right.columns == ["bucket", "hash", "c0", "c1"]
+    assert shape.schema.names == ["id", "n"]
+    assert [[r["c0"] for r in df.collect()] for df in (left, right)] == [[1], [3]]

@@ -54,7 +54,7 @@ def refused(task: Task, upto: int = 9, columns: str | None = None, follows: Rela
     nobody: Any = None
     result = TableResult("s.t", False, 1, 1, 1, 1, columns=columns)
     one = Difference(result, Made(RELATION, follows, None), nobody, position(8))
-    return wanted(task, nobody, one, upto, ["id"])
+    return wanted(task, one, upto, ["id"])
 
 
 def test_columns_that_differ(tmp_path: Path) -> None:

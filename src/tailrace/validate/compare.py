@@ -86,13 +86,18 @@ class Shape:
         found = [some.astype(np.int32), rows[some], sums[some].view(np.int64)]
         yield pa.record_batch([pa.array(one) for one in found], schema=SUMS)
 
-    def named(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """The rows of some buckets: `HASH`, then the columns as c0, c1, ..."""
-        names = [HASH, *(f"c{i}" for i in range(len(self.schema)))]
+    def placed(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of some buckets: `BUCKET`, `HASH`, then the columns as c0, c1, ..."""
+        names = [BUCKET, HASH, *(f"c{i}" for i in range(len(self.schema)))]
         for tags, rows in self.tagged(batches):
             near = pa.array(np.isin(tags[BUCKET], buckets))
-            tagged = pa.record_batch([pa.array(np.ascontiguousarray(tags[HASH])), *rows.columns], names)
-            yield tagged.filter(near)
+            own = [pa.array(np.ascontiguousarray(tags[n])) for n in (BUCKET, HASH)]
+            yield pa.record_batch([*own, *rows.columns], names).filter(near)
+
+    def named(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The same without their `BUCKET`."""
+        for batch in self.placed(batches, buckets):
+            yield batch.select(batch.schema.names[1:])
 
 
 class Sides(Protocol):
@@ -236,6 +241,14 @@ class Files:
         many = copies[np.searchsorted(known, first[HASH].to_numpy())] if first.num_rows else []
         columns = [pa.array(many, pa.int64()), *first.columns[1:]]
         return int(np.abs(copies).sum()), pa.table(columns, [COPIES, *shape.schema.names])
+
+    def near(self, shape: Shape, buckets: Sequence[int]) -> tuple[pa.Table, pa.Table]:
+        """The rows of both in some buckets: `HASH`, then the columns as c0, c1, ..."""
+        schema = pa.schema([(HASH, pa.int64()), *((f"c{i}", f.type) for i, f in enumerate(shape.schema))])
+        left, right = (
+            pa.Table.from_batches(self._near(one, shape, buckets), schema) for one in (self.left, self.right)
+        )
+        return left, right
 
     def _near(self, one: FileRows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
         return shape.named(one.batches(shape.schema.names), buckets)

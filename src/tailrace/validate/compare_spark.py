@@ -15,10 +15,8 @@ from . import compare
 from .compare import COPIES, Shape, Sums
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-HASH = "header__hash"
-"""Column: the hash of a row; rows with equal hashes are equal."""
 _SIDE, _SUMS = "side", "bucket int, rows bigint, sum bigint"
 
 
@@ -68,21 +66,26 @@ class Frames:
         shown = shown.select([COPIES, *(f"c{i}" for i in range(len(shape.schema)))])
         return int(total[0] or 0) if total else 0, shown.rename_columns([COPIES, *shape.schema.names])
 
-    def differing(self, key: Sequence[str], buckets: int) -> tuple[DataFrame, DataFrame]:
-        """The rows of both sides in the differing buckets, with their `HASH`; both have the same columns."""
+    def differing(self, key: Sequence[str], buckets: int) -> tuple[DataFrame, DataFrame, Shape]:
+        """The rows of both in the buckets that differ: `BUCKET`, `HASH`, then the columns as c0, c1, ...
+
+        Both have the same columns."""
         shape, _ = compare.shape_of(*self.schemas, key, buckets)
         found = compare.apart(*self.sums(shape))
-        left, right = (
-            near.select(col(compare.HASH).alias(HASH), *_as(df, shape))
-            for near, df in zip(self._near(shape, found), (self.left, self.right), strict=True)
-        )
-        return left, right
+        types = f"{compare.BUCKET} int, {_ddl(shape)}"
+        work = partial(shape.placed, buckets=found)
+        left, right = (_placed(df, shape).mapInArrow(work, types) for df in (self.left, self.right))
+        return left, right, shape
 
     def _near(self, shape: Shape, buckets: Sequence[int]) -> tuple[DataFrame, DataFrame]:
-        types = ", ".join(f"c{i} {spark_type(f.type)}" for i, f in enumerate(shape.schema))
-        work, ddl = partial(shape.named, buckets=buckets), f"{compare.HASH} bigint, {types}"
-        left, right = (_placed(df, shape).mapInArrow(work, ddl) for df in (self.left, self.right))
+        work = partial(shape.named, buckets=buckets)
+        left, right = (_placed(df, shape).mapInArrow(work, _ddl(shape)) for df in (self.left, self.right))
         return left, right
+
+
+def _ddl(shape: Shape) -> str:
+    types = ", ".join(f"c{i} {spark_type(f.type)}" for i, f in enumerate(shape.schema))
+    return f"{compare.HASH} bigint, {types}"
 
 
 def _schema(df: DataFrame) -> pa.Schema:
@@ -92,9 +95,3 @@ def _schema(df: DataFrame) -> pa.Schema:
 def _placed(df: DataFrame, shape: Shape) -> DataFrame:
     """The columns of a shape under plain names: `mapInArrow` cannot handle dots and back quotes."""
     return df.select(*map(col, shape.schema.names)).toDF(*[f"c{i}" for i in range(len(shape.schema))])
-
-
-def _as(df: DataFrame, shape: Shape) -> list[Column]:
-    """The columns of a shape under their names, in the types that a DataFrame has."""
-    types = {f.name: f.dataType for f in df.schema}
-    return [col(f"c{i}").cast(types[n]).alias(n) for i, n in enumerate(shape.schema.names)]

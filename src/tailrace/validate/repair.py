@@ -14,29 +14,31 @@ from __future__ import annotations
 
 import getpass
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ..apply import effects
+from ..apply import effects, one_task
+from ..apply.exceptions import Exceptions
 from ..apply.expect import Expected
 from ..apply.keylog import KeyLog, Stretch
 from ..apply.plan import SPECIAL, TableBatch
 from ..apply.shared import Place
 from ..apply.table_map import place_of, task_map
 from ..apply.targets import delta_spark
-from ..apply.targets.base import Target
+from ..apply.targets.audit import Audited
 from ..apply.targets.delta import DeltaTarget
 from ..apply.targets.delta_local import PartTask, write_parts
+from ..apply.targets.delta_many import ROWS, Small
 from ..apply.targets.postgresql import PostgresTarget
 from ..apply.task_rules import rules_of
 from ..config.task import Task
-from ..errors import ApplyError
+from ..errors import ApplyError, TailraceError
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable, Relation
@@ -47,7 +49,8 @@ from ..operate.task_runs import group_of, subscriptions
 from ..state import ledger, live
 from ..state.orders import of_task, target_names
 from . import repair_sides as sides
-from .repair_changes import Mark, difference
+from .repair_changes import Mark, difference, difference_here
+from .repair_sides import TargetRows, WantedRows
 from .sides import Sessions
 from .tables import Difference
 
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 APP = "tailrace/repair"
 """App id under which a change table of repairs records the number of its last change."""
 _AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
+_OPER = PREFIX + "change_oper"
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,6 @@ class Repair:
                 self.steps.now(f"repairing {one.result.table}")
                 self.done.append(self._table(one))
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.sessions("rows are repaired")
-
     def finish(self, tables: Sequence[str]) -> None:
         """Logs what a crash kept out of the key log after the target had it; for all tables if none is
         named."""
@@ -117,56 +116,110 @@ class Repair:
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
-            if self.dry_run or logbook is None or upto < 0 or self._target().progress(table) < upto:
+            if self.dry_run or logbook is None or upto < 0 or self._target(None).progress(table) < upto:
                 continue
             if (logbook.standing(table).reached or -1) < upto:
                 self._log(logbook, table, upto)
 
     def _table(self, one: Difference) -> Repaired:
-        task, spark, table = self.task, self.spark, one.result.table
+        task, table = self.task, one.result.table
         with tempfile.TemporaryDirectory(prefix="tailrace-repair-") as scratch:
-            there, upto = sides.there(task, spark, table, scratch)
-            found = sides.wanted(task, spark, one, upto, there.columns)
-            if isinstance(found, str):
-                return Repaired(table, refused=found)
-            (wanted, relation), mark = found, self._mark(one)
-            changes = difference(wanted, there, relation, mark).persist()
+            there = sides.there(task, table, scratch)
+            wanted = sides.wanted(task, one, there.upto, there.columns)
+            if isinstance(wanted, str):
+                return Repaired(table, refused=wanted)
+            mark = self._mark(one)
+            if (found := self._here(one, wanted, there, mark)) is not None:
+                return self._made(_told(table, _counted(found)), found, wanted.relation, mark.after)
+            spark = self.sessions(f"rows of {table} are repaired")
+            changes = difference(wanted.frame(spark), there.frame(spark), wanted.relation, mark).persist()
             try:
-                oper = PREFIX + "change_oper"
-                counts = {r[oper]: int(r["count"]) for r in changes.groupBy(oper).count().collect()}
-                inserts, updates, deletes = (counts.get(k, 0) for k in "IUD")
-                said = Repaired(table, inserts, updates, deletes)
-                if self.dry_run or not counts:
-                    return said
-                return self._made(said, changes, relation, mark.after)
+                counts = {r[_OPER]: int(r["count"]) for r in changes.groupBy(_OPER).count().collect()}
+                return self._made(_told(table, counts), changes, wanted.relation, mark.after)
             finally:
                 changes.unpersist()
 
+    def _here(self, one: Difference, wanted: WantedRows, there: TargetRows, mark: Mark) -> pa.Table | None:
+        """The changes, found by this process; None: that is work for Spark."""
+        if not wanted.plain or one.both.target.needs_spark(one.both.source.size) is not None:
+            return None
+        return difference_here(one.both.left_here(), there.here(), wanted.relation, mark)
+
     def _mark(self, one: Difference) -> Mark:
         table, now = one.result.table, datetime.now(timezone.utc)
-        after = max(lake.progress(self._kept(table), APP), self._target().progress(table), 0)
+        after = max(lake.progress(self._kept(table), APP), self._target(None).progress(table), 0)
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
         return Mark(time, after, one.position, f"{REPAIR} by {getpass.getuser()}", now)
 
-    def _made(self, said: Repaired, changes: DataFrame, relation: Relation, after: int) -> Repaired:
+    def _made(
+        self, said: Repaired, changes: DataFrame | pa.Table, relation: Relation, after: int
+    ) -> Repaired:
         """Keeps the changes and their layout, applies and logs them."""
+        if self.dry_run or not said.changes:
+            return said
         table, upto = said.table, after + said.changes
         kept, schema = self._kept(table), pa.schema([*header_schema(), *schema_of(relation.columns)])
         lake.create(kept, schema)
-        files, _ = write_parts(changes, PartTask(kept, schema))
+        part = PartTask(kept, schema)
+        if isinstance(changes, pa.Table):
+            (row,) = next(part(changes.to_batches())).to_pylist()
+            files = [lake.AddedFile.from_json(row["file"])]
+        else:
+            files, _ = write_parts(changes, part)
         progress = {APP: upto, _AFTER: after}
         info = {_LAYOUT: relation.to_json()}
         lake.replace_all(kept, files, schema=schema, progress=progress, info=info)
         try:
+            if (done := self._applied_here(table, relation, after, upto)) is not None:
+                return replace(said, run_id=done or None)
             self._apply(said, relation, upto)
         except ApplyError as error:  # nothing was written; other tables may be repaired
             return Repaired(table, refused=f"the target refuses the rows that it lacks: {error.what}")
         logbook = self._keylog()
         return said if logbook is None else replace(said, run_id=self._log(logbook, table, upto))
 
+    def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
+        """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
+        does with small batches; gives the run in the key log, empty without one. None: work for Spark."""
+        target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
+        if not relation.key or upto - after > ROWS:
+            return None
+        if self.task.target.database and not (rules.plain and logbook is None):
+            return None  # its notes for the key log are those of the source's changes
+        small = Small(table, self._kept(table), target.path(table), relation, after, upto)
+        if rules.plain and logbook is None:
+            return None if self._together(target, small) is None else ""
+        exceptions = Exceptions(f"{self.task.home}/control", self.task.name)
+        runs = None if logbook is None else self._begun(logbook, small.table, small.after)
+        try:
+            audited = one_task.small(small, rules, exceptions, logbook)
+            done = None if audited is None else self._together(target, audited)
+            if done is None:
+                return None
+            one = Stretch(small.table, small.after, small.upto, 0)
+            _, ends, why = one_task.finished(done, one, rules, logbook)
+        finally:
+            if runs is not None:
+                runs.end()
+        if ends is not None:
+            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=small.table)
+        return "" if logbook is None else logbook.run_of(small.table)
+
+    @staticmethod
+    def _together(target: DeltaTarget | PostgresTarget, small: Small) -> Audited | None:
+        (done,) = target.together([small])
+        if isinstance(done, TailraceError):
+            raise done
+        return done
+
     def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
-        """Applies the kept changes to the target, as its rules apply changes that meet no conflict."""
-        target, rules, changes = self._target(), rules_of(self.task, said.table), self._changes(said.table)
+        """Brings the kept changes to the target, as its rules apply changes that meet no conflict."""
+        spark = self.sessions(f"changes are brought to {said.table}")
+        target, rules, changes = (
+            self._target(spark),
+            rules_of(self.task, said.table),
+            self._changes(said.table),
+        )
         counts = dict.fromkeys(SPECIAL, 0) | {"I": said.inserts, "U": said.updates, "D": said.deletes}
         layout = effects.relation_of(relation, rules)
         if layout != relation:  # a target without changes yet has no marks
@@ -179,20 +232,26 @@ class Repair:
         """The changes of a table's last repair."""
         kept = DeltaTable(self._kept(table))
         relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
-        df = delta_spark.rows_of(self.spark, self._kept(table), kept)
+        spark = self.sessions(f"the repair of {table} is applied and logged")
+        df = delta_spark.rows_of(spark, self._kept(table), kept)
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in a run of its own; returns the run."""
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
-        runs = Runs(logbook.path, group_of(task), kind=REPAIR)
-        logbook.runs |= runs.run_ids(subscriptions(task, [table], others=False))
+        runs = self._begun(logbook, table, after)
         # Nobody else applies, and each change was made for the existing row: there are no conflicts.
         one = Stretch(table, after, upto, 0)
-        logbook.begin(table, after)
         logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
         runs.end()
         return logbook.run_of(table)
+
+    def _begun(self, logbook: KeyLog, table: str, after: int) -> Runs:
+        """A run of its own for a table's repair."""
+        runs = Runs(logbook.path, group_of(self.task), kind=REPAIR)
+        logbook.runs |= runs.run_ids(subscriptions(self.task, [table], others=False))
+        logbook.begin(table, after)
+        return runs
 
     def _keylog(self) -> KeyLog | None:
         """The task's key log; None if it has none."""
@@ -205,23 +264,30 @@ class Repair:
     def _kept(self, table: str) -> str:
         return f"{self.task.home}/repairs/{lake.file_name(table)}__ct"
 
-    def _target(self) -> Target:
-        """The task's target, with the repairs' progress."""
-        task = self.task
+    def _target(self, spark: SparkSession | None) -> DeltaTarget | PostgresTarget:
+        """The task's target, with the repairs' progress; without a session for what this process does."""
+        task, session = self.task, cast("SparkSession", spark)
         names = target_names(of_task(task.orders_path, {}))
 
         def places(table: str) -> Place:
             return place_of(task_map(task, table), names)
 
         if task.target.database:
-            return PostgresTarget(
-                self.spark, task.target.database, task=task.name, repairs=True, places=places
-            )
+            return PostgresTarget(session, task.target.database, task=task.name, repairs=True, places=places)
         return DeltaTarget(
-            self.spark,
+            session,
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
             local_limit_bytes=task.target.local_limit,
             merge_memory_bytes=task.apply.merge_memory,
             places=places,
         )
+
+
+def _counted(changes: pa.Table) -> dict[str, int]:
+    found = changes[_OPER].value_counts().to_pylist()
+    return {one["values"]: one["counts"] for one in found}
+
+
+def _told(table: str, counts: Mapping[str, int]) -> Repaired:
+    return Repaired(table, counts.get("I", 0), counts.get("U", 0), counts.get("D", 0))

@@ -1,27 +1,36 @@
 """The difference between two sides of a table as changes: what turns one side into the other.
 
 They are a change table of tailrace's own layout, one change a row that differs: an insert of what is missing,
-a delete of what is too much, an update (with its before image) of what is another.
+a delete of each extra row, an update (with its before image) of what is another. The functions work on Arrow
+tables: in this process (`difference_here`), or in Spark's tasks, one bucket of keys at a time (`difference`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ..apply.fold import col
 from ..model.change import HEADERS, OPERATIONS, PREFIX, Relation
 from ..model.sequence import NUMBER_DIGITS
-from .compare_spark import HASH, Frames
+from ..model.types import header_schema, schema_of, spark_type
+from ..wire.row_hashes import hashes
+from .compare import BUCKET, HASH, FileRows, Files, apart, shape_of
+from .compare_spark import Frames
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 BUCKETS = 256
-_WANTED, _THERE, _NEW, _OLD = "header__wanted", "header__there", "header__new", "header__old"
-_COPIES, _IMAGES, _AT = "header__n", "header__i", "header__at"
+_OPER = "oper"
+_Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -36,81 +45,152 @@ class Mark:
     at: datetime
 
 
-def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Mark) -> DataFrame:
-    """The changes that make `there` what `wanted` is: columns of `HEADERS` with their prefix, then the
-    relation's; empty when they are equal. Numbers go up from `mark.after` + 1, in the order of the key.
+@dataclass(frozen=True)
+class ChangeImages:
+    """Makes the images of changes (`oper`, then the columns) out of rows of two sides: `HASH`, then the
+    columns as c0, c1, ...; all rows of a key must be there.
 
-    Duplicates of a key in `there` are one update, which writes the row anew.
+    `key`: places of the key's columns; none: a table without a key, whose rows differ by all they have.
     """
+
+    key: tuple[int, ...]
+
+    def __call__(self, wanted: pa.Table, there: pa.Table) -> pa.Table:
+        new, old = (one[HASH].to_numpy() for one in (wanted, there))
+        if not self.key:
+            return self._copies(wanted, there, new, old)
+        keys = [self._keys(one) for one in (wanted, there)]
+        known, which = np.unique(np.concatenate(keys), return_inverse=True)
+        left, right = (_first(w, len(known)) for w in (which[: wanted.num_rows], which[wanted.num_rows :]))
+        both = (left >= 0) & (right >= 0)
+        again = np.bincount(which[wanted.num_rows :], minlength=len(known)) > 1
+        other = both.copy()
+        other[both] = again[both] | (new[left[both]] != old[right[both]])  # as validation sees it
+        return _together(
+            [
+                ("B", there, right[other]),
+                ("D", there, right[left < 0]),
+                ("I", wanted, left[right < 0]),
+                ("U", wanted, left[other]),
+            ]
+        )
+
+    def repeated(self, rows: pa.Table) -> bool:
+        """Whether a key is there more than once."""
+        return bool(self.key) and len(np.unique(self._keys(rows))) < rows.num_rows
+
+    def _copies(self, wanted: pa.Table, there: pa.Table, new: _Places, old: _Places) -> pa.Table:
+        """So many inserts or deletes of each row as there are copies apart."""
+        known, which = np.unique(np.concatenate([new, old]), return_inverse=True)
+        sides = which[: len(new)], which[len(new) :]
+        left, right = (_first(w, len(known)) for w in sides)
+        many = np.subtract(*(np.bincount(w, minlength=len(known)) for w in sides))
+        more, less = np.maximum(many, 0), np.maximum(-many, 0)
+        return _together([("D", there, np.repeat(right, less)), ("I", wanted, np.repeat(left, more))])
+
+    def _keys(self, rows: pa.Table) -> npt.NDArray[np.uint64]:
+        found = [hashes([one.column(1 + k) for k in self.key]) for one in rows.to_batches() if one.num_rows]
+        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+def _first(which: _Places, many: int) -> _Places:
+    """The first place of each number in `which`; -1: none."""
+    found = np.full(many, -1)
+    found[which[::-1]] = np.arange(len(which))[::-1]
+    return found
+
+
+def _together(parts: Sequence[tuple[str, pa.Table, _Places]]) -> pa.Table:
+    made = []
+    for oper, rows, places in parts:
+        letters = pa.repeat(pa.scalar(oper), len(places))
+        taken = rows.take(pa.array(places)).drop_columns([HASH])
+        made.append(taken.add_column(0, _OPER, letters))
+    return pa.concat_tables(made)
+
+
+@dataclass(frozen=True)
+class ImageHeaders:
+    """Gives images their headers, and the columns their types: a batch after the other, all of them in their
+    order, an update's images side by side. Numbers go up from `mark.after` + 1, and none is left out."""
+
+    mark: Mark
+    data: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mark, after = self.mark, self.mark.after
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            oper = batch.column(0).cast(pa.string())
+            first = pc.not_equal(oper, "U").to_numpy(zero_copy_only=False)  # its B has the same number
+            numbers = after + np.cumsum(first)
+            after = int(numbers[-1])
+            digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), NUMBER_DIGITS, "0")
+            words = pa.array([OPERATIONS[o] for o in "BDIU"])
+            headers = {
+                "change_seq": pc.binary_join_element_wise(str(mark.time), digits, ""),
+                "change_oper": oper,
+                "stream_position": pa.repeat(pa.scalar(mark.position), len(oper)),
+                "operation": words.take(pc.index_in(oper, pa.array(list("BDIU")))),
+                "transaction_id": pa.repeat(pa.scalar(mark.transaction), len(oper)),
+                "timestamp": pa.repeat(pa.scalar(mark.at, pa.timestamp("us", "UTC")), len(oper)),
+            }
+            schema = pa.schema([*header_schema(), *self.data])
+            nothing = pa.nulls(len(oper))
+            arrays = [headers.get(name, nothing) for name in HEADERS] + batch.columns[1:]
+            arrays = [a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
+            yield pa.record_batch(arrays, schema=schema)
+
+
+def difference_here(wanted: FileRows, there: FileRows, relation: Relation, mark: Mark) -> pa.Table | None:
+    """The changes that make `there` what `wanted` is, in the order of their keys: columns of `HEADERS` with
+    their prefix, then the relation's. None: a key is there more than once, which needs a look at all rows."""
+    names = [c.name for c in relation.columns]
+    both = Files(_ordered(wanted, names), _ordered(there, names))
+    shape, _ = shape_of(*both.schemas, relation.key or names, BUCKETS)
+    buckets = apart(*both.sums(shape))
+    left, right = both.near(shape, buckets)
+    images = ChangeImages(shape.key if relation.key else ())
+    if images.repeated(right):
+        return None
+    made = images(left, right)
+    if relation.key:
+        made = made.sort_by([*((f"c{k}", "ascending") for k in shape.key), (_OPER, "ascending")])
+    numbered = ImageHeaders(mark, schema_of(relation.columns))
+    return pa.Table.from_batches(
+        list(numbered(made.to_batches())), pa.schema([*header_schema(), *numbered.data])
+    )
+
+
+def _ordered(rows: FileRows, names: Sequence[str]) -> FileRows:
+    there = {to: n for n, to in rows.names.items()}
+    return FileRows(rows.data, {there[n]: n for n in names}, rows.only)
+
+
+def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Mark) -> DataFrame:
+    """The same by Spark's tasks. A key that is there more than once becomes one update, which writes the row
+    anew."""
     names = [c.name for c in relation.columns]
     wanted, there = (
         df.select(*[col(c.name).cast(c.type).alias(c.name) for c in relation.columns])
         for df in (wanted, there)
     )
-    key = relation.key or names
-    wanted, there = Frames(wanted, there).differing(key, BUCKETS)
-    found = _by_key(wanted, there, key, names) if relation.key else _copies(wanted, there, names)
-    return _with_headers(found, key, names, mark)
+    left, right, shape = Frames(wanted, there).differing(relation.key or names, BUCKETS)
+    images = ChangeImages(shape.key if relation.key else ())
+    kinds = ", ".join(f"c{i} {spark_type(f.type)}" for i, f in enumerate(shape.schema))
+    sides = left.groupBy(BUCKET).cogroup(right.groupBy(BUCKET))
 
+    def of_bucket(one: pa.Table, other: pa.Table) -> pa.Table:
+        return images(one.drop_columns([BUCKET]), other.drop_columns([BUCKET]))
 
-def _by_key(wanted: DataFrame, there: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Images of each differing key, as an array of (operation, row), and the key's columns as `_AT`."""
-    from pyspark.sql import functions as F
-
-    row = F.struct(*map(col, names))
-    at = F.struct(*map(col, key)).alias(_AT)
-    have = there.groupBy(at).agg(
-        F.first(row).alias(_THERE), F.first(HASH).alias(_OLD), F.count(F.lit(1)).alias(_COPIES)
+    found = sides.applyInArrow(of_bucket, f"{_OPER} string, {kinds}").repartition(1)
+    if relation.key:
+        found = found.sortWithinPartitions(*[f"c{k}" for k in shape.key], _OPER)
+    headers = [f"{PREFIX}{n} {kind}" for n, kind in HEADERS.items()]
+    data = [f"c{i} {c.type}" for i, c in enumerate(relation.columns)]
+    numbered = ImageHeaders(
+        mark, pa.schema([(f"c{i}", f.type) for i, f in enumerate(schema_of(relation.columns))])
     )
-    both = wanted.select(at, row.alias(_WANTED), col(HASH).alias(_NEW)).join(have, _AT, "full_outer")
-    new, old = col(_WANTED), col(_THERE)
-    other = (col(_COPIES) > 1) | (col(_NEW) != col(_OLD))  # in the same way as validation
-    images = (
-        F.when(old.isNull(), F.array(_image("I", new)))
-        .when(new.isNull(), F.array(_image("D", old)))
-        .when(other, F.array(_image("B", old), _image("U", new)))
-    )
-    return both.select(_AT, images.alias(_IMAGES)).where(col(_IMAGES).isNotNull())
-
-
-def _copies(wanted: DataFrame, there: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The same for a table without a key: as many inserts or deletes of each row as its numbers of copies
-    differ."""
-    from pyspark.sql import functions as F
-
-    sides = [df.withColumn(_COPIES, F.lit(n)) for df, n in ((wanted, 1), (there, -1))]
-    row = F.first(F.struct(*map(col, names))).alias(_AT)
-    apart = sides[0].unionByName(sides[1]).groupBy(HASH).agg(row, F.sum(_COPIES).alias(_COPIES))
-    oper = F.when(col(_COPIES) > 0, "I").otherwise("D")
-    each = F.explode(F.sequence(F.lit(1), F.abs(col(_COPIES)).cast("int")))
-    rows = apart.where(col(_COPIES) != 0).select(_AT, F.array(_image(oper, col(_AT))).alias(_IMAGES), each)
-    return rows.select(_AT, _IMAGES)
-
-
-def _image(oper: str | Column, row: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.struct((F.lit(oper) if isinstance(oper, str) else oper).alias("oper"), row.alias("row"))
-
-
-def _with_headers(found: DataFrame, key: Sequence[str], names: Sequence[str], mark: Mark) -> DataFrame:
-    """One task numbers all changes, so that there are no gaps; the join before it has many tasks."""
-    from pyspark.sql import functions as F
-
-    sorted_rows = found.repartition(1).sortWithinPartitions(*[col(_AT).getField(k) for k in key])
-    number = F.monotonically_increasing_id() + F.lit(mark.after + 1)
-    one = sorted_rows.select(number.alias("header__number"), F.explode(_IMAGES).alias("header__image"))
-    oper = F.col("header__image.oper")
-    digits = F.lpad(F.col("header__number").cast("string"), NUMBER_DIGITS, "0")
-    words = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
-    headers = {
-        "change_seq": F.concat(F.lit(str(mark.time)), digits),
-        "change_oper": oper,
-        "stream_position": F.lit(mark.position),
-        "operation": F.element_at(words, oper),
-        "transaction_id": F.lit(mark.transaction),
-        "timestamp": F.lit(mark.at),
-    }
-    made = [headers.get(name, F.lit(None)).cast(kind).alias(PREFIX + name) for name, kind in HEADERS.items()]
-    row = F.col("header__image.row")
-    return one.select(*made, *[row.getField(n).alias(n) for n in names])
+    made = found.mapInArrow(numbered, ", ".join([*headers, *data]))
+    return made.toDF(*[PREFIX + n for n in HEADERS], *names)

@@ -6,9 +6,12 @@ marked as deleted count as gone, and the mark is no column of either.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..apply.loading import CHANGED, loaded, made_with
@@ -28,10 +31,11 @@ from ..state import ledger
 from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
 from ..state.totals import batches_of
-from .mapped import Made
+from .compare import FileRows
+from .mapped import Made, Version
 from .postgresql_side import hold
-from .rules import living
-from .sides import rows_of_files
+from .rules import living, mark_of
+from .sides import Landed
 from .tables import Difference, readers
 
 if TYPE_CHECKING:
@@ -40,26 +44,98 @@ if TYPE_CHECKING:
 _DDL = "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
 
 
-def there(task: Task, spark: SparkSession, table: str, scratch: str) -> tuple[DataFrame, int]:
-    """A table's rows in its target (only its own in a shared target, without marked rows), and the change
-    number that they have reached. `scratch`: a folder for rows that are read from a database."""
+@dataclass(frozen=True)
+class TargetRows:
+    """A table's rows in its target as it is now, of several sources its own, and the change number that they
+    have reached; `mark`: the column that marks deleted rows, which are none of them."""
+
+    task: Task
+    table: str
+    rows: Version | Landed
+    upto: int
+    mark: str | None
+
+    @property
+    def columns(self) -> list[str]:
+        """Their columns."""
+        if isinstance(self.rows, Landed):
+            found = [c.name for c in self.rows.layout.columns]
+        else:
+            found = lake.arrow_schema(self.rows.path).names
+        return [n for n in found if n != self.mark]
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """They, for Spark."""
+        if isinstance(self.rows, Landed):
+            return living(self.task, self.table, self.rows.rows(spark))
+        path, version = self.rows.path, self.rows.version
+        rows = delta_spark.rows_of(spark, path, DeltaTable(path, version=version))
+        return living(self.task, self.table, own_rows(rows, self.rows.own))
+
+    def here(self) -> FileRows:
+        """They, for this process, which can tell them only where the target has one source."""
+        data = self._data
+        only = pc.field(self.mark).is_null() if self.mark in data.schema.names else None
+        return FileRows(data, {n: n for n in self.columns}, only)
+
+    @property
+    def _data(self) -> ds.Dataset:
+        if isinstance(self.rows, Landed):
+            return self.rows.data()
+        path, version = self.rows.path, self.rows.version
+        return DeltaTable(path, version=version).to_pyarrow_dataset()
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """What the target's rows should be: the source's rows of the validation, and what was applied since: the
+    changes in (`after`, `upto`]; in which layout."""
+
+    task: Task
+    one: Difference
+    relation: Relation
+    after: int
+    upto: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing was applied since."""
+        return self.upto <= self.after
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows, for Spark."""
+        task, one, table = self.task, self.one, self.one.result.table
+        rows, source = one.both.left(spark), one.made.source
+        later = Segment(self.after, self.upto, one.position, source, source)
+        found = None if self.plain else read_changes(spark, task.changes_path(table), later)
+        if found is None:
+            return rows
+        stored, _ = batches_of(task.control_path("stored"), table)
+        counts = {k: sum(b.tables[table].get(k, 0) for b in stored if b.upto > self.after) for k in SPECIAL}
+        route = Routes.of(task, spark, record=False).route(table, source, one.made.follows, one.made.follows)
+        changes, mine = route.through(found, counts)
+        return state_at(rows, changes, self.relation, mine)
+
+
+def there(task: Task, table: str, scratch: str) -> TargetRows:
+    """A table's rows in its target; `scratch`: a folder for rows that are read from a database."""
+    mark = mark_of(task, table)
     with hold(task, [table]) as held:
         if held is not None:
             found = held.tables[table]
             with readers(task.baseline.workers, found.parts) as pool:
                 files = held.files(table, scratch, pool)
-            return living(task, table, rows_of_files(spark, found.layout, files)), found.upto
+            return TargetRows(task, table, Landed(found.layout, files), found.upto, mark)
     place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))
     path, app = task.target_path(place.target), task.apply_app
-    rows = own_rows(delta_spark.rows_of(spark, path, DeltaTable(path)), place.partition)
     reached = lake.progress(path, f"{app}/{table}" if place.partition else app)
-    return living(task, table, rows), max(reached, taken_of(task, table).after)
+    reached = max(reached, taken_of(task, table).after)
+    now = Version(path, lake.version(path), place.partition, reached)
+    return TargetRows(task, table, now, reached, mark)
 
 
-def wanted(
-    task: Task, spark: SparkSession, one: Difference, upto: int, have: list[str]
-) -> tuple[DataFrame, Relation] | str:
-    """What the target's rows should be at a change number, in which layout; or why that is unknown.
+def wanted(task: Task, one: Difference, upto: int, have: Collection[str]) -> WantedRows | str:
+    """What the target's rows should be at a change number; or why nobody can tell.
 
     `have`: the columns of the rows that are there.
     """
@@ -69,19 +145,14 @@ def wanted(
         return why
     relation = layout_of(task, table, one.made)
     names = {c.name for c in relation.columns}
-    if not one.made.whole or not names == set(one.source.columns) == set(have):
+    if not one.made.whole or names != set(have):
+        return _DDL
+    if one.made.mapping is None and names != set(one.both.columns.values()):
         return _DDL
     before = max((b.upto for b in stored if b.position < one.position), default=-1)
-    # A batch may contain changes from before and after the position: `before` is never too late.
-    source = one.made.source
-    later = Segment(before, upto, one.position, source, source)
-    found = read_changes(spark, task.changes_path(table), later) if upto > before else None
-    if found is None:
-        return one.source, relation
-    counts = {k: sum(b.tables[table].get(k, 0) for b in stored if b.upto > before) for k in SPECIAL}
-    route = Routes.of(task, spark, record=False).route(table, source, one.made.follows, one.made.follows)
-    changes, mine = route.through(found, counts)
-    return state_at(one.source, changes, relation, mine), relation
+    # A batch may hold changes from before and after the position: `before` is never too late.
+    since = [b.upto for b in stored if before < b.upto <= upto]
+    return WantedRows(task, one, relation, before, upto if since else before)
 
 
 def layout_of(task: Task, table: str, made: Made) -> Relation:

@@ -195,12 +195,19 @@ class Both:
         """Both as they are compared; and whether changes were applied on top of the target's."""
         why = self.target.needs_spark(self.source.size)
         if why is None:
-            left = FileRows(self.source.data(), self.target.made.names(self.source.layout))
-            return Files(left, self.target.here()), False
+            return Files(self.left_here(), self.target.here()), False
         right, overlaid = self.target.frame(sessions(why))
-        return Frames(self.left(sessions), right), overlaid
+        return Frames(self.left(sessions(why)), right), overlaid
 
-    def left(self, sessions: Sessions) -> DataFrame:
+    def left(self, spark: SparkSession) -> DataFrame:
         """The source's rows as the target should have them."""
-        rows = self.source.rows(sessions("rows are repaired"))
-        return self.target.made.left(self.source.layout, rows)
+        return self.target.made.left(self.source.layout, self.source.rows(spark))
+
+    def left_here(self) -> FileRows:
+        """The same, for this process."""
+        return FileRows(self.source.data(), self.columns)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The source's columns that can be compared -> their names in the target, mapping aside."""
+        return self.target.made.names(self.source.layout)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..capture import baseline
 from ..capture.ddl_watch import moved_of
@@ -38,9 +38,6 @@ from .postgresql_side import HeldTarget, hold
 from .rules import comparable
 from .sides import Both, Held, Landed, Sessions, TargetSide
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 TRIES = 10
 """How often a validation is repeated because a table was truncated or rewritten while it was read."""
 FEW_ROWS = 200_000
@@ -52,12 +49,11 @@ RENAMED_S = 30.0
 
 @dataclass(frozen=True)
 class Difference:
-    """A differing table: what the target makes of its source, and the source's rows at a position (hex), as
-    the target should have them (columns: those that were compared)."""
+    """A table that differs: what the target makes of its source, and both sides at a position (hex)."""
 
     result: TableResult
     made: Made
-    source: DataFrame
+    both: Both
     position: str
 
 
@@ -200,7 +196,7 @@ def _at(
         report = ValidationReport(limit, list(side_by_side.map(one, wanted)))
     if amend is not None and not report.equal:
         found = [(t, both[t.table]) for t in report.tables if not t.equal]
-        amend([Difference(t, b.target.made, b.left(spark), limit) for t, b in found])
+        amend([Difference(t, b.target.made, b, limit) for t, b in found])
     return report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -112,7 +112,7 @@ def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], Ou
     return outcome_of(found[0])
 
 
-def outcome_of(row: Row) -> Audited | str:
+def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
     """What one row of results says; see `merge_audited`."""
     if row["file"] == TOO_LARGE:
         return TOO_LARGE

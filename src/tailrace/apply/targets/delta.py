@@ -40,7 +40,7 @@ class DeltaTarget:
     """Applies to Delta tables under one root folder; see `Target` for what it keeps.
 
     Args:
-        spark: the session of the batches' DataFrames.
+        spark: the session of the batches' DataFrames; small batches (`together`) do without one.
         root: folder or URI of the targets.
         app_id: under which name the progress stands in the tables' commits.
         local_limit_bytes: smaller tables are merged inside one task; a table that grows beyond gets deletion

@@ -5,9 +5,9 @@ their changes itself and merges them (`delta_audit`). No job, plan or thread is 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,7 @@ from .delta_local import RESULT, TOO_LARGE, result
 from .delta_size import is_plain, size_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 ROWS = 20_000
 """A batch of more changes is a job of its own: what a job costs does not show then."""
@@ -48,7 +48,7 @@ _HEADERS = {
     AT: "timestamp",
     POSITION: "stream_position",
 }
-_EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
+EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,17 @@ class ManyTask:
         made = (small.layout or small.relation).columns
         if {c.name for c in made} - {f.name for f in table.schema().fields}:
             return None
-        if (audit := _audit(small)) is None:
+        if (audit := audit_of(small)) is None:
             return None
         key = tuple(small.relation.key)
         schema = schema_of(made)
         follows = -1 if reached is None else int(reached)
         return AuditTask(
-            small.target, self.app_id, small.upto, key, schema, _EXTRA, self.memory_bytes, audit, follows
+            small.target, self.app_id, small.upto, key, schema, EXTRA, self.memory_bytes, audit, follows
         )
 
 
-def _audit(small: Small) -> Audit | None:
+def audit_of(small: Small) -> Audit | None:
     """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
     columns, there = small.relation.columns, lake.arrow_schema(small.changes)
     if any(kept_as(there.names, c.name, small.upto) != c.name for c in columns):
@@ -179,15 +179,21 @@ def _audit(small: Small) -> Audit | None:
 
 
 def merge_many(
-    spark: SparkSession, todo: Sequence[Small], make: ManyTask
+    spark: SparkSession | None, todo: Sequence[Small], make: ManyTask
 ) -> list[Audited | TailraceError | None]:
-    """Merges all batches in one job, as many side by side as there are cores.
+    """Merges all batches in one job, as many side by side as there are cores; without a session in this
+    process, one after the other.
 
     Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
     None: it needs a job of its own (nothing was done, or what was found is not known).
     """
-    lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
-    rows = spark.range(0, len(todo), 1, lanes).mapInArrow(guards.handed_on(make), RESULT).collect()
+    rows: Sequence[Mapping[str, Any] | Row]
+    if spark is None:
+        places = pa.record_batch([pa.array(range(len(todo)), pa.int64())], ["id"])
+        rows = [row for batch in make([places]) for row in batch.to_pylist()]
+    else:
+        lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
+        rows = spark.range(0, len(todo), 1, lanes).mapInArrow(guards.handed_on(make), RESULT).collect()
     found: dict[int, Audited | TailraceError | None] = {}
     for row in rows:
         small = todo[place := int(row["table"])]

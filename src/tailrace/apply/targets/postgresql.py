@@ -27,7 +27,8 @@ from .audit import Audit, Audited
 from .base import Outcome
 from .capabilities import Capabilities
 from .delta_local import TOO_LARGE
-from .postgresql_audit import merged
+from .delta_many import Small, audit_of
+from .postgresql_audit import merged, merged_here
 from .postgresql_batch import Job
 from .postgresql_load import Load
 from .postgresql_looked import Looked
@@ -216,6 +217,21 @@ class PostgresTarget:
         if isinstance(done, Audited):
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
+
+    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+        """Applies small batches in this process, one after the other; None: one needs Spark."""
+        return [self._small(one) for one in batches]
+
+    def _small(self, small: Small) -> Audited | None:
+        if (audit := audit_of(small)) is None:
+            return None
+        with self._writing(small.table, small.relation) as mine:
+            reached = self._progress.read(mine, small.table)
+            if reached is None or not layout.same(reached.layout, small.layout or small.relation):
+                return None
+            if refuses(mine, self._place, self.path(small.table), reached.layout):
+                return None
+            return merged_here(self._place, self._task, self._progress, reached, small, audit, self._memory)
 
     def apply(self, batch: TableBatch) -> Outcome:
         """Applies one batch in one transaction."""

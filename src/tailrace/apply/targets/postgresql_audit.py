@@ -32,10 +32,11 @@ from ...wire import pgbinary
 from .. import shared
 from ..fold import images
 from ..plan import TableBatch
-from .audit import Audit, Audited, merge_audited, row_of
+from .audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
 from .auditor import BatchAuditor, archived, held, source_of, wanted
 from .base import Outcome
 from .delta_local import TOO_LARGE, result
+from .delta_many import EXTRA, Small
 from .postgresql_notes import Notes
 from .postgresql_place import WORK_MEM, Place, session
 from .postgresql_progress import Progress, Reached
@@ -289,6 +290,28 @@ def merged(
         return Outcome(version=progress.advance(on, table, batch.upto))
 
     return merge_audited(made.df, order, batch.upto, nothing)
+
+
+def merged_here(
+    place: Place,
+    task: str,
+    progress: Progress,
+    reached: Reached,
+    small: Small,
+    audit: Audit,
+    memory: int | None,
+) -> Audited | None:
+    """Does what such a task does with a small batch, in this process; None: it is too large for that."""
+    table, columns = small.table, small.layout or small.relation
+    repairs, at = isinstance(progress, Repairs), progress.at(table)
+    order = DatabaseAudit(place, task, repairs, at, reached, small.upto, columns, EXTRA, memory, audit)
+    (found,) = order(small.read(wanted(EXTRA, schema_of(columns.columns))))
+    (row,) = found.to_pylist()
+    done = outcome_of(row)
+    if done == LOST:  # the table has it already
+        outcome = Outcome(version=row["version"])
+        return Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+    return done if isinstance(done, Audited) else None
 
 
 def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:

@@ -1,0 +1,84 @@
+"""The difference of two sides as changes, found by this process."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from tailrace.model.change import Column, Relation
+from tailrace.validate.compare import FileRows
+from tailrace.validate.repair_changes import Mark, difference_here
+
+pytestmark = pytest.mark.unit
+
+ID = Column("id", 1, "integer", "int4", "int", key=True)
+PART = Column("part", 2, "text", "text", "string", key=True)
+V = Column("v", 3, "bigint", "int8", "bigint")
+KEYED = Relation(7, "s", "t", "d", (ID, PART, V))
+BAG = Relation(8, "s", "bag", "f", (Column("n", 1, "integer", "int4", "int"),))
+AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
+MARK = Mark(2026030100000000, 41, "AB", "repair by me", AT)
+
+
+def rows(**columns: list[Any]) -> FileRows:
+    table = pa.table(columns)
+    return FileRows(ds.dataset(table), {n: n for n in table.column_names})
+
+
+def changes(wanted: FileRows, there: FileRows, relation: Relation) -> list[tuple[Any, ...]]:
+    found = difference_here(wanted, there, relation, MARK)
+    assert found is not None
+    names = ["header__change_seq", "header__change_oper", *(c.name for c in relation.columns)]
+    return [tuple(r.values()) for r in found.select(names).to_pylist()]
+
+
+def test_what_is_missing_too_much_and_another() -> None:
+    wanted = rows(id=[3, 1, 2], part=["a", "a", "b"], v=[1, None, 7])
+    there = rows(part=["b", "a", "c"], v=[8, 1, 4], id=[2, 3, 2])  # columns may stand in another order
+    two = "20260301000000000000000000000000"
+    assert [(r[0][-2:], *r[1:]) for r in changes(wanted, there, KEYED)] == [
+        ("42", "I", 1, "a", None),
+        ("43", "B", 2, "b", 8),
+        ("43", "U", 2, "b", 7),
+        ("44", "D", 2, "c", 4),
+    ]
+    (first, *_) = changes(wanted, there, KEYED)
+    assert first[0].startswith(two[:16]) and len(first[0]) == 35
+
+
+def test_headers_say_where_a_change_is_from() -> None:
+    wanted, there = rows(id=[1, 2], part=["a", "a"], v=[1, 1]), rows(id=[2], part=["a"], v=[1])
+    found = difference_here(wanted, there, KEYED, MARK)
+    assert found is not None
+    assert found.drop_columns(["id", "part", "v"]).to_pylist() == [
+        {
+            "header__change_seq": "20260301000000000000000000000000042",
+            "header__change_oper": "I",
+            "header__change_mask": None,
+            "header__stream_position": "AB",
+            "header__operation": "INSERT",
+            "header__transaction_id": "repair by me",
+            "header__timestamp": AT,
+            "header__column_mask": None,
+        }
+    ]
+
+
+def test_copies_of_rows_without_a_key() -> None:
+    found = changes(rows(n=[1, 1, 1, 2, None]), rows(n=[1, 2, 2, 2, 3]), BAG)
+    assert sorted((r[1], str(r[2])) for r in found) == [
+        ("D", "2"), ("D", "2"), ("D", "3"), ("I", "1"), ("I", "1"), ("I", "None"),
+    ]  # fmt: skip
+
+
+def test_sides_that_are_equal() -> None:
+    assert changes(rows(n=[2, 1]), rows(n=[1, 2]), BAG) == []
+
+
+def test_a_key_that_is_there_twice_is_for_spark() -> None:
+    wanted = rows(id=[1], part=["a"], v=[1])
+    assert difference_here(wanted, rows(id=[1, 1], part=["a", "a"], v=[1, 2]), KEYED, MARK) is None
