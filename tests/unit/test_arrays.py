@@ -15,7 +15,7 @@ from tailrace.engine.keys import Keys
 from tailrace.model.types import arrow_type, is_lake_type, spark_type
 from tailrace.wire import array_text, keylog_render, pgarrays, pgbinary, row_hashes
 from tailrace.wire.keylog_text import parse
-from tailrace.wire.keylog_values import Field
+from tailrace.wire.keylog_values import KeyLogField
 from tailrace.wire.pgvalues import convert
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ def test_texts_there_and_back(arrays):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_key_log_text_there_and_back(kind):
-    field = Field("c", f"array<{kind}>")
+    field = KeyLogField("c", f"array<{kind}>")
     values = pa.array([KINDS[kind], [], None, KINDS[kind][:1]], arrow_type(field.type))
     text = keylog_render.items([keylog_render.Item(field, values)])
     found = parse(text, [field])
@@ -49,7 +49,7 @@ def test_key_log_text_there_and_back(kind):
 
 
 def test_an_array_with_a_bad_element_is_bad():
-    found = parse(pa.array(['c="1;x;3"', 'c="1;2"', 'c=&xsi:nil="true"']), [Field("c", "array<int>")])
+    found = parse(pa.array(['c="1;x;3"', 'c="1;2"', 'c=&xsi:nil="true"']), [KeyLogField("c", "array<int>")])
     assert found.values[0].to_pylist() == [None, [1, 2], None]
     assert found.why.to_pylist() == ["c is no array<int>", None, None]
 

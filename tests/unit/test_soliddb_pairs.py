@@ -18,7 +18,7 @@ from tailrace.wire import soliddb
 
 pytestmark = pytest.mark.unit
 
-FIELDS = (soliddb.Field("id", "INTEGER", "int"), soliddb.Field("note", "CHAR", "string"))
+FIELDS = (soliddb.RowField("id", "INTEGER", "int"), soliddb.RowField("note", "CHAR", "string"))
 STYLE = soliddb.Style()
 
 
