@@ -82,7 +82,7 @@ def test_identity(a: psycopg.Connection, make: Make, name: str, word: str) -> No
 
 LACKS = (
     "lacks rights: to replicate; to use schema s; to read 2 tables (s.b, s.c); "
-    "to make the publication tailrace_test"
+    "to create the publication tailrace_test"
 )
 
 

@@ -241,5 +241,5 @@ def test_a_running_task_is_not_repaired(tmp_path: Path, database: str) -> None:
     from tailrace.state import live
 
     task = task_of(tmp_path, database, "{path: lake}")
-    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="the task runs"):
+    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="the task is running"):
         repair(task)

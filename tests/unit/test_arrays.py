@@ -51,7 +51,7 @@ def test_key_log_text_there_and_back(kind):
 def test_an_array_with_a_bad_element_is_bad():
     found = parse(pa.array(['c="1;x;3"', 'c="1;2"', 'c=&xsi:nil="true"']), [KeyLogField("c", "array<int>")])
     assert found.values[0].to_pylist() == [None, [1, 2], None]
-    assert found.why.to_pylist() == ["c is no array<int>", None, None]
+    assert found.why.to_pylist() == ["c is not valid as array<int>", None, None]
 
 
 def _as_server(array: list[str | None]) -> str:

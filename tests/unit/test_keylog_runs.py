@@ -109,7 +109,7 @@ def test_a_repair_before_anything_else_makes_a_subscription(tmp_path: Path) -> N
 def test_a_table_is_one_groups(tmp_path: Path) -> None:
     log = write(tmp_path)
     Runs(log, SHOP).run_ids([Subscription("s.a")])
-    with pytest.raises(ConfigError, match=r"shop logs changes of s\.a here already"):
+    with pytest.raises(ConfigError, match=r"shop already logs changes of s\.a here"):
         Runs(log, Group("other", "other")).run_ids([Subscription("s.a")])
 
 
@@ -193,7 +193,7 @@ def test_consumers_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no consumer 'audit' is registered"):
         of_keylog(log).acknowledge("audit", 1)
     add_consumer(log, "audit")
-    with pytest.raises(ConfigError, match="registered already"):
+    with pytest.raises(ConfigError, match="already registered"):
         add_consumer(log, "audit")
     of_keylog(log).acknowledge("audit", 7)
     with pytest.raises(ConfigError, match="has acknowledged 7 already"):

@@ -141,7 +141,7 @@ def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
         )
         done = CliRunner().invoke(cli.app, [command, str(file)])
         assert isinstance(done.exception, ConfigError), done.output
-        assert f"runs already, as process {first.process.pid} on " in done.exception.what
+        assert f"already running, as process {first.process.pid} on " in done.exception.what
     finally:
         first.process.kill()
         first.process.join()

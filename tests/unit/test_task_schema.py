@@ -110,7 +110,7 @@ def test_every_setting_is_described_and_has_its_default_as_people_write_it() -> 
         assert {*said} == {*model.model_fields}
         assert all(one["description"] for one in said.values())
     apply = found["definitions"]["ApplySettings"]["properties"]
-    assert (apply["every"]["default"], apply["max_bytes"]["default"]) == ("2s", "500MiB")
+    assert (apply["every"]["default"], apply["max_bytes"]["default"]) == ("1s", "500MiB")
     assert "Infinity" not in task_schema.text()
 
 
