@@ -196,7 +196,7 @@ def test_consumers_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="already registered"):
         add_consumer(log, "audit")
     of_keylog(log).acknowledge("audit", 7)
-    with pytest.raises(ConfigError, match="has acknowledged 7 already"):
+    with pytest.raises(ConfigError, match="has already acknowledged 7"):
         of_keylog(log).acknowledge("audit", 6)
 
 
