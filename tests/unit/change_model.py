@@ -198,7 +198,8 @@ class Model:
         before = (known or NOTHING) | old.values if old else known
         if was != key:
             self._close(was, old)
-        after = (before or NOTHING) | one.values
+        lost = {c: UNKNOWN for c in one.changed if c not in one.values}
+        after = (before or NOTHING) | one.values | lost
         self._open(key, after, one, life)
         self.steps.append(Step(one, before, after, was if was != key else None, life, lived))
 
@@ -226,7 +227,8 @@ def _change(draw: st.DrawFn, number: int, transaction: int) -> Iterator[Image]:
         values = {"id": key, "name": draw(st.sampled_from([None, "a", "b"])), "qty": draw(st.integers(0, 1))}
         if oper != "I" and draw(st.booleans()):
             values = {c: v for c, v in values.items() if c == "id" or draw(st.booleans())}
-        return Image(number, oper, values, transaction, tuple(c for c in values if draw(st.booleans())))
+        told = COLUMNS if draw(st.integers(0, 3)) == 0 else values
+        return Image(number, oper, values, transaction, tuple(c for c in told if draw(st.booleans())))
 
     if kind == "T":
         yield Image(number, "T", {}, transaction)

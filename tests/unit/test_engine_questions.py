@@ -80,6 +80,8 @@ def _versions(model: Model) -> list[tuple[Any, ...]]:
 def _same(before: Any, one: Any) -> bool:
     if one.begin.oper == "I" and UNKNOWN in one.row.values():
         return False
+    if any(c not in one.begin.values for c in one.begin.changed if c != "id"):
+        return False
     return bool(before.row == one.row)
 
 

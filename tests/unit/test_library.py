@@ -141,6 +141,17 @@ def test_open_windows_are_exact_when_they_are_closed(tmp_path: Path) -> None:
     assert rows(tailrace.open(made.file).table(ITEM).current()) == [(1, "c")]
 
 
+def test_columns_without_images_are_in_no_answer(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path, "policies: {shop.item.price: 1}")
+    made.baseline([item(1)], after=10)
+    made.store((11, "U", {"id": 1, "name": "b"}))
+    table = tailrace.open(made.file).table(ITEM)
+    assert table.columns == ["id", "name"]
+    assert table.as_of(11).rows() == [{"id": 1, "name": "b"}]
+    assert table.as_of(10).rows() == [{"id": 1, "name": "a"}]
+    assert table.net().schema.names[:3] == ["id", "name", "_absent"]
+
+
 def test_soft_deleted_rows_are_no_rows(tmp_path: Path) -> None:
     made = TaskHome(tmp_path, "apply: {mode: soft_delete, soft_delete: gone}")
     gone = Column("gone", 9, "timestamp", "timestamptz", "timestamp")

@@ -142,6 +142,15 @@ class ChangeArrays:
         found: Bools = self._masks.bits[self._masks.codes, self.columns.index(column)]
         return found
 
+    def loses(self, column: str) -> Bools | None:
+        """Which updates changed a column that their image lacks: its value is not known then. None: none."""
+        there, name = self.carries(column), self.header("change_mask")
+        if there is None or name not in self.rows.column_names:
+            return None
+        told = MaskBits.of(self.rows[name], [self.ordinals[self.columns.index(column)]], null=False)
+        found: Bools = told.bits[told.codes, 0] & ~there & (self.oper == U)
+        return found
+
     @property
     def sparse(self) -> bool:
         """Whether some images lack columns."""

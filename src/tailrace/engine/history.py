@@ -86,10 +86,11 @@ def _first(lines: Lines, begins: Ints, start: Ints, ends: Ints, tracked: Sequenc
     for name in tracked:
         place = lines.source(name)[begins]
         column, old, new = one(lines.values[name]), place[:-1], place[1:]
-        # Of one row, a value that is not known before and after is the same one: no image came between.
-        known = ((old >= 0) & (new >= 0)) | (
-            (old < 0) & (new < 0) & (lines.life[begins[1:]] == lines.life[begins[:-1]])
-        )
+        # Of one row, a value that is not known before and after is the same one if no change names it.
+        unknown = (old < 0) & (new < 0) & (lines.life[begins[1:]] == lines.life[begins[:-1]])
+        if (lost := lines.lost(name)) is not None:
+            unknown &= ~lost[begins[1:]]
+        known = ((old >= 0) & (new >= 0)) | unknown
         follows &= known & ~differs(taken(column, old), taken(column, new))
     found[1:] = ~follows
     return found

@@ -3,7 +3,8 @@
 What questions share. Rows of before the changes stand at the head of their key's line with the operation
 `L`: the base's rows, or, where no base is known, what the first image of a key tells of the row it met. A
 *life* is the images of one row from its insert to its delete, through every change of its key; an image that
-lacks a column has the value of the image before it in the same life.
+lacks a column has the value of the image before it in the same life, unless its change mask says that the
+column was changed: then the value is not known.
 """
 
 from __future__ import annotations
@@ -202,18 +203,25 @@ class Lines:
         carries = self._carries(column)
         if carries is None:
             return self.row
-        return self._filled(carries) if self.changes.sparse else self._known
+        return self._filled(carries, self.lost(column)) if self.changes.sparse else self._known
+
+    def lost(self, column: str) -> Bools | None:
+        """Which images are of updates that changed a column and do not have it; None: none."""
+        told = self.changes.loses(column)
+        return None if told is None else told[self.at.clip(0)] & (self.at >= 0)
 
     @cached_property
     def _known(self) -> Ints:
         """`source` of columns outside the key where every image of a change is whole: all have the same."""
         return self._filled(~self.bare)
 
-    def _filled(self, carries: Bools) -> Ints:
+    def _filled(self, carries: Bools, lost: Bools | None = None) -> Ints:
         order, first = self._by_life
-        newest = np.maximum.accumulate(np.where(carries[order], np.arange(len(self)), -1))
+        tells = carries if lost is None else carries | lost
+        newest = np.maximum.accumulate(np.where(tells[order], np.arange(len(self)), -1))
+        known = (newest >= first) & carries[order[newest]]
         found = np.full(len(self), -1, np.int64)
-        found[order] = np.where(newest >= first, self.row[order[newest]], -1)
+        found[order] = np.where(known, self.row[order[newest]], -1)
         return found
 
     def _carries(self, column: str) -> Bools | None:

@@ -15,8 +15,8 @@ from .lines import Lines, taken
 def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
     """The change table with whole images, as far as images of the same row, or the base, tell the values.
 
-    A column that an image lacks was not changed: it has the value of the row's image before it. Images whose
-    row cannot be known stay as they are.
+    A column that an image lacks has the value of the row's image before it, unless the change mask says that
+    it was changed. Images whose row cannot be known stay as they are.
 
     Returns:
         The rows of `changes`, in commit order and with all their columns. `column_mask` is NULL where all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,19 +40,27 @@ _READ = {"timestampNtz", "typeWidening"}
 
 @dataclass(frozen=True)
 class TaskTable(TableChanges):
-    """The same questions as to any change table, and `as_of` and `current`, which the target serves, too."""
+    """The same questions as to any change table, and `as_of`, `current` and `diff`, which the target serves.
+    Columns that the task's policies keep out of its images (below level 2) are in no answer."""
 
     task: Task | None = None
+    hidden: frozenset[str] = frozenset()
 
     @staticmethod
     def of(task: Task, name: str) -> TaskTable:
         """A table of a task."""
-        layouts = log.history(task.relations_path).get(name, [])
+        policy = task.policy(name)
+        layouts, without = [], set[str]()
+        for one in log.history(task.relations_path).get(name, []):
+            hidden = policy.hidden(one.relation)
+            without |= hidden
+            kept = [c for c in one.relation.columns if c.name not in hidden]
+            layouts.append(replace(one, relation=one.relation.with_columns(kept)))
         columns = layouts[-1].relation.columns if layouts else ()
         empty = pa.schema([*header_schema(), *schema_of(columns)])
         files = ChangeFiles.at(task.changes_path(name), empty)
         key = tuple(layouts[-1].relation.key) if layouts else ()
-        return TaskTable(name, files, key, layouts, task)
+        return TaskTable(name, files, key, layouts, task, frozenset(without))
 
     def current(self) -> Result:
         """The table as of the last change that is stored: the target, and what is not applied to it yet."""
@@ -175,7 +183,7 @@ class TaskTable(TableChanges):
             )
         data = delta.to_pyarrow_dataset()
         mark = mark_of(self.task, self.name) if self.task else None
-        have = plain_schema(pa.schema([f for f in data.schema if f.name != mark]))
+        have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
         changes, schema = self._range(rows, have, version.number, where)
         living = pc.field(mark).is_null() if mark in data.schema.names else None
         return LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()

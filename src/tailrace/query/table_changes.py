@@ -25,9 +25,9 @@ from .layouts import layout_of
 from .points import Place, Point
 from .result import Result
 
-ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask")
+ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
 """Headers that every question needs."""
-TOLD = (*ORDER, "change_mask", "user_name")
+TOLD = (*ORDER, "user_name")
 """Headers of questions that tell of single changes."""
 
 
