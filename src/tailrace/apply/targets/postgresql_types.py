@@ -211,7 +211,8 @@ Altering a table needs it for a moment; while somebody's transaction holds it, t
 tries again later. Turning text into an enum rewrites the table, once after each new baseline. Archives,
 mapped tables and tables made by hand are left as they are. `tailrace_declared`, beside `tailrace_progress`,
 notes what was given, so that what you alter yourself stays yours. Switching a setting off takes NOT NULL,
-defaults and CHECKs back; a column that has become an enum stays one until its next baseline.
+defaults and CHECKs back; a column that has become an enum stays one until its next baseline. Types stay when
+targets are dropped.
 
 ## Tables made by hand
 
