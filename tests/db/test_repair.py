@@ -157,7 +157,8 @@ def test_a_delta_target_is_the_sources_again(
     def amend(found: Sequence[Difference]) -> None:
         plan(found[1:])
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
-            broken.setattr(DeltaTarget, "apply", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+            for way in ("apply", "together"):
+                broken.setattr(DeltaTarget, way, lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
                 Repair(task, lambda why: spark)(found[1:])
         fix(found)

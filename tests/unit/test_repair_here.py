@@ -56,10 +56,7 @@ def task_of(folder: Path, more: str = "") -> Task:
     file.write_text(f"name: shop\nhome: home\nsource: {{url: 'postgresql://db/shop'}}\n{more}")
     task = load(file)
     path = task.target_path("s.t")
-    layout = RELATION
-    if "soft_delete" in more:
-        layout = RELATION.with_columns([*RELATION.columns, Column("_deleted", -1, "text", "text", "string")])
-    delta_layout.create(path, layout)
+    delta_layout.create(path, RELATION)  # without marks, as it is before the first change
     version = lake.version(path)
     ledger.write_baseline(
         task.control_path("baselines"), Baseline("s.t", RELATION, position(0), 1, version, NOW, 1.0)

@@ -182,10 +182,15 @@ class Repair:
         """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
         does with small batches; gives the run in the key log, empty without one. None: work for Spark."""
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
-        if not relation.key or upto - after > ROWS:
+        if not relation.key or upto - after > ROWS or not task_map(self.task, table).plain:
             return None
         if self.task.target.database and not (rules.plain and logbook is None):
             return None  # its notes for the key log are those of the source's changes
+        if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
+            there = target.columns(table)
+            if any(there.get(c.name) != c.type for c in relation.columns):
+                return None
+            effects.alter(target, table, relation, relation, rules)
         small = Small(table, self._kept(table), target.path(table), relation, after, upto)
         if rules.plain and logbook is None:
             return None if self._together(target, small) is None else ""
