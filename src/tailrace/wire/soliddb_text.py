@@ -48,31 +48,42 @@ def unicode_text(raw: pa.Array) -> tuple[pa.Array, Wrong]:
     valid, size = _valid(raw), ends - starts
     odd = size % 2 == 1
     good = valid & ~(odd & (_last(buf, ends) != 0))
-    units = _units(cut(buf, starts, np.where(good, ends - odd, starts), good))
-    values, borders = units
-    lone = _lone_surrogates(values, borders)
-    if lone.any():
+    values, borders = _units(cut(buf, starts, np.where(good, ends - odd, starts), good))
+    most = int(values.max(initial=0))
+    if most >= _SURROGATES and (lone := _lone_surrogates(values, borders)).any():
         good = good & ~lone
         values, borders = _units(cut(buf, starts, np.where(good, ends - odd, starts), good))
-    size8 = np.select(
-        [values < 0x80, values < 0x800, values >> 10 == 0x36, values >> 10 == 0x37], [1, 2, 4, 0], 3
-    )
-    text = np.frombuffer(values.astype(">u2").tobytes().decode("utf-16-be").encode(), np.uint8)
-    places = np.concatenate([[0], np.cumsum(size8)])[borders].astype(np.int32)
+    text, places = _utf8_of(values, borders)
     bits = None if good.all() else pa.py_buffer(np.packbits(good, bitorder="little"))
     parts = [bits, pa.py_buffer(places), pa.py_buffer(text)]
     wrong = valid & ~good
     return pa.Array.from_buffers(pa.string(), len(raw), parts), pa.array(wrong) if wrong.any() else None
 
 
+def _utf8_of(units: npt.NDArray[np.uint16], borders: Ints) -> tuple[Bytes, npt.NDArray[np.int32]]:
+    """Units as UTF-8, and the borders of the values in it."""
+    if int(units.max(initial=0)) < 0x80:
+        return units.astype(np.uint8), borders.astype(np.int32)
+    sizes = np.select(
+        [units < 0x80, units < 0x800, units >> 10 == 0x36, units >> 10 == 0x37], [1, 2, 4, 0], 3
+    )
+    text = np.frombuffer(units.astype(">u2").tobytes().decode("utf-16-be").encode(), np.uint8)
+    return text, np.concatenate([[0], np.cumsum(sizes)])[borders].astype(np.int32)
+
+
 def unicode_bytes(values: pa.Array, *, nul: bool) -> pa.Array:
     """Text as UNICODE values."""
     raw = values.cast(pa.binary())
     whole = _content(raw)
-    made = np.frombuffer(whole.tobytes().decode().encode("utf-16-be"), np.uint8)
-    # The first byte of a character tells how many units it takes: one, or two from 0xF0 on.
-    counts = 2 * (_starts(whole).astype(np.int64) + (whole >= 0xF0))
-    out = _array(made, _offsets(raw, counts), raw)
+    if int(whole.max(initial=0)) < 0x80:
+        made = np.zeros(2 * len(whole), np.uint8)
+        made[1::2] = whole
+        places = (2 * _borders(raw)).astype(np.int32)
+    else:
+        made = np.frombuffer(whole.tobytes().decode().encode("utf-16-be"), np.uint8)
+        # The first byte of a character tells how many units it takes: one, or two from 0xF0 on.
+        places = _offsets(raw, 2 * (_starts(whole).astype(np.int64) + (whole >= 0xF0)))
+    out = _array(made, places, raw)
     return pc.binary_join_element_wise(out, _NUL, _NOTHING) if nul else out
 
 
@@ -83,6 +94,7 @@ def has_nul(raw: pa.Array, *, units: bool) -> Bools:
     return np.asarray(behind & ((ends - starts) % 2 == 1) if units else behind, np.bool_)
 
 
+_SURROGATES = 0xD800
 _NUL, _NOTHING = pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
 
 
@@ -134,11 +146,14 @@ def _starts(text: Bytes) -> Bools:
 
 def _offsets(raw: pa.Array, counts: npt.NDArray[np.generic]) -> npt.NDArray[np.int32]:
     """Borders of the values in other units: `counts` says how many each byte stands for."""
-    _, starts, ends = flat(raw)
-    if not len(starts):
-        return np.zeros(1, np.int32)
     sums = np.concatenate([[0], np.cumsum(counts)])
-    return np.asarray(sums[np.append(starts, ends[-1]) - starts[0]], np.int32)
+    return np.asarray(sums[_borders(raw)], np.int32)
+
+
+def _borders(raw: pa.Array) -> Ints:
+    """Borders of the values in `_content`."""
+    _, starts, ends = flat(raw)
+    return np.append(starts, ends[-1]) - starts[0] if len(starts) else np.zeros(1, np.int64)
 
 
 def _array(content: Bytes, offsets: npt.NDArray[np.int32], like: pa.Array) -> pa.Array:
