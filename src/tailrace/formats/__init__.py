@@ -27,7 +27,7 @@ GROUP = "tailrace.formats"
 
 
 def names() -> list[str]:
-    """The names of all formats there are: ours, then those of other packages."""
+    """The names of all formats: tailrace's, then those of other packages."""
     return list(dict.fromkeys([*OURS, *(e.name for e in entry_points(group=GROUP))]))
 
 
@@ -60,7 +60,7 @@ def get(name: str) -> Format:
 
 
 def options(form: Format, given: dict[str, str]) -> Options:
-    """A format's options from `name=value` texts; what is not given has its default.
+    """A format's options from `name=value` texts; missing ones have their defaults.
 
     Raises:
         ConfigError: an option the format does not have (the nearest name is in the hint), or a wrong value.

@@ -35,19 +35,20 @@ if TYPE_CHECKING:
     from .samples import TableSample
 
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
-"""Columns beside a row on its way in: the file it came from (string), its number in it from 1 (bigint, NULL
-where the file kind has none), why it is bad (string, NULL: it is not), and the row as it came (JSON text)."""
+"""Columns added to a row when it is read: the file it came from (string), its number in the file from 1
+(bigint, NULL if the file kind has none), why it is bad (string, NULL: it is good), and the original row
+(JSON text)."""
 
 FINER = "_finer"
-"""Beside a row of text: whether a fraction of it was finer than microseconds, which is lost."""
+"""Added to a row of text: whether one of its fractions was finer than microseconds, which is lost."""
 ASIDE = (FILE, ROW, WHY, RAW, FINER)
 
 Tables = Mapping[str, "DataFrame"]
-"""The vendor's tables by their names, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
+"""The vendor's tables by name, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
 
 
 class Options(BaseModel):
-    """What a user can say about a format; formats subclass it and document each field."""
+    """Options of a format that users can set; formats subclass it and document each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +75,7 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class VendorColumn:
-    """A column that a vendor's table has.
+    """A column of a vendor's table.
 
     Attributes:
         name: as the vendor's newest release spells it; letter case means nothing when read.
@@ -93,7 +94,7 @@ class VendorColumn:
 
 @dataclass(frozen=True)
 class VendorTable:
-    """A table of the vendor; `name` may be a pattern for people to read (`{schema}.{table}__ct`)."""
+    """A table of the vendor; `name` may be a pattern for people (`{schema}.{table}__ct`)."""
 
     name: str
     about: str
@@ -102,7 +103,7 @@ class VendorTable:
 
 @dataclass(frozen=True)
 class Gap:
-    """Something a format cannot hold.
+    """Something that a format cannot hold.
 
     Attributes:
         kind: a short name, the same in all formats for the same thing (`truncate`, `before_image`, ...).
@@ -119,7 +120,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Read:
-    """What a format made of a vendor's tables.
+    """Result of reading a vendor's tables.
 
     Attributes:
         changes: canonical change tables by source table, each with `WHY`, and with `FILE`, `ROW`, `RAW` when
@@ -200,7 +201,7 @@ class Format:
     glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
-        """`cannot`, and one gap more for each header of a change table that this format does not hold."""
+        """`cannot`, plus a gap for each header of a change table that this format does not hold."""
         always = ("change_seq", "change_oper", "operation")
         lost = [h for h in changes.headers if h not in always and h not in self.holds]
         return [*self.cannot, *(header_gap(h) for h in lost)]

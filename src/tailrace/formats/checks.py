@@ -1,5 +1,5 @@
-"""What no single row shows: changes that come twice, before images without their update, numbers that begin
-anew. Bad rows get their reason in `WHY`; nothing is taken away here."""
+"""Checks across rows: duplicate changes, before images without their update, numbers that restart. Bad rows
+get their reason in `WHY`; no row is removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def together(changes: ChangeTable) -> ChangeTable:
 
 
 def in_order(changes: ChangeTable) -> ChangeTable:
-    """Marks rows whose change number does not rise though their time does: for what keeps the number alone,
+    """Marks rows whose change number does not increase although their time does: if only the number is kept,
     the sequence runs backwards there.
 
     For change sequences of 35 digits; others are passed over. Numbers are looked at second by second, so
@@ -52,13 +52,13 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     df = _with_why(changes.df)
     seq = F.col(changes.header("change_seq"))
     second, number = F.substring(seq, 1, _SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
-    # Times that start with 0 are before all times: rows of a full load, which have no order.
+    # Times that start with 0 precede all other times: rows of a full load, which have no order.
     usual = F.col(WHY).isNull() & (F.length(seq) == sequence.WIDTH) & ~seq.startswith("0")
     rows = df.filter(usual).groupBy(second.alias("_second")).agg(F.max(number).alias("_most"))
     before = Window.orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
     highest = rows.select("_second", F.max("_most").over(before).alias("_most"))
     marked = df.join(F.broadcast(highest), usual & (second == F.col("_second")), "left")
-    # Rows that are passed over would all be of one second, and be sorted in one place.
+    # Rows that are not checked would all belong to one second, and be sorted in one task.
     alone = F.when(usual, second).otherwise(seq)
     time = F.substring(seq, 1, sequence.TIME_DIGITS).try_cast("bigint")
     earlier = Window.partitionBy(alone).orderBy(time).rangeBetween(Window.unboundedPreceding, -1)
@@ -75,7 +75,7 @@ def _with_why(df: DataFrame) -> DataFrame:
 
 
 def is_bad() -> Column:
-    """Whether a row has a reason to be kept aside."""
+    """Whether a row has a reason to be set aside."""
     from pyspark.sql import functions as F
 
     return F.col(WHY).isNotNull()

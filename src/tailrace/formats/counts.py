@@ -1,4 +1,4 @@
-"""Rows counted on their way: by Spark's own metrics in the pass that reads them anyway.
+"""Counts rows in passing: with Spark's own metrics, in the pass that reads them anyway.
 
 Metrics are there once the query has ended that read the rows; not always: nobody may have asked for them, or
 Spark may have read them outside a query. They are counted in a pass of their own then. So what is given is
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowCount:
-    """Figures of rows that pass by: `rows` counted by `what`, told by `seen`."""
+    """Counts of rows in passing: `rows` counted by `what`, reported by `seen`."""
 
     rows: DataFrame
     what: tuple[Column, ...]
     seen: Observation
 
     def figures(self) -> dict[str, int]:
-        """The figures by name; to be asked for when the rows have passed."""
+        """The counts by name; call it after the rows have been read."""
         told = self.seen._jo.future()  # type: ignore[union-attr]
-        if told.isCompleted():  # `get` would wait for ever otherwise
+        if told.isCompleted():  # otherwise `get` would wait for ever
             return {k: int(v or 0) for k, v in self.seen.get.items()}
         row = self.rows.agg(*self.what).first()
         return {k: int(v or 0) for k, v in row.asDict().items()} if row else {}
 
 
 def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, RowCount]:
-    """The same rows, counted on their way; by `what`, else their number as `rows`."""
+    """The same rows, counted in passing; by `what`, otherwise their number as `rows`."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""What formats declare, as text: for `tailrace formats` and the documentation pages."""
+"""The declarations of formats as text: for `tailrace formats` and the documentation pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Format
 
 
 def summary() -> list[dict[str, str]]:
-    """One row a format: name, title, files, what it cannot hold."""
+    """One row per format: name, title, files, what it cannot hold."""
     return [
         {
             "format": form.name,

@@ -38,12 +38,12 @@ ELSEWHERE = (".cd",)
 NOTE = "tailrace"
 """In the metadata of the column `FILE`: what loading found odd about the files."""
 UNCOUNTED = "tailraceUncounted"
-"""In the metadata of the column `ROW`: it has no numbers yet (`count_rows`)."""
+"""In the metadata of the column `ROW`: rows are not numbered yet (`count_rows`)."""
 _LINE = "\ue000line"
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of a file or of a folder's files; None when it is none of ours, or a folder of tables."""
+    """The kind of a file or of a folder's files; None if it is not supported, or a folder of tables."""
     if (path / "_delta_log").is_dir():
         return "delta"
     if path.is_file():
@@ -89,7 +89,7 @@ def load(
 
 
 def places(path: str) -> dict[str, Path]:
-    """Where the tables under a path lie, by name.
+    """The paths of the tables under a path, by name.
 
     Raises:
         ConfigError: there is nothing, nothing that is a table, or an archive.
@@ -137,7 +137,7 @@ def refuse_archives(paths: Iterable[Path]) -> None:
 
 
 def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
-    """Whether a table of text is one of those that are known, or cannot be told."""
+    """Whether a text table is a known one, or its columns are unknown."""
     first = next(f for f in _files(place) if f.stat().st_size)
     if kind_of(first) != "csv":
         return True
@@ -145,7 +145,7 @@ def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
 
 
 def is_empty(place: Path) -> bool:
-    """Whether a table is of text files without a byte."""
+    """Whether a table consists of empty text files."""
     return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in _files(place))
 
 
@@ -159,10 +159,10 @@ def _files(place: Path) -> list[Path]:
 
 
 def _not_read(root: Path, tables: Iterable[Path]) -> list[str]:
-    """What lies in a folder and nothing is read from."""
+    """Files in a folder that are not read."""
     known = set(tables)
     there = [p for p in sorted(root.iterdir()) if not p.name.startswith((".", "_"))] if root.is_dir() else []
-    if root in known:  # one table: its files are
+    if root in known:  # one table: all files are its own
         known |= {p for p in there if p.is_dir() or kind_of(p)}
     return [
         f"{p.name} is not a table: not read" for p in there if p not in known and p.suffix not in ELSEWHERE
@@ -170,7 +170,7 @@ def _not_read(root: Path, tables: Iterable[Path]) -> list[str]:
 
 
 def _stems_differ(root: Path) -> bool:
-    """Whether a folder's files are tables of their own: text files whose names are not part numbers."""
+    """Whether a folder's files are separate tables: text files whose names are not part numbers."""
     if root.is_file() or kind_of(root) == "delta":
         return False
     files = [f for f in root.iterdir() if f.is_file() and kind_of(f)]
@@ -185,7 +185,7 @@ def _name(path: Path) -> str:
 
 
 def read(spark: SparkSession, path: Path, options: Options | None = None) -> DataFrame:
-    """One table with `FILE` and `ROW`; text kinds as text, with `WHY` and `RAW` where lines may be none."""
+    """One table with `FILE` and `ROW`; text kinds as text, with `WHY` and `RAW` if lines may be invalid."""
     from pyspark.sql import functions as F
 
     kind, options = kind_of(path), options or Options()
@@ -199,7 +199,7 @@ def read(spark: SparkSession, path: Path, options: Options | None = None) -> Dat
     else:
         df = reader.option("mergeSchema", "true").parquet(str(path))
     names = _in_order(df.columns, path) if kind == "json" else df.columns
-    # Rows of JSON have no number of their own: negative figures, which `count_rows` turns into numbers.
+    # JSON rows have no numbers of their own: negative values, which `count_rows` turns into numbers.
     row, marks = F.col("_metadata.row_index") + 1, {}
     if kind != "parquet":
         row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
@@ -212,8 +212,8 @@ def read(spark: SparkSession, path: Path, options: Options | None = None) -> Dat
 
 
 def no_line(line: str, other: str, why: str) -> Column:
-    """The reason where the column `line` has a line that could not be read. Spark refuses queries that need
-    nothing but that column of a file: so the reason needs another one, too."""
+    """The reason if the column `line` has a line that could not be read. Spark refuses queries that need
+    only that column of a file, so the reason also uses another one."""
     from pyspark.sql import functions as F
 
     nothing = F.coalesce(F.substring(F.col(quoted(other)).cast("string"), 1, 0), F.lit(""))
@@ -221,7 +221,8 @@ def no_line(line: str, other: str, why: str) -> Column:
 
 
 def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
-    """A table of delimited text; its files must have the same columns in the same order: masks count them."""
+    """A table of delimited text; its files must have the same columns in the same order, because masks count
+    them."""
     heads = {}
     for file in _files(path):
         if file.stat().st_size:
@@ -237,7 +238,7 @@ def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
 
 
 def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
-    """JSON lines, every value as text; with a column `_LINE` when some lines are none."""
+    """JSON lines, every value as text; with a column `_LINE` if some lines are invalid."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     asked = {"primitivesAsString": "true", "columnNameOfCorruptRecord": _LINE}
@@ -257,7 +258,7 @@ def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
 
 
 def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
-    """`rows` with real row numbers in `ROW`, for rows of text files; `table` is what `read` gave.
+    """`rows` with real row numbers in `ROW`, for rows of text files; `table` is the result of `read`.
 
     Counted only for what is reported, by one pass over the table. Files that are read in several pieces give
     NULL: Spark does not say how many rows are before a piece.
@@ -274,8 +275,8 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _in_order(names: list[str], path: Path) -> list[str]:
-    """Spark gives JSON's names in alphabetical order; masks count columns in the order they were written
-    in: that of the first line that is an object."""
+    """Spark returns JSON's names in alphabetical order, but masks count columns in the order in which they
+    were written: that of the first line that is an object."""
     first = next((f for f in _files(path) if f.stat().st_size), None)
     if first is None:
         return names
@@ -285,7 +286,7 @@ def _in_order(names: list[str], path: Path) -> list[str]:
 
 
 def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
-    """Writes each table into a folder of its name.
+    """Writes each table into a folder named after it.
 
     Raises:
         ConfigError: the folder has something in it already.

@@ -1,4 +1,4 @@
-"""What the first rows of a vendor's tables say, without Spark: steps that formats share."""
+"""Reads the first rows of a vendor's tables without Spark: steps that formats share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, 
 
 @dataclass(frozen=True)
 class Glance:
-    """What the first rows of a source table say.
+    """The first rows of a source table.
 
     Attributes:
         name: the source table.
@@ -37,7 +37,7 @@ class Glance:
 
 
 def plain_rows(sample: TableSample, table: VendorTable, *, binary: str = "hex") -> list[dict[str, Any]]:
-    """The rows under the declared names, values of text kinds as the declared types; those that are none are
+    """The rows under the declared names, values of text kinds as the declared types; invalid values are
     NULL."""
     names = find_columns(sample.columns, table, where=table.name)
     kinds = {c.name: c.type for c in table.columns}
@@ -75,7 +75,7 @@ def headed(
     counted: Sequence[str] | None = None,
     little: bool | None = False,
 ) -> Glance:
-    """A change table whose own columns are headers and data, masks by their ordinals.
+    """A change table whose columns are headers and data, with masks by ordinal.
 
     Args:
         name: the source table.

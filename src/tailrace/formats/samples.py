@@ -1,4 +1,4 @@
-"""The first rows of tables in files as Arrow, without Spark: what `inspect` looks at."""
+"""The first rows of tables in files as Arrow, without Spark: what `inspect` reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .text import head
 
 ROWS = 1000
 CELLS = 200_000
-"""A sample of a wide table has fewer rows than `ROWS`: this many values at most."""
+"""A sample of a wide table has fewer rows than `ROWS`: at most this many values."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class TableSample:
 def _type_of(kind: pa.DataType) -> str:
     try:
         return spark_type(kind)
-    except UnsupportedError:  # a type that the lake does not have
+    except UnsupportedError:  # a type that the lake does not support
         return str(kind)
 
 
 def samples(
     path: str, options: Options | None = None, *, whole: Sequence[str] = ()
 ) -> dict[str, TableSample]:
-    """The tables under a path by name, as `files.load` finds them; empty files are none.
+    """The tables under a path by name, as `files.load` finds them; empty files are skipped.
 
     Args:
         path: a file, a folder of files, or a folder of tables.
@@ -151,7 +151,7 @@ def _opened(file: Path) -> IO[bytes]:
 def of_csv(
     stream: IO[bytes], names: Sequence[str], dialect: Dialect, *, every: bool = False, header: bool = True
 ) -> TableSample:
-    """The first rows of delimited text, as reading them takes them; lines that are none are left out."""
+    """The first rows of delimited text, parsed as in reading; invalid lines are left out."""
     left = most = _most(len(names), every)
     parts = [pa.schema([(n, pa.string()) for n in names]).empty_table()]
     for block in delimited.read(stream.read, dialect, len(names), header=header):
@@ -185,7 +185,7 @@ def _text(value: Any) -> str | None:
 
 
 def _texts(names: Sequence[str], lines: Iterator[Sequence[str | None]], every: bool) -> TableSample:
-    """Lines of values as columns of text; what a line lacks is NULL, what it has too much is left out."""
+    """Lines of values as columns of text; missing values are NULL, extra ones are left out."""
     most = _most(len(names), every)
     rows = list(islice((line for line in lines if line), most))
     done = next(lines, None) is None

@@ -1,4 +1,4 @@
-"""Steps that formats share: a vendor's columns under their declared names and types, reasons beside bad rows,
+"""Steps that formats share: a vendor's columns under their declared names and types, reasons for bad rows,
 and the canonical columns in their order."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_columns(have: Sequence[str], table: VendorTable, *, where: str) -> dict[str, str]:
-    """Declared column name -> the column there is, whatever its letter case or spelling.
+    """Declared column name -> actual column, whatever its letter case or spelling.
 
     Raises:
         FormatError: a column that is not optional is missing, or two spellings of one are there.
@@ -47,7 +47,7 @@ def find_columns(have: Sequence[str], table: VendorTable, *, where: str) -> dict
 
 
 def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = False) -> DataFrame:
-    """The vendor's rows with the declared names and types, undeclared columns behind, `WHY`, `RAW` last.
+    """The vendor's rows with the declared names and types; undeclared columns follow, `WHY`, `RAW` last.
 
     Values that their type cannot hold become NULL with a reason in `WHY`. Text is read as what the type says;
     binary columns that come as text are hex, or base64.
@@ -81,7 +81,7 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
 
 
 def is_finer(text: Column) -> Column:
-    """Whether a time as text has a fraction finer than microseconds."""
+    """Whether a time in text form has a fraction finer than microseconds."""
     from pyspark.sql import functions as F
 
     long = F.length(text) > len("2026-01-01 12:00:00.123456")
@@ -89,7 +89,7 @@ def is_finer(text: Column) -> Column:
 
 
 def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
-    """The column `FINER` with these conditions added; none where there is nothing to say."""
+    """The column `FINER` with these conditions added; unchanged if there are none."""
     from pyspark.sql import functions as F
 
     there = [F.coalesce(F.col(FINER), F.lit(False))] if FINER in df.columns else []
@@ -97,7 +97,7 @@ def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
 
 
 def as_type(value: Column, type: str, *, text: bool, base64: bool = False) -> Column:
-    """A value as a Spark SQL type, NULL when it is none; text of binary types is hex, or base64."""
+    """A value as a Spark SQL type, NULL if it is invalid; text of binary types is hex, or base64."""
     from pyspark.sql import functions as F
 
     if text and (element := element_type(type)):
@@ -130,7 +130,7 @@ def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:
 
 
 def also(df: DataFrame, *found: tuple[Column, str | Column]) -> DataFrame:
-    """The rows with more reasons in `WHY`, after those that are there."""
+    """The rows with more reasons in `WHY`, after the existing ones."""
     from pyspark.sql import functions as F
 
     return df.withColumn(WHY, reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *found]))
@@ -153,9 +153,8 @@ def canonical(
     key: Sequence[str],
     name: str,
 ) -> ChangeTable:
-    """The canonical change table made of `df`: `headers` (names without prefix; `HEADERS` that are not given
-    are NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` as far as they are
-    there.
+    """The canonical change table made from `df`: `headers` (names without prefix; missing `HEADERS` are
+    NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` if present.
 
     Raises:
         FormatError: a header nobody knows, or a data column that is named like a header.
@@ -182,7 +181,7 @@ def _header(name: str, value: Column | None, kind: str | None) -> Column:
 
 
 def data_start(headers: Iterable[str]) -> int:
-    """The ordinal of the first data column in a canonical table that knows these headers.
+    """The ordinal of the first data column in a canonical table with these headers.
 
     >>> data_start(["change_seq", "user_name"])
     9
@@ -191,7 +190,7 @@ def data_start(headers: Iterable[str]) -> int:
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    """Whether one of the conditions holds; false for none."""
+    """Whether one of the conditions holds; false if there are none."""
     from pyspark.sql import functions as F
 
     return balanced([F.lit(False), *conditions], lambda a, b: a | b)

@@ -94,7 +94,8 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     came_as = df.schema
     df = conform(df, TABLE, where=name)
     start = data_start(extra)
-    # Ordinals count the columns that came; where headers are missing, bits stand lower than they will.
+    # Ordinals count the columns that are present; if headers are missing, bits are at lower positions than
+    # in the result.
     places = {came.index(c): start + i for i, c in enumerate(data)}
     headers = {h: F.col(PREFIX + h) for h in HEADERS}
     headers |= {h: F.col(quoted(next(c for c in came if c.lower() == PREFIX + h))) for h in extra}
@@ -129,7 +130,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
         df = df.withColumn(FINER, finer)
     key = [k.strip() for k in options.key.split(",") if k.strip()]
     made = canonical(df, headers, values, key=key, name=name)
-    # What other formats noted beside a header (policies, layouts) is theirs to find again.
+    # What other formats noted on a header (policies, layouts) stays available to them.
     for field in came_as:
         if field.metadata and field.name in made.df.columns:
             made = made.with_df(made.df.withMetadata(field.name, field.metadata))
@@ -137,12 +138,12 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
 
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
-    """The change tables as they are, under their own names."""
+    """The change tables unchanged, under their own names."""
     return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
 
 
 def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: str) -> list[Glance]:
-    """What the first rows of change tables say."""
+    """The first rows of change tables."""
     made = []
     for vendor, one in sorted(tables.items()):
         heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
@@ -154,13 +155,13 @@ def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: st
 
 
 def knows(columns: Sequence[str]) -> float:
-    """tailrace's tables have `header__column_mask`; else they are Qlik's."""
+    """tailrace's tables have `header__column_mask`; otherwise they are Qlik's."""
     have = {c.lower() for c in columns}
     return 1.0 if {PREFIX + "change_seq", PREFIX + "column_mask"} <= have else 0.0
 
 
 class _Everything(frozenset[str]):
-    """Every header, those of other vendors too."""
+    """Every header, including those of other vendors."""
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in _KNOWN or name.startswith(NATIVE))

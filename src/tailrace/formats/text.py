@@ -1,4 +1,4 @@
-"""Delimited text files as DataFrames: taken apart in Spark's tasks (`wire.delimited`), a file in one task.
+"""Delimited text files as DataFrames: parsed in Spark's tasks (`wire.delimited`), one file per task.
 
 Columns are text. Lines that are none have their reason in `WHY` and themselves in `RAW`, every value NULL.
 """
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LANES = 4
-"""Tasks for each thing that Spark does at once: files differ in size."""
+"""Tasks per core: files differ in size."""
 OTHERS = (";", "\t", "|")
-"""Delimiters that a first line is looked at for when nothing tells one, and no comma is in it."""
+"""Delimiters that are tried in a first line without a comma, if none is configured."""
 HINT = "is it truncated? remove it, or name its encoding (`-o encoding=...`)"
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the first line of a file says: names of columns (`_c3` where there is none); how to read on."""
+    """The first line of a file: column names (`_c3` if there is none), and the dialect for the rest."""
 
     names: tuple[str, ...]
     dialect: Dialect
 
 
 def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Dialect | None = None) -> Head:
-    """The column names of a file, and its dialect where nothing but the file tells it.
+    """The column names of a file, and its dialect if only the file itself shows it.
 
     Raises:
         FormatError: it cannot be read, or two columns have one name.
@@ -91,7 +91,7 @@ def json_names(lines: Iterable[bytes]) -> list[str]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[pa.NativeFile]:
-    """A file's text, unpacked when its name ends with `.gz`; errors say which file it is."""
+    """A file's text, unpacked if its name ends with `.gz`; errors name the file."""
     try:
         fs, place = filesystem(path)
         with fs.open_input_stream(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _implied(ct: ChangeTable) -> Column:
-    """The change mask of rows whose mask OpenEdge does not keep: what their operation implies."""
+    """The change mask of rows whose mask OpenEdge does not keep: the one that their operation implies."""
     from pyspark.sql import functions as F
 
     oper, carried = F.col(ct.header("change_oper")), F.lit(None).cast("binary")
@@ -63,7 +63,7 @@ def _mask_erase(ct: ChangeTable) -> ChangeTable:
 
 
 def _as_written(name: str, value: Column, ct: ChangeTable) -> Column:
-    """A header as OpenEdge's numbers give it back."""
+    """A header as read back from OpenEdge's numbers."""
     from pyspark.sql import functions as F
 
     made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
@@ -113,7 +113,7 @@ def _part_erase(ct: ChangeTable) -> ChangeTable:
 
 
 def _of_policy(ct: ChangeTable) -> dict[str, Column]:
-    """Headers that mean nothing without `Kept` -> what is written in their place."""
+    """Headers that mean nothing without `Kept` -> what is written instead."""
     from pyspark.sql import functions as F
 
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
@@ -169,7 +169,7 @@ GAPS = (
 
 
 def knows(columns: Sequence[str]) -> float:
-    """How much a table with these columns looks like one of OpenEdge's."""
+    """How likely a table with these columns is one of OpenEdge's."""
     return tables_.knows(tuple(columns))
 
 

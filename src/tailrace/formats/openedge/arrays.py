@@ -21,7 +21,7 @@ def split_array(text: Column) -> Column:
     """The elements of an array's text (array<string>; NULL: `?`); the empty text is one empty element."""
     from pyspark.sql import functions as F
 
-    # A separator in front: a match that is empty would make Java's matcher step over the next one.
+    # A leading separator: after an empty match, Java's matcher would skip the next one.
     parts = F.regexp_extract_all(F.concat(F.lit(SEPARATOR), text), F.lit(_ELEMENT), F.lit(1))
     found = F.transform(parts, lambda p: F.when(p != UNKNOWN, F.regexp_replace(p, "(?s)~(.)", "$1")))
     return F.when(text == ESCAPE, F.array().cast("array<string>")).otherwise(found)

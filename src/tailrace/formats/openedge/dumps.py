@@ -20,7 +20,7 @@ PENDING = 2
 
 
 def dump_of(tables: Tables, database: str) -> Dump:
-    """The current policies of the tables (a pending one where there is no current), as a dump.
+    """The current policies of the tables (a pending one if there is no current one), as a dump.
 
     Raises:
         FormatError: policies, `_File` or `_Field` are missing, or do not name a table or field.

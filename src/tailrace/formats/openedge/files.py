@@ -1,4 +1,5 @@
-"""OpenEdge's tables in folders: as other formats', names that begin with `_` too, and `.cd` policy dumps."""
+"""OpenEdge's tables in folders: as for other formats, plus names that begin with `_` and `.cd` policy
+dumps."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, DataFrame]:
-    """The tables under a path; a `.cd` file is a table of one binary value, named as the file is.
+    """The tables under a path; a `.cd` file is a table with one binary value, named after the file.
 
     Raises:
         ConfigError: there is nothing, or a file whose name Spark passes over.
@@ -44,7 +45,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
 
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
-    """Writes the tables, and their policies as `<dump>.cd` when the option says so."""
+    """Writes the tables, and their policies as `<dump>.cd` if the option says so."""
     files.save(tables, path, kind)
     if options.dump:
         dump = dump_of(tables, options.dump)

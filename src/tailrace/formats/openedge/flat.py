@@ -1,4 +1,4 @@
-"""Arrays as columns of their own, `Phones` as `Phones1`, `Phones2`, ...: any target holds them.
+"""Arrays as separate columns, `Phones` as `Phones1`, `Phones2`, ...: any target can hold them.
 
 Names are numbered as consumers of OpenEdge's tables do (spec/openedge.md §6.5). A bit of an array's column is
 the bit of each of its elements.
@@ -27,8 +27,8 @@ _MASKS = ("change_mask", "column_mask")
 
 
 def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]) -> ChangeTable:
-    """The change table with a column for each element of its arrays (text, as the vendor has it), of the
-    array's type; an array of more elements than its extent is a bad row.
+    """The change table with a column for each element of its arrays (text in the vendor's tables), of the
+    array's type; an array with more elements than its extent is a bad row.
 
     Raises:
         FormatError: an element's column would have the name of another.
@@ -66,7 +66,7 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
 
 
 def gathered(ct: ChangeTable) -> ChangeTable:
-    """The change table with arrays that were spread as the vendor's text again; others as they are."""
+    """The change table with spread arrays as the vendor's text again; others unchanged."""
     from pyspark.sql import functions as F
 
     flat = ct.df.schema[PREFIX + "change_seq"].metadata.get(FLAT)
@@ -91,7 +91,7 @@ def _arranged(
     became: Mapping[str, Sequence[str]],
     metadata: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> ChangeTable:
-    """The change table with these columns, its masks over them; `became`: a column -> what it is now."""
+    """The change table with these columns, its masks adapted; `became`: a column -> its new columns."""
     from pyspark.sql import functions as F
 
     data = set(ct.columns)

@@ -80,7 +80,7 @@ def _column(field_map: Column | str) -> Column:
 
 
 def register(spark: SparkSession, change_tables: Mapping[str, ChangeTableLike]) -> None:
-    """Makes both functions known to Spark SQL, for these change tables by name (any letter case).
+    """Registers both functions in Spark SQL, for these change tables by name (any letter case).
 
     `SELECT cdc_get_changed_columns('PUB.CDC_Item', `_Change-FieldMap`) FROM …`. Native SQL functions, no
     Python in them; registering again replaces them.
@@ -97,7 +97,7 @@ _MAKE = "CREATE OR REPLACE TEMPORARY FUNCTION "
 
 
 def statements(tables: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """The SQL that makes the two functions, for lower-case table names -> column positions."""
+    """The SQL that creates the two functions, for lower-case table names -> column positions."""
     names, bits = [], []
     for table, positions in tables.items():
         rows = ", ".join(f"named_struct('n', {p - 1}, 'c', {_text(c)})" for c, p in positions.items())

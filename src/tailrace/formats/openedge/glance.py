@@ -24,7 +24,8 @@ _HEADERS = {
 
 
 def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
-    """The tables under a path, those whose names begin with `_` too; policies and schema tables whole."""
+    """The tables under a path, including those whose names begin with `_`; policies and schema tables
+    completely."""
     root = Path(path)
     hidden = [p for p in root.glob("_*") if kind_of(p)] if root.is_dir() else []
     plain = not root.is_dir() or any(kind_of(p) for p in root.glob("[!_.]*"))
@@ -42,13 +43,13 @@ def dumps(path: str) -> list[cd_dump.TablePolicy]:
 
 
 def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: str) -> list[Glance]:
-    """What the first rows of change tables and tracking say, by source table."""
+    """The first rows of change tables and tracking, by source table."""
     plain = {plain_name(n): n for n in tables}
     images = {n: s for n, s in tables.items() if plain_name(n) not in KNOWN and knows(s.columns) == 1.0}
     metadata = {n: plain_rows(tables[plain[n]], KNOWN[n]) for n in METADATA if n in plain}
     tracked = plain_rows(tables[plain[_TRACKING]], TRACKING) if _TRACKING in plain else []
     if not images and not tracked:
-        return []  # policies and schema alone: no change
+        return []  # only policies and schema: no changes
     found = sources(
         metadata,
         {n: user_columns(s.columns) for n, s in images.items()},
@@ -60,7 +61,7 @@ def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: st
 
 
 def _is_of(row: Mapping[str, Any], source: CapturedTable, alone: bool) -> bool:
-    """Whether a tracking row is a source table's; as `shares` says it of rows in Spark."""
+    """Whether a tracking row belongs to a source table; as `shares` decides it for rows in Spark."""
     ids = {r["_Policy-Id"] for r in source.rows.get(POLICIES, ())}
     if source.number is not None or ids:
         numbered = source.number is not None and row["_Source-Table-Number"] == source.number

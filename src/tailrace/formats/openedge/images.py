@@ -1,4 +1,4 @@
-"""One source table's tracking rows and images -> its canonical change table.
+"""Builds a source table's canonical change table from its tracking rows and images.
 
 Which columns an image carries (spec/openedge.md §1.3, §2.3): a create or delete every captured one; an
 update, before and after, those whose bit is set and the identifying ones, and whatever is not NULL; no image,
@@ -29,9 +29,9 @@ NATIVES = {
     "_Policy-Id": "string", "_Source-Table-Number": "int", "_Version": "int", "_User-Misc": "string",
     "_Misc": "string", "_Change-FieldMap": "binary",
 }  # fmt: skip
-"""Tracking columns that travel as native headers, with types."""
+"""Tracking columns that are carried as native headers, with types."""
 OF_POLICY = ("_Policy-Id", "_Source-Table-Number", "_Change-FieldMap")
-"""Those that mean nothing without the policies and schema rows they were written under."""
+"""Those that mean nothing without the policies and schema rows under which they were written."""
 GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
     NATIVE + "_Operation",
     NATIVE + "image_Tran-Id",
@@ -42,17 +42,17 @@ HEADERS = (
     "partition_id", "tenant_id", "recid", "user_name", *(NATIVE + n for n in NATIVES), GONE_CODE, IMAGE_TRAN,
     IMAGE_TIME, CUT, ZONE, OFFSETS,
 )  # fmt: skip
-"""Headers beside the usual ones, in order."""
+"""Headers in addition to the usual ones, in order."""
 _CARRIED = "_carried"
 ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 TIME_ZONE = "_zone"
-"""Column of tracking rows whose times are text: the zone they say, e.g. `+01:00`."""
+"""Column of tracking rows with text times: their zone, e.g. `+01:00`."""
 
 
 @dataclass(frozen=True)
 class TrackedTable:
-    """What is known of one source table: tracking rows, images (None: level 0), names of the tables
-    given, whether they have the columns that tailrace adds."""
+    """The data of one source table: tracking rows, images (None: level 0), names of the input tables,
+    whether they have the columns that tailrace adds."""
 
     source: CapturedTable
     tracking: DataFrame
@@ -114,11 +114,11 @@ def _c(name: str) -> Column:
 
 
 _THERE = ":there"
-"""Beside either row: true, NULL where there is none."""
+"""Added to either row: true, NULL if there is none."""
 
 
 def _together(of: TrackedTable) -> DataFrame:
-    """Tracking row `_t:…` and image `_c:…` of each change side by side, NULL where there is none.
+    """Tracking row `_t:…` and image `_c:…` of each change joined, NULL if there is none.
 
     Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
     """
@@ -164,7 +164,7 @@ def _values(
 
 
 def zoned(of: TrackedTable) -> list[str]:
-    """The columns whose times came as text with an offset (DATETIME-TZ), which instants forget."""
+    """The columns whose times came as text with an offset (DATETIME-TZ), which instants do not keep."""
     if of.images is None:
         return []
     kinds = {f.name: f.dataType.simpleString() for f in of.images.schema}
@@ -172,7 +172,7 @@ def zoned(of: TrackedTable) -> list[str]:
 
 
 def _offsets(of: TrackedTable) -> Column:
-    """What those times say behind the seconds, in order of the columns: `+01:00;;-05:00`."""
+    """The offsets of those times, in order of the columns: `+01:00;;-05:00`."""
     from pyspark.sql import functions as F
 
     texts = [F.regexp_extract(F.coalesce(_c(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
@@ -199,7 +199,7 @@ def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
     }
     found |= {NATIVE + name: _t(name).cast(kind) for name, kind in NATIVES.items()}
     found[GONE_CODE] = F.when(code.isin(*GONE), code)
-    # The image's own transaction and time, where they are not those of its tracking row.
+    # The image's own transaction and time, if they differ from those of its tracking row.
     found[IMAGE_TRAN] = F.when(~_c("_Tran-Id").eqNullSafe(tran), _c("_Tran-Id"))
     found[IMAGE_TIME] = F.when(~_c("_Time-Stamp").eqNullSafe(time), _c("_Time-Stamp"))
     found[CUT] = _c(SPLIT)
@@ -209,8 +209,8 @@ def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
 
 
 def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
-    """The rows with the words of their field maps beside them, each bit where its column is here: made once,
-    for several expressions need them."""
+    """The rows with the words of their field maps, each bit moved to its column's position: computed once,
+    because several expressions need them."""
     from pyspark.sql import functions as F
 
     places = {p - 1: where[c] for c, p in of.source.positions.items()}
@@ -223,8 +223,7 @@ def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[D
 
 
 def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
-    """The column mask; NULL when the image has every column. `changed`: the words of what the field map
-    says."""
+    """The column mask; NULL if the image has every column. `changed`: the words of the field map."""
     from pyspark.sql import functions as F
 
     source = of.source
@@ -247,7 +246,7 @@ def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: M
 def _change_mask(
     source: CapturedTable, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
 ) -> Column:
-    """What the field map says of an update; else what Qlik's rules say (spec/qlik.md §2)."""
+    """For updates the field map; otherwise Qlik's rules (spec/qlik.md §2)."""
     from pyspark.sql import functions as F
 
     every, key = (F.lit(bytearray(mask.encode(where[c] for c in some))) for some in (where, source.key))
@@ -260,7 +259,7 @@ def _change_mask(
 
 
 def _raw() -> Column:
-    """Both rows as they came, as a JSON array."""
+    """Both original rows, as a JSON array."""
     from pyspark.sql import functions as F
 
     return F.concat(F.lit("["), F.concat_ws(",", _t(RAW), _c(RAW)), F.lit("]"))
@@ -269,7 +268,7 @@ def _raw() -> Column:
 def _bad(
     of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
 ) -> list[tuple[Column, str | Column]]:
-    """What is wrong with a change, seen from both of its rows."""
+    """What is wrong with a change, judged from both of its rows."""
     from pyspark.sql import functions as F
 
     tracked, imaged = _t(_THERE).isNotNull(), _c(_THERE).isNotNull()
@@ -293,7 +292,8 @@ def _bad(
         *_field_map_bad(of),
     ]
     if options.partitions == "reject":
-        # Partition 0 and tenant 0 are parts of their table like any other; a row that says neither is ours.
+        # Partition 0 and tenant 0 are parts of their table like any other; a row with neither was written by
+        # tailrace.
         part = [F.coalesce(_t(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
         some = _t("_Partition-Id").isNotNull() | _t("_Tenant-Id").isNotNull()
         words = F.create_map(*[F.lit(x) for pair in GONE.items() for x in pair])[code]

@@ -9,7 +9,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 KEPT = "openedge"
-"""Metadata of the column change_seq in which `Kept` stands as JSON text."""
+"""Metadata key of the column change_seq under which `Kept` is stored as JSON text."""
 
 
 @dataclass(frozen=True)
@@ -43,5 +43,5 @@ class Kept:
 
     @staticmethod
     def from_json(text: str) -> Kept:
-        """What `to_json` wrote."""
+        """Parsed from `to_json`'s text."""
         return Kept(**json.loads(text))

@@ -1,4 +1,5 @@
-"""Policies and schema rows for change tables that OpenEdge never saw: one active policy of level 3 each.
+"""Policies and schema rows for change tables that did not come from OpenEdge: one active policy of level 3
+each.
 
 Ids and numbers come from the table's name alone, so that what is written today fits what was written before.
 """
@@ -23,7 +24,7 @@ _SPACE = uuid.UUID("6f5a8f6e-61d5-4a51-8f55-0c1c0a8f3c11")
 
 
 def policy_id(name: str) -> str:
-    """22 characters for a table's name, always the same.
+    """22 characters derived from a table's name, always the same.
 
     >>> policy_id("shop.item")
     '8xAAInIGVnC_vaxWZr5xDw'

@@ -1,4 +1,4 @@
-"""What users can say about OpenEdge's tables."""
+"""Options for OpenEdge's tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OpenEdgeOptions(Options):
 
 
 def parse_lists(text: str) -> dict[str, list[str]]:
-    """What users write about tables: `PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum`.
+    """Lists that users write per table: `PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum`.
 
     >>> parse_lists("PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum")
     {'PUB.Order': ['Ordernum'], 'PUB.Line': ['Ordernum', 'Linenum']}
@@ -68,7 +68,7 @@ def parse_lists(text: str) -> dict[str, list[str]]:
 
 
 def parse_numbers(text: str) -> dict[str, int]:
-    """Numbers that users write about tables.
+    """Numbers that users write per table.
 
     Raises:
         ConfigError: one is no number.

@@ -1,4 +1,5 @@
-"""Which source table a change table belongs to, where its columns' bits are, and what its policies captured.
+"""Determines which source table a change table belongs to, the bits of its columns, and what its policies
+captured.
 
 Policies, `_File` and `_Field` are metadata of a few rows: they are collected, nothing else is. What they say
 is kept in the canonical table's schema (`Kept`), so that the vendor's tables can be written again from it.
@@ -21,12 +22,12 @@ POLICIES, FIELDS_OF, FILES, FIELDS = "_cdc_table_policy", "_cdc_field_policy", "
 METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
 CURRENT = 0
 DUMP = ".cd"
-"""What names of policy dumps end with."""
+"""Suffix of policy dumps' names."""
 
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """One source table and all that is known of how it was captured.
+    """One source table and everything known about how it was captured.
 
     Attributes:
         name: `owner.table`.
@@ -64,7 +65,7 @@ def sources(
     numbers: Mapping[str, int] | None = None,
     dumped: Sequence[TablePolicy] = (),
 ) -> list[CapturedTable]:
-    """The source tables that policies and change tables (name -> user columns) speak of, by name.
+    """The source tables named by policies and change tables (name -> user columns), by name.
 
     Args:
         metadata: rows of `METADATA` tables, as far as they are there.
@@ -91,7 +92,7 @@ def sources(
 def _said(
     source: CapturedTable, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]
 ) -> CapturedTable:
-    """What users say goes over what is found."""
+    """What users declare takes precedence over what is found."""
     key = _get(keys, source.name)
     number = _get(numbers, source.name)
     if key is not None:
@@ -157,7 +158,8 @@ def _of_policies(
 def _without_policy(
     name: str, columns: Sequence[str], dumped: Sequence[TablePolicy], metadata: Mapping[str, Sequence[Row]]
 ) -> CapturedTable:
-    """A change table without policy rows: a dump names its source table and identity, else its own name."""
+    """A change table without policy rows: a dump names its source table and identity, otherwise its own name
+    does."""
     owner, table = _split(name)
     mine = [p for p in dumped if (p.change_table or "").lower() == table.lower()]
     mine = [p for p in mine if not owner or (p.change_owner or "").lower() == owner.lower()]
@@ -185,7 +187,7 @@ def _without_policy(
 def _columns(
     source: CapturedTable, columns: Sequence[str], file: Row | None, rows: Mapping[str, Sequence[Row]]
 ) -> CapturedTable:
-    """Positions, types and extents of the user columns; without `_Field` they follow each other."""
+    """Positions, types and extents of the user columns; without `_Field` they are numbered consecutively."""
     recid = None if file is None else file.get("Recid")
     known = {r["_Field-Name"].lower(): r for r in rows.get(FIELDS, ()) if r["_File-Recid"] == recid}
     positions, types, extents = {}, {}, {}
@@ -210,7 +212,7 @@ def _columns(
 
 
 def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> CapturedTable:
-    """What the field policies say: the columns each policy captures, and the current one's identity."""
+    """The field policies: the columns that each policy captures, and the current one's identity."""
     recid = None if file is None else file.get("Recid")
     fields = [r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid]
     by_recid = {r["Recid"]: r["_Field-Name"] for r in fields if r.get("Recid") is not None}
@@ -218,7 +220,7 @@ def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> Capt
     spelled = {c.lower(): c for c in source.columns}
     tracked: dict[str, tuple[str, ...]] = {}
     key: tuple[str, ...] = ()
-    for policy in reversed(ids):  # the current policy comes last, and says the key
+    for policy in reversed(ids):  # the current policy comes last, and determines the key
         mine = [f for f in source.rows[FIELDS_OF] if f["_Policy-Id"] == policy]
         names = [by_recid.get(f.get("_Field-Recid")) or by_place.get(f.get("_Field-Position")) for f in mine]
         columns = [spelled.get((n or "").lower()) for n in names]
@@ -235,7 +237,7 @@ def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> Capt
 
 
 def _find_table(policy: Row, change_tables: Mapping[str, Sequence[str]]) -> str | None:
-    """The change table a policy names, with or without its owner, in any letter case."""
+    """The change table named by a policy, with or without its owner, in any letter case."""
     table = (policy.get("_Change-Tablename") or "").lower()
     owner = (policy.get("_Change-Table-Owner") or "").lower()
     bare = None
@@ -267,12 +269,12 @@ def _name(file: Row | None, policy: Row, change_table: str | None) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Owner and table of a name; the owner is empty when it has none."""
+    """Owner and table of a name; the owner is empty if there is none."""
     owner, dot, table = name.partition(".")
     return (owner, table) if dot else ("", name)
 
 
 def _get(said: Mapping[str, Any], name: str) -> Any:
-    """What is said of a table, under its whole name or without its owner."""
+    """The entry of a table, under its whole name or without its owner."""
     lower = {k.lower(): v for k, v in said.items()}
     return lower.get(name.lower(), lower.get(_split(name)[1].lower()))

@@ -61,7 +61,7 @@ def purge_delta(
     consumers: Mapping[str, int],
     options: OpenEdgeOptions | None = None,
 ) -> None:
-    """`purge` in place, for tables kept in Delta: name -> path. Doing it again changes nothing."""
+    """`purge` in place, for Delta tables: name -> path. Repeating it changes nothing."""
     from delta.tables import DeltaTable
 
     kept = {n: DeltaTable.forPath(spark, p) for n, p in paths.items()}
@@ -81,8 +81,8 @@ def purge_folder(
     high: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Deletes the changes low..high of one source table (up to the slowest consumer, when `high` is not
-    given); what a crash interrupts is made good by doing it again.
+    """Deletes the changes low..high of one source table (up to the slowest consumer, if `high` is not
+    given); after an interruption, run it again.
 
     Gives `table`, `low`, `high`, and `deleted`: rows by the vendor's table.
 
@@ -118,7 +118,7 @@ def gone(
     consumers: Mapping[str, int],
     options: OpenEdgeOptions | None = None,
 ) -> dict[str, Column]:
-    """Table name -> which of its rows go, the change table first."""
+    """Table name -> which of its rows to remove, the change table first."""
     from pyspark.sql import functions as F
 
     if low > high:

@@ -1,4 +1,5 @@
-"""OpenEdge's tables -> canonical change tables: tracking rows and change-table rows of one change together.
+"""Converts OpenEdge's tables to canonical change tables: joins tracking rows and change-table rows of each
+change.
 
 Source: spec/openedge.md §1.3, §2, §3, §5.
 """
@@ -31,7 +32,7 @@ _TRACKING = "_cdc_change_tracking"
 
 @dataclass(frozen=True)
 class Located:
-    """The vendor's tables, and what belongs to what.
+    """The vendor's tables and their relations.
 
     Attributes:
         sources: the source tables.
@@ -47,12 +48,12 @@ class Located:
 
     @property
     def tracking(self) -> str | None:
-        """The name of the tracking table, None when there is none."""
+        """The name of the tracking table, None if there is none."""
         return self.given.get(_TRACKING)
 
 
 def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
-    """Which tables there are, and of which source table.
+    """Finds the tables, and their source tables.
 
     Raises:
         FormatError: as `read`.
@@ -94,7 +95,7 @@ def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
 
 
 def read(tables: Tables, options: OpenEdgeOptions) -> Read:
-    """Canonical change tables of the source tables that policies and change tables speak of.
+    """Canonical change tables of the source tables named by policies and change tables.
 
     `pending` has, under `_Cdc-Change-Tracking`, the tracking rows that change no row of a known table, with
     what they say in `WHY`.
@@ -114,7 +115,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         if source.change_table is not None:
             images = _images(tables[source.change_table], source, options)
         share = place.shares[source.name] & ~_is_beside()
-        if source is place.sources[0]:  # lines that cannot be read are some table's
+        if source is place.sources[0]:  # lines that cannot be read belong to some table
             share = share | _unreadable()
         rows = tracking.filter(share)
         made = canonical_of(TrackedTable(source, rows, images, place.given, added), options)
@@ -130,7 +131,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
 
 
 def _without_values(source: CapturedTable) -> str | None:
-    """Why the changes of a source table hold no values; None when they may."""
+    """Why the changes of a source table contain no values; None if they may."""
     levels = sorted(set(source.levels.values()))
     if not levels or max(levels) >= VALUED:
         return None
@@ -139,7 +140,7 @@ def _without_values(source: CapturedTable) -> str | None:
 
 
 def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
-    """All of the tables when none is of changes, dumps as what they say."""
+    """All tables if none of them contains changes, dumps as rows."""
     if not all(n.endswith(DUMP) or plain_name(n) in METADATA for n in tables):
         return {}
     dumps = {n: shown(df.sparkSession, _dumped(n, df)) for n, df in tables.items() if n.endswith(DUMP)}
@@ -165,13 +166,13 @@ def _is_change_table(df: DataFrame) -> bool:
 
 
 def user_columns(columns: Sequence[str]) -> list[str]:
-    """The columns behind the metadata; names of metadata are found in any spelling."""
+    """The columns after the metadata; metadata names are recognised in any spelling."""
     meta = set(find_columns(columns, CHANGE, where=CHANGE.name).values())
     return [c for c in columns if c not in meta and c not in ASIDE]
 
 
 def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
-    """The rows of a metadata table: a few, so they are collected."""
+    """The rows of a metadata table: few, so they are collected."""
     table = KNOWN[name]
     made = conform(_unknown_is_null(df, name), table, where=table.name)
     timestamps = {c.name for c in table.columns if c.type == "timestamp"}
@@ -209,7 +210,7 @@ def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
 
 
 def _tracking(tables: Tables, place: Located) -> DataFrame:
-    """The tracking rows; none when there are change tables alone."""
+    """The tracking rows; none if there are only change tables."""
     if place.tracking is not None:
         return conform_tracking(tables[place.tracking])
     first = next(tables[s.change_table] for s in place.sources if s.change_table is not None)
@@ -223,7 +224,7 @@ def conform_tracking(df: DataFrame) -> DataFrame:
 
 
 def _with_zone(df: DataFrame) -> DataFrame:
-    """The zone that times as text end with, beside them: instants forget it."""
+    """The zone at the end of text times, as an additional column: instants do not keep it."""
     from pyspark.sql import functions as F
 
     name = find_columns([c for c in df.columns if c not in ASIDE], TRACKING, where=TRACKING.name).get(
@@ -253,7 +254,7 @@ def _is_beside() -> Column:
 
 
 def _unreadable() -> Column:
-    """Whether a tracking row is a line of a file that could not be read: nothing tells its table."""
+    """Whether a tracking row is a line that could not be read: its table is unknown."""
     from pyspark.sql import functions as F
 
     told = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.col("_Policy-Id"))
@@ -261,7 +262,7 @@ def _unreadable() -> Column:
 
 
 def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:
-    """Tracking rows that change no row, and those of tables nothing is known of."""
+    """Tracking rows that change no row, and those of unknown tables."""
     from pyspark.sql import functions as F
 
     known = any_of(shares)

@@ -1,4 +1,5 @@
-"""Full rows from sparse images: what an update does not carry is what the row had before.
+"""Rebuilds full rows from sparse images: columns that an update does not carry come from the row's earlier
+images.
 
 OpenEdge's updates carry the changed and the identifying columns only (spec/openedge.md §1.3, §6.5). Per row
 of the source, in order of `change_seq`, each absent column takes the value of the last image that had it.
@@ -25,7 +26,7 @@ _PART = ("partition_id", "tenant_id")
 def rebuild(
     changes: ChangeTable, *, by: Literal["key", "recid"] | None = None, base: DataFrame | None = None
 ) -> ChangeTable:
-    """The same rows with absent columns filled as far as the row's earlier images are there.
+    """The same rows with missing columns filled as far as the row's earlier images exist.
 
     `column_mask` says what is still absent: nothing is taken over an insert, a delete, a truncate, or (by
     key) a change of the key. Bad rows, and rows without identity, stay as they are. One shuffle by identity.
@@ -86,7 +87,7 @@ def _identity(changes: ChangeTable, by: str) -> list[Column]:
 
 
 def _resets(changes: ChangeTable, by: str) -> Column:
-    """Rows before which nothing of the identity is known: inserts, and updates that took the key over."""
+    """Rows before which nothing about the identity is known: inserts, and updates that took over the key."""
     from pyspark.sql import functions as F
 
     oper = F.col(changes.header("change_oper"))
@@ -100,7 +101,7 @@ def _resets(changes: ChangeTable, by: str) -> Column:
 
 
 def _prepared(changes: ChangeTable, by: str, base: DataFrame | None) -> DataFrame:
-    """The changes behind their base, with what is needed of every row beside them."""
+    """The changes after their base rows, with the values that each row needs."""
     from pyspark.sql import functions as F
 
     df = changes.df.withColumn(_BASE, F.lit(False))

@@ -36,8 +36,8 @@ def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Co
 
 
 def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Column | None:
-    """Which tracking rows (with these columns) are a source table's: by its number, rows that say none by
-    their policy; all of them for one `alone`; None when it cannot be told."""
+    """Which tracking rows (with these columns) belong to a source table: by its number, rows without one by
+    their policy; all of them for one `alone`; None if it is unknown."""
     from pyspark.sql import functions as F
 
     names = find_columns(columns, TRACKING, where=TRACKING.name)

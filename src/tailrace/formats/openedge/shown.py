@@ -1,4 +1,4 @@
-"""What a policy dump says, as rows for people."""
+"""A policy dump as rows for people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def shown(spark: SparkSession, policies: Sequence[TablePolicy]) -> DataFrame:
-    """What a dump says, a row a policy: table, policy, state, instance, level, change_table, fields (text:
-    `Id 1, Name`, the identifying ones with their place)."""
+    """A dump with one row per policy: table, policy, state, instance, level, change_table, fields (text: `Id
+    1, Name`, the identifying ones with their place)."""
     rows = [
         (
             f"{p.owner}.{p.table}", p.name, p.state, p.instance, p.level, p.change_table,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SPLIT = "_split"
-"""Text `position,element,fragment,length;position,element,fragment` of a joined image: the first half's cut,
-how much of the cut value it had, and the second half's fields. NULL: the image was never split."""
+"""Text `position,element,fragment,length;position,element,fragment` of a joined image: where the first half
+was cut, the length of the cut value in it, and the second half's fields. NULL: the image was never split."""
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
 _HALF, _WHOLE = "_half", -1
@@ -34,7 +34,7 @@ _PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"_split_{n}" for n in ("place", "elemen
 
 
 def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
-    """The rows with halves joined, and `SPLIT` beside them; halves alone get a reason.
+    """The rows with halves joined, and a column `SPLIT`; single halves get a reason.
 
     Args:
         df: rows of a change table, its metadata under their declared names.
@@ -45,7 +45,7 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
 
     half = F.coalesce(F.col(POSITION), F.lit(0)) != 0
     none = F.lit(None).cast("string")
-    if df.select(POSITION).filter(half).isEmpty():  # one narrow column: less than all of them a second time
+    if df.select(POSITION).filter(half).isEmpty():  # one narrow column: less data than all of them again
         return df.withColumn(SPLIT, none)
     whole = df.filter(~half).withColumn(SPLIT, none)
     halves = (
@@ -114,7 +114,7 @@ def _joined(
 
 
 def _next(place: Column, positions: Mapping[str, int]) -> Column:
-    """The position of the first column behind `place`; NULL when there is none."""
+    """The position of the first column after `place`; NULL if there is none."""
     from pyspark.sql import functions as F
 
     every = F.array(*map(F.lit, sorted(positions.values()))).cast("array<int>")
@@ -122,7 +122,7 @@ def _next(place: Column, positions: Mapping[str, int]) -> Column:
 
 
 def _told(near: Column, texts: Mapping[int, str]) -> Column:
-    """The text of a position; NULL where it has none."""
+    """The text of a position; NULL if it has none."""
     from pyspark.sql import functions as F
 
     if not texts:
@@ -157,7 +157,7 @@ def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Co
 
 
 def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
-    """The rows cut again where `SPLIT` says, without `SPLIT`; the other way round of `join_halves`."""
+    """The rows split again as `SPLIT` says, without `SPLIT`; the inverse of `join_halves`."""
     from pyspark.sql import functions as F
 
     split = F.col(SPLIT)

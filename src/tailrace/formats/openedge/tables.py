@@ -113,9 +113,9 @@ FIELD_TABLE = VendorTable(
 )
 TABLES = (TABLE_POLICY, FIELD_POLICY, TRACKING, CHANGE, FILE_TABLE, FIELD_TABLE)
 KNOWN = {t.name.lower().replace("-", "_"): t for t in TABLES if t is not CHANGE}
-"""Tables of a fixed name, by it in lower case with underscores."""
+"""Tables with a fixed name, keyed by it in lower case with underscores."""
 DUMPED = "_Cdc-Policy-Dump"
-"""The one column of the table that a `.cd` file is: its bytes."""
+"""The only column of a table made from a `.cd` file: its bytes."""
 ADDED = {"change_seq", "_Column-Map"}
 """Columns that OpenEdge's own tables do not have."""
 
@@ -128,13 +128,13 @@ GONE = {
     9: "tenant partition deallocate",
     10: "tenant partition drop",
 }
-"""Operations after which rows are gone that no change names."""
+"""Operations that remove rows which no change names."""
 BESIDE = {
     FIELD_DELETE: "a field was removed from the policy or the table: its column stays NULL from here on",
     MERGE_DROP: "a partition was merged into another: its rows moved, none changed",
     FIELD_ADD: "the change table has a new column from here on, or captures one again",
 }
-"""Operations that change no row: they wait in `Read.pending`."""
+"""Operations that change no row: they are kept in `Read.pending`."""
 OPERATIONS = {
     "0": "no operation: a bad row",
     "1": "I",
@@ -161,7 +161,7 @@ TYPES = {
 
 
 def spark_type(data_type: str, decimals: int | None = None) -> str | None:
-    """The Spark SQL type of an ABL data type, None for one that is not known.
+    """The Spark SQL type of an ABL data type, None if it is unknown.
 
     >>> spark_type("DECIMAL", 2), spark_type("logical"), spark_type("blob")
     ('decimal(38,2)', 'boolean', None)
@@ -187,7 +187,7 @@ def abl_type(kind: str) -> tuple[str, int | None]:
 
 
 def knows(columns: list[str] | tuple[str, ...]) -> float:
-    """How much a table with these columns looks like one of OpenEdge's.
+    """How likely a table with these columns is one of OpenEdge's.
 
     >>> knows(["_TRAN-ID", "_Change-Sequence", "_Operation", "Name"]), knows(["id", "name"])
     (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Canonical change tables -> OpenEdge's tables.
+"""Writes canonical change tables as OpenEdge's tables.
 
 Tables that were read from OpenEdge are written under the policies they were captured under (`Kept`); others
 get a policy of level 3 each. Source: spec/openedge.md §1, §2, §3.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TRACKING = "_cdc_change_tracking"
 _CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
 _LOADED = NATIVE + "oper"
-"""The header that says L for rows of a full load."""
+"""The header that has L for rows of a full load."""
 _REFUSED = (
     "tailrace.errors.FormatError: a change sequence is not 35 digits, or has no number"
     "\n  where: {}\n  hint: {}"
@@ -62,14 +62,14 @@ class Plan:
 
     @property
     def number(self) -> int | None:
-        """The `_Source-Table-Number` of rows that have none of their own."""
+        """The `_Source-Table-Number` of rows without one."""
         recid = self.policy.get("_Source-File-Recid")
         files = self.kept.rows.get(FILES, ())
         return next((f["_File-Number"] for f in files if f.get("Recid") == recid), None)
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        """The policy that rows without one of their own are said to be captured under."""
+        """The policy of rows without one."""
         rows = self.kept.rows.get(POLICIES, ())
         return rows[0] if rows else {}
 
@@ -98,7 +98,7 @@ def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[
 
 
 def plan_of(name: str, ct: ChangeTable) -> Plan:
-    """What a table's schema keeps of OpenEdge's tables, else what is made for it."""
+    """What a table's schema keeps of OpenEdge's tables, otherwise what is generated for it."""
     names = {c.name.lower() for c in CHANGE.columns}
     if odd := [c for c in ct.columns if c.lower() in names]:
         raise UnsupportedError(
@@ -125,8 +125,8 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
     hint = "set the option sequence=rank"
     found = F.when(digits > 0, digits)
     if ct.header(_LOADED) in ct.df.columns:
-        # Rows of a full load have the number 0, every one of them, and count in the digits before it: those
-        # are their numbers, and changes come behind all that such digits can count. Nothing is sorted.
+        # Rows of a full load all have the number 0, and count in the digits before it: those are their
+        # numbers, and changes come after everything that such digits can count. Nothing is sorted.
         place = F.substring(seq, 1, TIME_DIGITS).try_cast("bigint")
         loaded = (F.col(ct.header(_LOADED)) == "L") & (digits == 0) & (place > 0)
         found = F.coalesce(F.try_add(found, F.lit(10**TIME_DIGITS)), F.when(loaded, place))
@@ -136,7 +136,7 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
 
 
 def _h(ct: ChangeTable, name: str, kind: str) -> Column:
-    """A header as a type, NULL when the table has none of that name."""
+    """A header as a type, NULL if the table does not have it."""
     from pyspark.sql import functions as F
 
     full = ct.header(name)
@@ -144,7 +144,8 @@ def _h(ct: ChangeTable, name: str, kind: str) -> Column:
 
 
 def transaction_number(text: Column) -> Column:
-    """`_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL when it is none of 31 bits."""
+    """`_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL if it is not a number of 31
+    bits."""
     from pyspark.sql import functions as F
 
     hex_ = F.when(text.rlike("^0{24}[0-7][0-9A-Fa-f]{7}$"), F.conv(text, 16, 10))
@@ -158,7 +159,7 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
     oper = F.col(ct.header("change_oper"))
     code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
     native = {name: _h(ct, NATIVE + name, kind) for name, kind in NATIVES.items()}
-    if plan.made:  # of policies, numbers and positions that are not here
+    if plan.made:  # of policies, numbers and positions that are not in these tables
         native |= {n: F.lit(None).cast(NATIVES[n]) for n in OF_POLICY}
     places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
     moved = mask.move(_h(ct, "change_mask", "binary"), places, to_little=True)
@@ -189,7 +190,7 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
 
 
 def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
-    """The rows of a change table; changes that carry nothing have none where OpenEdge wrote none."""
+    """The rows of a change table; changes without values have none if OpenEdge wrote none."""
     from pyspark.sql import functions as F
 
     oper = F.col(ct.header("change_oper"))
@@ -226,7 +227,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
 
 
 def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions) -> dict[str, Column]:
-    """The columns with `_Time-Stamp` as users want it."""
+    """The columns with `_Time-Stamp` in the form that the option asks for."""
     from pyspark.sql import functions as F
 
     if options.timestamps == "timestamp":
@@ -238,7 +239,7 @@ def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions
 
 
 def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
-    """A column as OpenEdge has it: arrays as text, times with the offsets they came with."""
+    """A column in OpenEdge's form: arrays as text, times with their original offsets."""
     from pyspark.sql import functions as F
 
     value = F.col(quoted(name))
@@ -256,7 +257,7 @@ def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
 
 
 def _position(plan: Plan, ct: ChangeTable, column: str) -> int:
-    """The column's bit, from 1; a column OpenEdge did not know comes behind those it did."""
+    """The column's bit, from 1; columns that OpenEdge did not have come after those it had."""
     known = plan.kept.positions
     if column in known:
         return known[column]

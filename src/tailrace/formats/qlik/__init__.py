@@ -1,4 +1,4 @@
-"""Qlik Replicate's change tables: the canonical layout's model, in files with DFM beside them.
+"""Qlik Replicate's change tables: the model for the canonical layout, in files with DFM metadata.
 
 Source: spec/qlik.md §1-§3, §5, §6. Reading is in `reading`, writing in `writing`, files in `loading`
 and `saving`, control tables in `control`.
@@ -53,7 +53,8 @@ FULL_LOAD = VendorTable(
 
 
 def knows(columns: Sequence[str]) -> float:
-    """Whether these are headers of a Qlik change table, whatever their prefix; less so with tailrace's own.
+    """How likely these are headers of a Qlik change table, with any prefix; less with tailrace's own
+    headers.
 
     >>> knows(["header__change_seq", "header__change_oper", "id"])
     0.9
@@ -64,7 +65,7 @@ def knows(columns: Sequence[str]) -> float:
     if any(names == {c.name.lower() for c in t.columns} for t in qlik_control.TABLES.values()):
         return 0.9
     prefix = lay.find_prefix(columns)
-    if prefix is None:  # what loading gives the rows of LOAD files alone
+    if prefix is None:  # columns that only the loading of LOAD files adds
         return 0.3 if PREFIX + "timestamp" in names else 0.0
     return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
 

@@ -22,7 +22,7 @@ _MEANS = {
 
 
 def _table(name: str, about: str, columns: str, needed: Sequence[str] = ()) -> VendorTable:
-    """A control table from `name type, name type`; columns that are not needed may be missing."""
+    """A control table from `name type, name type`; columns that are not required may be missing."""
     pairs = [c.split() for c in columns.split(",")]
     made = tuple(
         VendorColumn(n, t, _MEANS.get(n.upper(), n.lower().replace("_", " ")), optional=n not in needed)
@@ -111,7 +111,7 @@ def is_control(name: str) -> bool:
 
 
 def conformed(name: str, df: DataFrame) -> DataFrame:
-    """A control table with the declared names and types; odd values get a reason in `WHY`.
+    """A control table with the declared names and types; bad values get a reason in `WHY`.
 
     Raises:
         ConfigError: there is no such control table.
@@ -132,12 +132,14 @@ def written(name: str, df: DataFrame) -> DataFrame:
 
 
 def beside(name: str, df: DataFrame) -> DataFrame | None:
-    """A control table under the declared names and types, other columns behind; None when it is none."""
+    """A control table under the declared names and types, other columns last; None if it is not a control
+    table."""
     return conformed(name, df) if is_control(name) else None
 
 
 def ddl_changes(history: DataFrame) -> DataFrame:
-    """The columns that DDLs touched: one row a column of each row of attrep_ddl_history, CREATE as ADD."""
+    """The columns that DDL statements touched: one row per column of each row of attrep_ddl_history, CREATE
+    as ADD."""
     from pyspark.sql import functions as F
 
     told = F.from_json("DETAILS", DETAILS)
@@ -160,8 +162,8 @@ def ddl_changes(history: DataFrame) -> DataFrame:
 
 
 def partition_rows(changes: DataFrame, name: str, table: str, *, server: str, task: str) -> DataFrame:
-    """Rows of attrep_cdc_partitions for the partitions of a table's changes that are over: all that end no
-    later than its last change's commit. `name` and `change_seq` are columns of `changes`."""
+    """Rows of attrep_cdc_partitions for the completed partitions of a table's changes: all that end no later
+    than its last change's commit. `name` and `change_seq` are columns of `changes`."""
     from pyspark.sql import functions as F
 
     owner, _, plain_name = table.rpartition(".")

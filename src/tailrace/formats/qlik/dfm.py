@@ -1,4 +1,4 @@
-"""DFM 1.1: the metadata file that stands beside each data file (spec/qlik.md §6). Text in, text out."""
+"""DFM 1.1: the metadata file of each data file (spec/qlik.md §6). Text in, text out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BACK = {
 }
 _MOST_DIGITS = 38
 LAKE = "lakeType"
-"""A key of ours in a column: the exact lake type, where DFM's words are the same for two."""
+"""tailrace's key in a column: the exact lake type, if DFM uses the same name for two."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DfmColumn:
     lake: str | None = None
 
     def spark(self, datetime_as: str = "timestamp") -> str:
-        """The Spark SQL type; text for what has no digits given or more than a decimal holds.
+        """The Spark SQL type; string if digits are missing or are more than a decimal holds.
 
         >>> DfmColumn(1, "n", "NUMERIC", precision=10, scale=2).spark()
         'decimal(10,2)'
@@ -212,7 +212,8 @@ _LENGTHS = {
 
 
 def column(ordinal: int, name: str, kind: str, *, key: int = 0, header: str | None = None) -> DfmColumn:
-    """The DFM column of a column of a Spark SQL type; `header` is its name without prefix if it is one.
+    """The DFM column for a column of a Spark SQL type; `header` is its name without prefix if it is a
+    header.
 
     >>> made = column(8, "price", "decimal(10,2)")
     >>> made.type, made.precision, made.scale
@@ -228,7 +229,7 @@ def column(ordinal: int, name: str, kind: str, *, key: int = 0, header: str | No
 
 
 def iso(moment: datetime) -> str:
-    """A time as DFM files have it: UTC, milliseconds, no zone.
+    """A time as in DFM files: UTC, milliseconds, no zone.
 
     >>> iso(datetime(2016, 8, 2, 10, 5, 4, 802000, tzinfo=timezone.utc))
     '2016-08-02T10:05:04.802'

@@ -1,4 +1,4 @@
-"""The files of Qlik tables: which there are, their DFM files, and the layout of each (spec/qlik.md §6).
+"""Lists the files of Qlik tables with their DFM files, and determines the layout of each (spec/qlik.md §6).
 
 Files are listed and their heads read here (DFM files, Parquet footers, the first line of text files), several
 at once; rows are Spark's business (`loading`).
@@ -65,7 +65,7 @@ class DataFile:
 
     @property
     def stem(self) -> str:
-        """The file's name without endings."""
+        """The file's name without extensions."""
         return stem_of(self.path.rpartition("/")[2])
 
     @property
@@ -77,7 +77,7 @@ class DataFile:
 
     @property
     def age(self) -> tuple[Any, ...]:
-        """Sorts files by when their layout began: full loads first, then by version, start and name."""
+        """Sort key by when a file's layout began: full loads first, then by version, start and name."""
         full = (
             self.meta.content == "data"
             if self.meta and self.meta.content
@@ -89,7 +89,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files under a path: where they are, the data files, Delta tables, and what is odd."""
+    """The files under a path: their folder, the data files, Delta tables, and what is odd."""
 
     fs: pa.fs.FileSystem
     root: str
@@ -103,7 +103,7 @@ class Listing:
         return f"{self.base}/{path}"
 
     def spark_path(self, path: str) -> str:
-        """A file's path as Spark takes it."""
+        """A file's path in the form that Spark accepts."""
         return unglobbed(f"{self.base}/{path}" if path else self.base)
 
 
@@ -139,7 +139,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
 
 
 def refuse_nothing(made: Listing, path: str) -> None:
-    """Raises FormatError when all files are empty or none is Qlik's, ConfigError when there is no file."""
+    """Raises FormatError if all files are empty or none is Qlik's, ConfigError if there is no file."""
     if made.files or made.delta:
         return
     empty = next((n for n in made.notes if n.endswith(_EMPTY)), None)
@@ -153,7 +153,7 @@ def refuse_nothing(made: Listing, path: str) -> None:
 
 
 def dialect(file: DataFile, options: QlikOptions) -> Dialect:
-    """How the values of a CSV file are told apart: as the options, its DFM or its first line say."""
+    """The dialect of a CSV file: from the options, its DFM or its first line."""
     said = dict(file.meta.options) if file.meta else {}
     quote = said.get("quoteChar", '"') or None
     return Dialect(
@@ -166,7 +166,7 @@ def dialect(file: DataFile, options: QlikOptions) -> Dialect:
 
 
 def _letters(said: str) -> str:
-    """Line feeds, carriage returns and tabs as people write them."""
+    """Line feeds, carriage returns and tabs as users write them."""
     return said.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
@@ -231,7 +231,7 @@ def _file(path: str, root: str) -> DataFile:
 
 
 def _each(do: Callable[[T], U], things: Iterable[T]) -> list[U]:
-    """The answers for all, several asked at once: each waits for a file system."""
+    """The results for all files, several at once: each waits for a file system."""
     with ThreadPoolExecutor(_LANES) as pool:
         return list(pool.map(do, things))
 
@@ -242,7 +242,7 @@ def _text(fs: pa.fs.FileSystem, path: str) -> str:
 
 
 def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFile:
-    """The file with its columns: from the Parquet footer, from the DFM, else from the first line."""
+    """The file with its columns: from the Parquet footer, from the DFM, otherwise from the first line."""
     where = f"{made.root}/{file.path}"
     try:
         if file.kind == "parquet":
@@ -289,8 +289,8 @@ def _referred(fs: pa.fs.FileSystem, reference: str, names: Sequence[str]) -> lis
 
 
 def tables(listed: Listing, options: QlikOptions) -> dict[str, list[DataFile]]:
-    """Table name -> its data files, oldest layout first. Files with headers belong to the change table, those
-    without to the table itself, also where both lie in one folder."""
+    """Table name -> its data files, oldest layout first. Files with headers belong to the change table,
+    those without to the table itself, even if both are in one folder."""
     found: dict[str, list[DataFile]] = {}
     for file in sorted(listed.files, key=lambda f: f.age):
         source = options.source_of(file.folder) or file.folder

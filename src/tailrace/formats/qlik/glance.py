@@ -34,7 +34,7 @@ def _place(listed: Listing, path: str) -> Path:
 
 
 def _first(listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> TableSample:
-    """The rows of one file a layout, the newest first."""
+    """The rows of one file per layout, the newest first."""
     layouts = {f.layout: f for f in reversed(files)}
     made = [_one(listed, f, options) for f in layouts.values()]
     newest = made[0]
@@ -59,7 +59,7 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
 
 
 def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -> list[Glance]:
-    """What the first rows of change tables and full loads say."""
+    """The first rows of change tables and full loads."""
     made: dict[str, Glance] = {}
     for name, newest in sorted(tables.items()):
         source = options.source_of(name) or name
@@ -86,7 +86,7 @@ def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
 
 
 def _told(one: TableSample) -> dict[str, tuple[int, str]]:
-    """Column -> its place in the key (0: none) and its type, as the DFM says."""
+    """Column -> its place in the key (0: none) and its type, from the DFM."""
     found: dict[str, tuple[int, str]] = {}
     for name, text in (one.rows.schema.metadata or {}).items():
         place, _, kind = text.decode().partition(" ")

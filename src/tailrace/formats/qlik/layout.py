@@ -1,4 +1,4 @@
-"""The columns of a Qlik table: which are headers, their bits in masks, and several layouts as one.
+"""The columns of a Qlik table: which are headers, their bits in masks, and several layouts merged into one.
 
 One file has one layout; a DDL starts the next (spec/qlik.md §1.4, §6). Layouts are put into one before rows
 meet: each row's masks are moved to it, and a row says in `column_mask` which columns its layout had.
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ALIASES = {"change_oper": ("oper",)}
-"""Other spellings of headers; the vendor's own example of use has this one."""
+"""Other spellings of headers; one occurs in the vendor's own example."""
 COLUMN_MASK = "column_mask"
-"""A header that Qlik's messages have and its tables have not; ours in tables of several layouts, as the last
-column."""
+"""A header that Qlik's messages have but its tables do not; added as the last column to tables of several
+layouts."""
 LOADED = "native_oper"
-"""A header of ours in the rows of full-load files: `L`."""
+"""A header added to the rows of full-load files: `L`."""
 KEY_POS = "primaryKeyPos"
 """In the metadata of a Spark column: its place in the primary key, from 1."""
 HEADER = "qlikHeader"
-"""In the metadata of a Spark column of full-load rows: it is none of the file's, but tells of its load."""
+"""In the metadata of a Spark column of full-load rows: it is not in the file, but describes its load."""
 BIG = "qlikBig"
-"""In the metadata of a mask column: its most significant byte is first, as in all text there is."""
+"""In the metadata of a mask column: its most significant byte is first, as in all text."""
 _ENOUGH = 38
 
 
 def find_prefix(names: Sequence[str], given: str | None = None) -> str | None:
-    """What the header names start with; None when these are no columns of a change table.
+    """The prefix of header names; None if these are not the columns of a change table.
 
     >>> find_prefix(["HEADER__CHANGE_SEQ", "HEADER__CHANGE_OPER", "ID"])
     'HEADER__'
@@ -60,7 +60,7 @@ def find_prefix(names: Sequence[str], given: str | None = None) -> str | None:
 
 
 def headers_of(names: Sequence[str], prefix: str) -> dict[str, str]:
-    """Header name -> column, for the headers that Qlik has and the two of ours.
+    """Header name -> column, for Qlik's headers and tailrace's two.
 
     >>> headers_of(["h_change_seq", "h_oper", "id"], "h_")
     {'change_seq': 'h_change_seq', 'change_oper': 'h_oper'}
@@ -79,7 +79,7 @@ def headers_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 
 def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
-    """Header name `native_x` -> column, for columns that start like headers and are none of Qlik's."""
+    """Header name `native_x` -> column, for columns with the header prefix that are not Qlik's."""
     known = set(headers_of(names, prefix).values())
     return {
         "native_" + n[len(prefix) :].lower(): n
@@ -89,7 +89,7 @@ def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 
 def columns_of(df: DataFrame) -> list[str]:
-    """The vendor's columns in order: a column's place is its bit in masks."""
+    """The vendor's columns in order: a column's index is its bit in masks."""
     return [c for c in df.columns if c not in ASIDE]
 
 
@@ -107,7 +107,7 @@ class QlikLayout:
 
 
 def layout_of(df: DataFrame) -> QlikLayout:
-    """The layout of a table as Spark has it."""
+    """The layout of a table in Spark."""
     fields = {f.name: f for f in df.schema if f.name not in ASIDE}
     keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
     return QlikLayout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
@@ -121,7 +121,7 @@ def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
 
 
 def key_of(layouts: Sequence[QlikLayout]) -> list[str]:
-    """The key columns in order, as the newest layout that tells them has it."""
+    """The key columns in order, from the newest layout that declares them."""
     told = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
     return sorted(told, key=lambda n: told[n])
 
@@ -147,7 +147,7 @@ _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 def widen(one: str, other: str) -> str:
-    """The type that holds every value of both; text when there is no other.
+    """The type that holds every value of both; string if there is no other.
 
     >>> widen("int", "decimal(12,2)"), widen("decimal(10,0)", "decimal(19,0)"), widen("date", "int")
     ('decimal(12,2)', 'decimal(19,0)', 'string')
@@ -176,9 +176,9 @@ def _digits(kind: str) -> tuple[int, int] | None:
 
 
 def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False) -> DataFrame:
-    """The rows in another layout: columns by name, masks moved to it (bytes in the order they were), and
-    `column_mask` for rows that lack some of its columns when it has that column. A mask that marks columns
-    its own layout has not gets a reason, as does a value that is none of the new type."""
+    """The rows in another layout: columns by name, masks adapted to it (their byte order unchanged), and
+    `column_mask`, if it has that column, for rows that lack some of its columns. A mask that marks columns
+    which its own layout does not have gets a reason, and so does a value that is invalid for the new type."""
     from pyspark.sql import functions as F
 
     have = columns_of(df)
@@ -217,7 +217,7 @@ def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool
 
 
 def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
-    """The rows with masks that are hex text as bytes; text that is none gets a reason."""
+    """The rows with hex masks as bytes; text that is not hex gets a reason."""
     from pyspark.sql import functions as F
 
     heads = headers_of(columns_of(df), prefix)
@@ -257,14 +257,14 @@ def outside(
     little: bool = False,
     words: Sequence[Column] | None = None,
 ) -> list[tuple[Column, str | Column]]:
-    """Reasons for masks that mark columns beyond the `width` there are, or others than the `allowed`.
-    `words`: the mask's, `width` bits at least, where they are known already."""
+    """Reasons for masks that mark columns beyond `width`, or others than the `allowed`. `words`: the mask's,
+    at least `width` bits, if they are known already."""
     from pyspark.sql import functions as F
 
     words = mask.words(bits, width, little=little) if words is None else words
     size = len(words) * mask.WORD
     longer = mask.any_set(words, range(width, size))
-    # What lies beyond the words is looked at only where there is something: masks are trimmed, mostly.
+    # Bytes beyond the words are only checked if there are any: masks are usually trimmed.
     start = F.lit(size // 8 + 1) if little else F.lit(1)
     rest = F.hex(F.substring(bits, start, F.octet_length(bits) - size // 8))
     more = F.when(F.octet_length(bits) > size // 8, rest.rlike("[1-9A-F]"))

@@ -1,4 +1,4 @@
-"""Qlik tables from files and DFM through Spark: each layout read by itself, then put into one."""
+"""Loads Qlik tables from files and DFM through Spark: each layout is read by itself, then merged into one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE = "_line"
 
 
 def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, DataFrame]:
-    """The tables under a path: a file, a table's folder, or a folder of tables; `FILE`, `ROW` behind.
+    """The tables under a path: a file, a table's folder, or a folder of tables; `FILE`, `ROW` last.
 
     Columns have the types of their DFM (text files) or of the file (Parquet). Rows of files with different
     layouts are put into one. `header__timestamp` of full-load rows is when their file was started.
@@ -51,7 +51,7 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
 
 
 def file_path() -> Column:
-    """Where a row's file is."""
+    """The path of a row's file."""
     from pyspark.sql import functions as F
 
     return F.col("_metadata.file_path")
@@ -85,7 +85,7 @@ def _whole(
     groups: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in files:
         groups.setdefault(file.layout, []).append(file)
-    # A layout is as old as its last file: the one that is written now is the last.
+    # A layout is as old as its last file: the one being written now is the last.
     ordered = sorted(groups.values(), key=lambda g: max(f.age for f in g))
     parts = [_one(spark, listed, group, options) for group in ordered]
     prefix = lay.find_prefix(lay.columns_of(parts[-1]), options.prefix)
@@ -142,7 +142,7 @@ def _start(started: Mapping[str, str]) -> Column:
 
 
 def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
-    """The rows with one column more, behind all others: it moves no mask's bits."""
+    """The rows with one more column at the end: no mask's bits move."""
     from pyspark.sql import functions as F
 
     before = [_kept(df, c) for c in lay.columns_of(df)]
@@ -162,7 +162,7 @@ def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) ->
 
 
 def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
-    """CSV or JSON files of one layout, values as their DFM types, lines that are none with a reason."""
+    """CSV or JSON files of one layout, values as their DFM types, invalid lines with a reason."""
     from pyspark.sql import functions as F
 
     first = files[0]
@@ -195,7 +195,7 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
 
 
 def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
-    """The Spark SQL types of a text file's columns: of its DFM; headers have theirs, the rest is text."""
+    """The Spark SQL types of a text file's columns: from its DFM; headers have theirs, the rest is text."""
     told = {c.name: c.spark(options.datetime) for c in file.meta.columns} if file.meta else {}
     types = {n: told.get(n, "string") for n in file.names}
     prefix = lay.find_prefix(file.names, options.prefix)
@@ -203,7 +203,7 @@ def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
         known = {**HEADERS, lay.COLUMN_MASK: "binary"}
         heads = lay.headers_of(file.names, prefix)
         types |= {n: known.get(h, "string") for h, n in heads.items() if h != "change_seq"}
-        # Masks are hex whatever BYTES are written as; a sequence is text or it loses digits.
+        # Masks are hex, however BYTES are written; a sequence is text, or it would lose digits.
         types |= {
             n: "string" for h, n in heads.items() if h in ("change_seq", "change_mask", lay.COLUMN_MASK)
         }
@@ -213,7 +213,7 @@ def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
 def _csv(
     spark: SparkSession, listed: Listing, files: Sequence[DataFile], names: list[str], options: QlikOptions
 ) -> tuple[DataFrame, str | None]:
-    """CSV files as text; and the DFM's word for NULL where it is not the empty string."""
+    """CSV files as text; and the DFM's text for NULL if it is not the empty string."""
     first = files[0]
     paths = [listed.path(f.path) for f in files]
     df = text.read(spark, paths, names, found.dialect(first, options), header=options.csv_header)
@@ -223,15 +223,15 @@ def _csv(
 def _json(
     spark: SparkSession, paths: list[str], file: DataFile, types: dict[str, str], options: QlikOptions
 ) -> tuple[DataFrame, dict[str, str]]:
-    """JSON lines and the types of their columns: decimals as such, all else as text (Spark's text of a long
-    fraction would lose digits)."""
+    """JSON lines and the types of their columns: decimals as such, everything else as text (Spark's text of
+    a long fraction would lose digits)."""
     from pyspark.sql import functions as F
 
     reader = spark.read.options(columnNameOfCorruptRecord=LINE, mode="PERMISSIVE")
     if options.encoding.lower() not in ("utf-8", "utf8"):
         reader = reader.options(encoding=options.encoding, lineSep="\n")
     if file.meta is None:
-        # Nothing but the lines tells the columns: one pass over them, so that none is lost.
+        # Only the lines themselves show the columns: one pass over them, so that none is lost.
         there = reader.option("primitivesAsString", "true").json(paths).columns
         types = types | {n: "string" for n in there if n not in types and n != LINE}
     asked = {n: k if k.startswith("decimal") else "string" for n, k in types.items()}
@@ -261,7 +261,7 @@ class Count:
 
 
 def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[Count]:
-    """The files under a path whose rows are not as many as `recordCount` of their DFM says; empty: complete.
+    """The files under a path whose number of rows differs from `recordCount` of their DFM; empty: complete.
 
     Counts every file that has a DFM: one pass over the files, narrow for Parquet.
     """
@@ -278,7 +278,7 @@ def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[C
 
 
 def incomplete(spark: SparkSession, path: str, options: QlikOptions) -> list[str]:
-    """`completeness` as lines for people."""
+    """The result of `completeness` as lines for people."""
     return [
         f"{c.file} has {c.read:,} rows, its DFM says {c.said:,}" for c in completeness(spark, path, options)
     ]

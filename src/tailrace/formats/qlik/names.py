@@ -1,4 +1,4 @@
-"""How Qlik's files are called (spec/qlik.md §6)."""
+"""Names of Qlik's files (spec/qlik.md §6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = re.compile(r"\d{8}-\d{9,10}(_\w+)?")
 
 
 def unglobbed(path: str) -> str:
-    """A path for Spark in which `*`, `?` and brackets mean themselves.
+    """A path for Spark in which `*`, `?` and brackets are literal.
 
     >>> print(unglobbed("a[1]"))
     a\\[1\\]
@@ -24,7 +24,7 @@ def unglobbed(path: str) -> str:
 
 
 def stem_of(name: str) -> str:
-    """A file's name without the endings of data and DFM files.
+    """A file's name without the extensions of data and DFM files.
 
     >>> stem_of("20211201-112233444.csv.gz"), stem_of("LOAD00000001.dfm")
     ('20211201-112233444', 'LOAD00000001')

@@ -1,5 +1,5 @@
-"""What a user can say about Qlik change tables: the settings of the Store Changes page, and what the files do
-not tell about themselves (spec/qlik.md §1.3)."""
+"""Options for Qlik change tables: the settings of the Store Changes page, and what the files do not say
+about themselves (spec/qlik.md §1.3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADERS = {
     "timestamp": "timestamp",
     "partition_name": "string",
 }
-"""Qlik's header columns in order, with Spark types; the last is there with Change Data Partitioning only."""
+"""Qlik's header columns in order, with Spark types; the last only with Change Data Partitioning."""
 DEFAULT_HEADERS = tuple(HEADERS)[:7]
 SUFFIX = "__ct"
 
@@ -149,7 +149,7 @@ class QlikOptions(Options):
         return []
 
     def source_of(self, name: str) -> str | None:
-        """The source table of a change table's name, None when the name has not the suffix.
+        """The source table of a change table's name, None if the name does not have the suffix.
 
         >>> QlikOptions().source_of("HR.EMPLOYEES__CT")
         'HR.EMPLOYEES'

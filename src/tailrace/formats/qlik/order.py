@@ -1,4 +1,4 @@
-"""In which order the bytes of binary masks stand: the self-check of spec/qlik.md §2.
+"""Determines the byte order of binary masks: the self-check of spec/qlik.md §2.
 
 The vendor's page says little-endian, all public masks are text and big-endian: so some rows are looked at. An
 INSERT marks all data columns and no header; an UPDATE marks the columns in which it differs from its before
@@ -21,7 +21,7 @@ SAMPLE = 100
 
 
 def is_little(df: DataFrame, prefix: str) -> bool | None:
-    """Whether the masks' least significant byte comes first; None when no row decides it.
+    """Whether the masks' least significant byte comes first; None if no row is conclusive.
 
     Runs a small Spark job, two when no INSERT decides.
     """
@@ -40,7 +40,7 @@ def is_little(df: DataFrame, prefix: str) -> bool | None:
 
 
 def winner(votes: Iterable[bool | None]) -> bool | None:
-    """What most of the votes say; None for a tie.
+    """The majority of the votes; None for a tie.
 
     >>> winner([True, None, True, False]), winner([None]), winner([True, False])
     (True, None, None)
@@ -82,7 +82,7 @@ def by_update(octets: bytes, changed: Sequence[int], data: Sequence[int]) -> boo
 
 
 def _pairs(df: DataFrame, heads: dict[str, str], data: Sequence[int]) -> list[tuple[bytes, list[int]]]:
-    """Some UPDATEs' masks, and the places of the columns in which they differ from their before images."""
+    """Some UPDATEs' masks, and the indexes of the columns that differ from their before images."""
     from pyspark.sql import functions as F
 
     names = columns_of(df)

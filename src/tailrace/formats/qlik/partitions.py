@@ -17,7 +17,7 @@ _FORMAT = "yyyyMMdd'T'HHmmss"
 
 
 def of_folder(folder: str) -> str | None:
-    """The partition that a folder's name tells, plain or as Hive has it.
+    """The partition in a folder's name, plain or in Hive's form.
 
     >>> of_folder("header__partition_name=20170313T123000_20170313T170000")
     '20170313T123000_20170313T170000'
@@ -29,7 +29,7 @@ def of_folder(folder: str) -> str | None:
 
 
 def name_of(change_seq: Column, minutes: int) -> Column:
-    """The partition of a change: slices of so many minutes of its commit time, counted from 1970 (UTC)."""
+    """The partition of a change: slices of that many minutes of its commit time, counted from 1970 (UTC)."""
     from pyspark.sql import functions as F
 
     at = F.unix_timestamp(F.try_to_timestamp(F.substring(change_seq, 1, 14), F.lit("yyyyMMddHHmmss")))
@@ -39,7 +39,7 @@ def name_of(change_seq: Column, minutes: int) -> Column:
 
 
 def times_of(name: Column) -> tuple[Column, Column]:
-    """When a partition starts and ends, from its name."""
+    """The start and end of a partition, from its name."""
     from pyspark.sql import functions as F
 
     start, end = F.split_part(name, F.lit("_"), F.lit(1)), F.split_part(name, F.lit("_"), F.lit(2))

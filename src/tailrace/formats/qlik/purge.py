@@ -1,4 +1,5 @@
-"""Partitions of change tables that are over and read, taken away whole: a folder each (spec/qlik.md §3).
+"""Removes whole partitions of change tables that have ended and been read: one folder each (spec/qlik.md
+§3).
 
 A partition's folder gets a hidden name first, which no reader looks at, and is deleted then: so a reader has
 all of it or nothing, and what a crash leaves the next call takes away. Rows of attrep_cdc_partitions stay:
@@ -26,7 +27,8 @@ _TIME = "%Y%m%dT%H%M%S"
 
 @dataclass(frozen=True)
 class DroppedPartitions:
-    """A change table's partitions that went, or would go, and those that a consumer holds, with its name."""
+    """A change table's partitions that were (or would be) removed, and those that are kept for a consumer,
+    with its name."""
 
     table: str
     partitions: list[str] = field(default_factory=list)
@@ -61,7 +63,7 @@ def drop_partitions(
     table: str | None = None,
     dry_run: bool = False,
 ) -> list[DroppedPartitions]:
-    """Drops the partitions of the change tables in a folder that end at or before a time.
+    """Removes the partitions of the change tables in a folder that end at or before a time.
 
     Args:
         folder: a change table's folder, or one of change tables.
@@ -105,7 +107,7 @@ def drop_partitions(
 
 
 def _found(fs: pyarrow.fs.FileSystem, root: str) -> list[str]:
-    """Folders of partitions below a folder, and what is left of some that went; in order."""
+    """Folders of partitions below a folder, and leftovers of removed ones; in order."""
     chosen = pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True)
     folders = [f for f in fs.get_file_info(chosen) if f.type == pyarrow.fs.FileType.Directory]
     return sorted(f.path for f in folders if of_folder(f.base_name.removeprefix(_GONE)))

@@ -1,4 +1,4 @@
-"""Qlik change tables and full-load tables -> canonical change tables. Narrow expressions only."""
+"""Converts Qlik change tables and full-load tables to canonical change tables. Narrow expressions only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTE = "tailrace"
 
 
 def read(tables: Tables, options: QlikOptions) -> Read:
-    """Canonical change tables, one a source table: its changes, and its full load in front of them."""
+    """Canonical change tables, one per source table: its changes, and before them its full load."""
     found: dict[str, tuple[DataFrame | None, DataFrame | None]] = {}
     notes: list[str] = []
     kept: dict[str, DataFrame] = {}
@@ -63,7 +63,7 @@ def _said(df: DataFrame) -> list[str]:
 def _together(
     name: str, loaded: DataFrame | None, changed: DataFrame | None, options: QlikOptions
 ) -> tuple[DataFrame, str]:
-    """A table's rows, those of its full load as changes that come before all others."""
+    """A table's rows, with those of its full load as changes before all others."""
     if changed is None:
         if loaded is None:
             raise FormatError("no rows", where=name)
@@ -101,7 +101,8 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     have = lay.columns_of(loaded)
-    # Without a prefix only what loading has marked is a header: a table may well have a column `timestamp`.
+    # Without a prefix, only columns marked by loading are headers: a table may well have a column
+    # `timestamp`.
     heads = {
         h: n
         for h, n in lay.headers_of(have, prefix).items()
@@ -123,7 +124,7 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
 
 
 def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, DataFrame]:
-    """Rows of closed partitions (and those of the full load), and rows that wait."""
+    """Rows of closed partitions (and of the full load), and rows that wait."""
     from pyspark.sql import functions as F
 
     heads = lay.headers_of(lay.columns_of(df), prefix)
@@ -137,7 +138,7 @@ def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, Da
 
 
 def in_doubt(df: DataFrame, prefix: str) -> bool:
-    """Whether nothing but the rows can tell in which order the bytes of masks stand."""
+    """Whether only the rows can show the byte order of masks."""
     name = lay.headers_of(lay.columns_of(df), prefix).get("change_mask")
     if name is None or df.schema[name].dataType.simpleString() != "binary":
         return False
@@ -162,7 +163,7 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     df = conform(df, _declared(heads, prefix), where=name)
     held = {h: F.col(quoted(prefix + h)) for h in heads}
     extras = [h for h in heads if h in EXTRA_HEADERS] + list(natives)
-    # A column's bit in the vendor's masks -> its bit here, where it stands behind all headers.
+    # A column's bit in the vendor's masks -> its bit here, after all headers.
     order = [*(None for _ in HEADERS), *(natives.get(h) for h in extras), *data]
     bit = {n: i for i, n in enumerate(order) if n is not None}
     counted = data if options.masks == "queue" else names
@@ -190,7 +191,7 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
 def _words(
     df: DataFrame, masks: dict[str, Column], width: int, *, little: bool
 ) -> tuple[DataFrame, dict[str, list[Column]]]:
-    """The rows with the words of their masks beside them: made once, for several expressions need them."""
+    """The rows with the words of their masks: computed once, because several expressions need them."""
     from pyspark.sql import functions as F
 
     made: dict[str, list[Column]] = {}
@@ -205,7 +206,7 @@ def _words(
 
 
 def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[bool, list[str]]:
-    """Whether masks are little-endian; looked up in the rows only for binary masks of a whole table."""
+    """Whether masks are little-endian; determined from rows only for binary masks of a whole table."""
     if options.mask_order != "auto" or not in_doubt(df, prefix) or options.masks == "queue":
         return options.mask_order == "little", []
     little = is_little(df, prefix)
@@ -215,14 +216,14 @@ def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> 
 
 
 def _declared(heads: dict[str, str], prefix: str) -> VendorTable:
-    """The header columns that are there, as `conform` wants them declared."""
+    """The header columns that are present, in the form that `conform` needs."""
     types = {**KNOWN, lay.COLUMN_MASK: "binary", lay.LOADED: "string"}
     columns = [VendorColumn(prefix + h, types[h], h, (n,)) for h, n in heads.items()]
     return VendorTable("change table", "", tuple(columns))
 
 
 def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
-    """The word of an operation's letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
+    """The operation for a letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
     from pyspark.sql import functions as F
 
     made = F.lit(None).cast("string")
@@ -232,13 +233,13 @@ def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
 
 
 def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | Column]]:
-    """What can be wrong with one row's headers; `word` is the operation that change_oper stands for."""
+    """What can be wrong with one row's headers; `word` is the operation of its change_oper."""
     from pyspark.sql import functions as F
 
     seq, letter = held["change_seq"], held["change_oper"]
     short = F.concat(F.lit("change_seq is not 35 digits: "), seq)
     unknown = F.concat(F.lit("unknown operation "), letter)
-    # Hex digits, none of them a letter: what a pattern would say in a third of its time.
+    # Hex digits, none of them a letter: a third of the time of a pattern.
     digits = (
         (F.octet_length(seq) == sequence.WIDTH) & F.unhex(seq).isNotNull() & (F.upper(seq) == F.lower(seq))
     )

@@ -1,4 +1,4 @@
-"""Qlik tables into files, a DFM beside each: the start and DDL settings of the Store Changes page.
+"""Writes Qlik tables to files, each with a DFM: the start and DDL settings of the Store Changes page.
 
 Spark writes parts into a folder of its own first; they are counted, get the vendor's names and their DFM
 files, and only then lie in the table's folder.
@@ -54,7 +54,7 @@ def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
 
 
 def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
-    """Writes a Delta table; a table that is there keeps its columns on DDL `ignore`."""
+    """Writes a Delta table; an existing table keeps its columns with DDL `ignore`."""
     df = _plain(df)
     if options.start == "drop" or not DeltaTable.is_deltatable(place):
         df.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
@@ -66,7 +66,7 @@ def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
 
 
 def _plain(df: DataFrame) -> DataFrame:
-    """The vendor's columns alone."""
+    """Only the vendor's columns."""
     from pyspark.sql import functions as F
 
     return df.select(*[F.col(quoted(c)) for c in lay.columns_of(df)])
@@ -76,7 +76,7 @@ def _table(
     fs: pa.fs.FileSystem, root: str, place: str, name: str, df: DataFrame, kind: str, options: QlikOptions,
     *, empty: bool,
 ) -> list[str]:  # fmt: skip
-    """Writes one table; gives its data files below the root. What was there goes last."""
+    """Writes one table; returns its data files below the root. What existed before is removed last."""
     folder = f"{root.rstrip('/')}/{name}"
     df = _as_it_was(_plain(df), folder, fs, options)
     prefix = lay.find_prefix(df.columns)
@@ -101,7 +101,7 @@ def _table(
 
 
 def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOptions) -> DataFrame:
-    """The rows in the columns the table has, when they are to stay: on DDL `ignore`, unless it is dropped."""
+    """The rows with the table's existing columns, if those stay: with DDL `ignore`, unless it is dropped."""
     there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
     if options.start == "drop" or options.ddl == "apply" or not there:
         return df
@@ -115,7 +115,7 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
 
 
 def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> DataFrame:
-    """The rows in these columns, those that are no more NULL; the key is the new one's."""
+    """The rows in these columns, removed ones as NULL; the key is the new one's."""
     from pyspark.sql import functions as F
 
     have = {f.name: f.metadata for f in df.schema}
@@ -125,7 +125,7 @@ def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> Da
 
 
 def _without_headers(df: DataFrame, now: str) -> tuple[DataFrame, str]:
-    """Full-load rows as files have them, and when their load started: one value, from the rows."""
+    """Full-load rows as in files, and when their load started: one value, from the rows."""
     from pyspark.sql import functions as F
 
     heads = [f.name for f in df.schema if f.metadata.get(lay.HEADER)]
@@ -151,7 +151,7 @@ def _dfm_columns(df: DataFrame, prefix: str | None) -> tuple[dfm.DfmColumn, ...]
 
 
 def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
-    """Takes away what is in a folder, but for one folder in it."""
+    """Removes everything in a folder, except for one folder in it."""
     for info in fs.get_file_info(pa.fs.FileSelector(folder)):
         if info.base_name == but:
             continue
@@ -219,7 +219,7 @@ def _next(at: datetime, counter: int, used: set[str], changes: bool) -> tuple[da
 
 
 def _iso(digits: str | None) -> str | None:
-    """The time part of a change sequence (to the second) as DFM files have times.
+    """The time part of a change sequence (to the second) as in DFM files.
 
     >>> _iso("20160802100504")
     '2016-08-02T10:05:04.000'
@@ -231,7 +231,7 @@ def _iso(digits: str | None) -> str | None:
 
 
 def _referring(fs: pa.fs.FileSystem, root: str, named: Sequence[str], options: QlikOptions) -> None:
-    """The reference file: which table each data file belongs to, and where it is."""
+    """The reference file: which table each data file belongs to, and its path."""
     rows = [f"{line.split(',', 1)[0]},{root.strip('/')}/{line.split(',', 1)[1]}" for line in named]
     with fs.open_output_stream(f"{root}/{options.reference}00000001.csv") as out:
         out.write(("\n".join(rows) + "\n").encode())

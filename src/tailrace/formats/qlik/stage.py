@@ -1,4 +1,4 @@
-"""Rows into a folder of Spark's own, as parts: what is written before Qlik's names are given."""
+"""Writes rows to a temporary folder as Spark's parts, before they get Qlik's names."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class StagedFile:
 def staged(
     df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions
 ) -> list[StagedFile]:
-    """Writes the rows as Spark's parts, by partition where there are some, and counts what is in each."""
+    """Writes the rows as Spark's parts, by partition if there are any, and counts the rows of each."""
     from pyspark.sql import functions as F
 
     heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
     rows = as_text(df, heads, options) if kind != "parquet" else df
     schema, by = rows.schema, heads.get("partition_name")
     if by is not None:
-        # The column stays in the files: it is one of those that masks count.
+        # The column stays in the files: masks count it.
         rows = rows.select("*", F.coalesce(F.col(quoted(by)), F.lit("")).alias(PARTITION))
     writer = rows.write.mode("error").options(**_TEXT.get(kind, {}))
     if by is not None:
@@ -72,12 +72,12 @@ def staged(
 
 
 def _short(path: str) -> str:
-    """A part's path from its partition's folder on: each partition has parts of the same names."""
+    """A part's path from its partition's folder on: parts of different partitions may have the same names."""
     return "/".join(path.split("/")[-2:])
 
 
 def _parts(place: str, told: Mapping[str, Any]) -> list[StagedFile]:
-    """The parts that lie in a folder, with what was counted in them."""
+    """The parts in a folder, with their counts."""
     fs, root = filesystem(place)
     made = []
     for info in sorted(fs.get_file_info(pa.fs.FileSelector(root, recursive=True)), key=lambda f: str(f.path)):
@@ -97,7 +97,7 @@ def _parts(place: str, told: Mapping[str, Any]) -> list[StagedFile]:
 
 
 def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:
-    """Values that CSV and JSON have no words for as text: bytes, times, floating numbers."""
+    """Values that CSV and JSON cannot represent, as text: bytes, times, floating-point numbers."""
     from pyspark.sql import functions as F
 
     made: list[Column] = []

@@ -1,4 +1,4 @@
-"""Canonical change tables -> Qlik change tables, as the settings of the Store Changes page say."""
+"""Writes canonical change tables as Qlik change tables, following the settings of the Store Changes page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str, DataFrame]:
     """Change tables under their names with the suffix; rows that came from full-load files under the plain
-    name again; attrep_cdc_partitions when the option `partition_minutes` makes partitions."""
+    name; attrep_cdc_partitions if the option `partition_minutes` makes partitions."""
     made: dict[str, DataFrame] = {}
     closed: list[DataFrame] = []
     for name, ct in changes.items():
@@ -43,7 +43,7 @@ def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str,
 
 
 def was_loaded(ct: ChangeTable) -> Column | None:
-    """Whether rows came from full-load files; None when none can have."""
+    """Whether rows came from full-load files; None if none can have."""
     from pyspark.sql import functions as F
 
     if lay.LOADED not in ct.headers:
@@ -79,7 +79,7 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
         values["change_mask"] = _mask(ct, start, natives, len(heads), options)
     if options.partition_minutes:
         values["partition_name"] = _partition(ct, options)
-    # Readers need not look at rows to know the order of a mask's bytes.
+    # Readers need not inspect rows to know the byte order of masks.
     told = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
     made = [
         values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=told.get(h, {})) for h in heads
@@ -96,7 +96,7 @@ def _partition(ct: ChangeTable, options: QlikOptions) -> Column:
 
 
 def _natives(ct: ChangeTable) -> dict[str, str]:
-    """Canonical `native_` headers that came from a Qlik table -> what they were called."""
+    """Canonical `native_` headers that came from a Qlik table -> their original names."""
     fields = {f.name: f.metadata for f in ct.df.schema}
     named = {h: fields[ct.header(h)].get(QLIK) for h in ct.headers if h.startswith(NATIVE)}
     return {h: str(was) for h, was in named.items() if was}
@@ -105,7 +105,7 @@ def _natives(ct: ChangeTable) -> dict[str, str]:
 def _mask(
     ct: ChangeTable, start: int, natives: Mapping[str, str], before: int, options: QlikOptions
 ) -> Column:
-    """The change mask in the written table's ordinals; without one, what its operation implies."""
+    """The change mask in the written table's ordinals; a missing one as the operation implies."""
     from pyspark.sql import functions as F
 
     ordinal = {n: i for i, n in enumerate(ct.df.columns)}
@@ -125,7 +125,7 @@ def _mask(
 
 def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Column:
     """The mask by Qlik's rule (spec/qlik.md §2): inserts have every column they carry, deletes the key,
-    before images none; NULL for updates, which nothing but their images tells."""
+    before images none; NULL for updates, for which only the images would show it."""
     from pyspark.sql import functions as F
 
     def made(names: Sequence[str]) -> Column:
@@ -141,7 +141,7 @@ def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Col
 
 
 def _data(ct: ChangeTable) -> list[Column]:
-    """The data columns; those of the key say so in their metadata, for the DFM."""
+    """The data columns; those of the key are marked in their metadata, for the DFM."""
     from pyspark.sql import functions as F
 
     place = {k: {lay.KEY_POS: i} for i, k in enumerate(ct.key, 1)}
@@ -149,7 +149,7 @@ def _data(ct: ChangeTable) -> list[Column]:
 
 
 def _loads(ct: ChangeTable, options: QlikOptions) -> DataFrame:
-    """Rows of full-load files: the data columns behind the headers that say when they were loaded."""
+    """Rows of full-load files: the data columns, after the headers that say when they were loaded."""
     prefix = options.written_prefix()
     kept: Sequence[str] = [h for h in ("change_seq", "timestamp") if h in ct.headers]
     return ct.df.select(

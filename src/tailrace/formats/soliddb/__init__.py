@@ -1,4 +1,4 @@
-"""solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS beside them.
+"""solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS.
 
 Source: spec/soliddb.md; what is inferred there is an option (`options`). The parts: `log`
 (records, transactions), `place` (LOGADDR), `tables` (system tables), `changes` (one
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def knows(columns: Sequence[str]) -> float:
-    """Whether a table is one of solidDB's; tailrace's LOG has SYS_LOG's columns, but other DATA."""
+    """How likely a table is one of solidDB's; tailrace's LOG has SYS_LOG's columns, but different DATA."""
     if kind_of(columns) is None:
         return 0.0
     return 0.3 if {"CHANGE_SEQ", "COMMIT_TIME"} <= {c.upper() for c in columns} else 1.0
 
 
 def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
-    """Writes each table into a folder of its name, binary columns of text files as the option says."""
+    """Writes each table to a folder named after it, binary columns of text files as the option says."""
     from pyspark.sql import functions as F
 
     if kind in ("csv", "json") and options.binary == "base64":

@@ -1,4 +1,4 @@
-"""One table's records of SYS_LOG -> its canonical change table. Source: spec/soliddb.md §2-§5."""
+"""Converts one table's records of SYS_LOG to its canonical change table. Source: spec/soliddb.md §2-§5."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 KEPT = ("LOGADDR", "RECID", "RECNAME", "RELID", "FLAGS", "TEXTDATA", "DATA")
-"""SYS_LOG columns that travel as headers of their own where writing would not make the same."""
+"""SYS_LOG columns that are carried as separate headers if writing would not produce the same values."""
 NAMES = ["statement_id", *(NATIVE + c for c in KEPT)]
 _RANK_OPERS = {RANKS[o]: o for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE)}
 _MADE_OF = {
@@ -49,7 +49,7 @@ _MADE_OF = {
 def table_changes(
     log: DataFrame, name: str, mine: Sequence[SolidLayout], all: Sequence[SolidLayout], options: SolidOptions
 ) -> ChangeTable:
-    """The change table of the layouts `mine`, of checked records; `all` are the layouts of every table."""
+    """The change table for the layouts `mine`, from checked records; `all` are the layouts of every table."""
     from pyspark.sql import functions as F
 
     columns = union(mine)
@@ -74,7 +74,7 @@ def table_changes(
 
 
 def _records(log: DataFrame, mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> DataFrame:
-    """A table's good records and the marks of transactions, with the place of their layout."""
+    """A table's good records and the transaction marks, with the index of their layout."""
     from pyspark.sql import functions as F
 
     rows = F.col("RECID").isin(*ROWS) & F.col("RELID").isin(*{x.relid for x in mine})
@@ -83,7 +83,7 @@ def _records(log: DataFrame, mine: Sequence[SolidLayout], all: Sequence[SolidLay
 
 
 def truncates(mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> Column:
-    """Truncates of a table: by RELID, or by the name in DATA when no table has the RELID."""
+    """Truncates of a table: by RELID, or by the name in DATA if no table has the RELID."""
     from pyspark.sql import functions as F
 
     names = {n for x in mine for n in x.names}
@@ -95,7 +95,7 @@ def truncates(mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> Column
 
 
 def layout_of(mine: Sequence[SolidLayout], relid: str | None = "RELID") -> Column:
-    """The place in `mine` of the layout in force for a record of rows; NULL when there is none."""
+    """The index in `mine` of the layout valid for a row record; NULL if there is none."""
     from pyspark.sql import functions as F
 
     found = F.lit(None).cast("int")
@@ -106,7 +106,8 @@ def layout_of(mine: Sequence[SolidLayout], relid: str | None = "RELID") -> Colum
 
 
 def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, Column]:
-    """The canonical headers. What solidDB alone has is kept beside, unless writing makes the same again."""
+    """The canonical headers. What only solidDB has is kept in native headers, unless writing produces the
+    same."""
     from pyspark.sql import functions as F
 
     made, kept = F.col(MADE), F.col("_kept")
@@ -133,7 +134,7 @@ def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, C
 
 
 def is_made() -> Column:
-    """Whether a record of rows has a LOGADDR that was made from a change sequence."""
+    """Whether a row record has a LOGADDR that was made from a change sequence."""
     from pyspark.sql import functions as F
 
     fits = [F.when((F.col(RANK) == r) & F.col("RECID").isin(*of), True) for r, of in _MADE_OF.items()]

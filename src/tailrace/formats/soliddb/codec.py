@@ -96,8 +96,8 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encodes one table's rows as DATA, a batch at a time; what Spark's tasks run. Adds `_encoded`, takes the
-    rows' values (`_c0`, `_c1`, ...) away."""
+    """Encodes one table's rows as DATA, a batch at a time; runs in Spark's tasks. Adds `_encoded`, removes
+    the rows' values (`_c0`, `_c1`, ...)."""
 
     fields: tuple[tuple[codec.RowField, ...], ...]
     types: tuple[str, ...]

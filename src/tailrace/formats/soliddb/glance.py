@@ -17,14 +17,14 @@ from .tables import SYS_COLUMNS, SYS_TABLES, layouts, union
 
 
 def samples(path: str, options: SolidOptions) -> dict[str, TableSample]:
-    """The tables under a path, the system tables whole."""
+    """The tables under a path, the system tables completely."""
     found = taken(path)
     whole = [n.lower() for n, s in found.items() if kind_of(s.columns) in (SYS_TABLES, SYS_COLUMNS)]
     return {**found, **{n: s for n, s in taken(path, whole=whole).items() if n.lower() in whole}}
 
 
 def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) -> list[Glance]:
-    """What the first records say, by table; a key change is the delete and the insert that the log has."""
+    """The first records, by table; a key change is shown as the delete and the insert in the log."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for sample in tables.values():
         if (kind := kind_of(sample.columns)) is not None:

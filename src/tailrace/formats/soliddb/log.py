@@ -1,5 +1,5 @@
-"""SYS_LOG as solidDB declares it, what is odd about single records, and transactions: the steps that reading
-shares. Source: spec/soliddb.md §1-§3, §7."""
+"""SYS_LOG as declared by solidDB, checks of single records, and transactions: the steps that reading shares.
+Source: spec/soliddb.md §1-§3, §7."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RECNAMES = {
     START: "DBE_LOGREADER_LOG_REC_TRX_START", COMMIT: "DBE_LOGREADER_LOG_REC_COMMIT",
     DDL: "DBE_LOGREADER_LOG_REC_DDL",
 }  # fmt: skip
-"""RECID -> RECNAME: the whole published list. Other numbers are carried as they are."""
+"""RECID -> RECNAME: the whole published list. Other numbers are carried unchanged."""
 ROWS = (REC_INSERT, REC_UPDATE, REC_DELETE, REC_BEFORE)
 OPERS = {REC_INSERT: INSERT, REC_UPDATE: UPDATE, REC_DELETE: DELETE, REC_BEFORE: BEFORE, DDL: TRUNCATE}
-"""RECID -> change_oper, for records of rows and (of DDL) truncates."""
+"""RECID -> change_oper, for row records and (for DDL) truncates."""
 DATA, SHUTDOWN, CAPTURE_OFF = 0x01, 0x02, 0x40
 """Bits of FLAGS; no bit: NOP."""
 
@@ -51,8 +51,8 @@ SEQ, RANK = "_seq", "_rank"
 
 
 def checked(log: DataFrame, length: int) -> DataFrame:
-    """Records with their change sequence (`SEQ`) and rank (`RANK`), and the reasons of bad ones. Rows without
-    any data (NOP, SHUTDOWN) are left out: they have no LOGADDR, and say nothing of any change."""
+    """Records with their change sequence (`SEQ`) and rank (`RANK`), and the reasons of bad ones. Rows
+    without any data (NOP, SHUTDOWN) are left out: they have no LOGADDR, and describe no change."""
     from pyspark.sql import functions as F
 
     flags, address = F.col("FLAGS"), F.col("LOGADDR")
@@ -81,14 +81,14 @@ def checked(log: DataFrame, length: int) -> DataFrame:
 
 
 def address_length(log: DataFrame) -> int:
-    """How many bytes LOGADDR has in this log: 20 when any record has that many (which ends the search)."""
+    """The number of bytes of LOGADDR in this log: 20 if any record has that many (which ends the search)."""
     from pyspark.sql import functions as F
 
     return LENGTHS[0] if log.filter(F.octet_length("LOGADDR") == LENGTHS[0]).take(1) else LENGTHS[1]
 
 
 def in_transactions(log: DataFrame) -> DataFrame:
-    """Records with `_part` (which transaction of that id), `_committed` (its COMMIT is there), `_newest`
+    """Records with `_part` (which transaction of that id), `_committed` (its COMMIT is present), `_newest`
     (no later one has the id) and `_off` (its start has CAPTURE_OFF).
 
     A transaction begins with TRX_START, or behind the COMMIT of the one before; bad records are none of it.
@@ -115,8 +115,8 @@ def in_transactions(log: DataFrame) -> DataFrame:
 
 
 def is_skipped(policy: str) -> Column:
-    """Whether the policy keeps a committed row record from being a change. A delete in a statement that
-    inserts into the table too is half of a key change: `skip-deletes` lets it be."""
+    """Whether the policy keeps a committed row record from being a change. A delete in a statement that also
+    inserts into the table is half of a key change: `skip-deletes` keeps it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -130,7 +130,7 @@ def is_skipped(policy: str) -> Column:
 
 
 def is_mark(first: Column, last: Column) -> Column:
-    """Whether a record is the TRX_START or COMMIT that writing makes up around changes that had none."""
+    """Whether a record is a TRX_START or COMMIT that writing generates around changes that had none."""
     from pyspark.sql import functions as F
 
     recid = F.col("RECID")
@@ -185,8 +185,8 @@ def truncate_body(table: str) -> bytes:
 
 
 def statements(records: ChangeTable) -> DataFrame:
-    """What the DDL and SQL records among `_SYSTEM.SYS_LOG` say (spec/soliddb.md §5.2): place, `LOGRECID`,
-    what that did (`operation`), the object's `name`, and the `sql` text of SQL records."""
+    """The DDL and SQL records of `_SYSTEM.SYS_LOG` (spec/soliddb.md §5.2): place, `LOGRECID`, what it did
+    (`operation`), the object's `name`, and the `sql` text of SQL records."""
     from pyspark.sql import functions as F
 
     head, text = F.hex(F.substring("DATA", 1, 4)), F.expr("substring(DATA, 5)").cast("string")

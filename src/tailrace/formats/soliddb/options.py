@@ -1,4 +1,4 @@
-"""What users can say about solidDB's tables. Most of it is what the vendor's public pages leave open."""
+"""Options for solidDB's tables. Most of them cover what the vendor's public pages leave open."""
 
 from __future__ import annotations
 

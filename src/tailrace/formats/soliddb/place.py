@@ -1,5 +1,5 @@
-"""LOGADDR and change sequences as native Spark expressions; `wire.soliddb_address` says what they mean, and
-does the same to single values."""
+"""LOGADDR and change sequences as native Spark expressions; `wire.soliddb_address` explains them, and does
+the same for single values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def has_no_sequence(address: Column) -> Column:
 
 
 def address_of(seq: Column, rank: Column, length: int) -> Column:
-    """The address of a record made from its change sequence; the query fails when that has not 35 digits."""
+    """The address of a record made from its change sequence; the query fails if that is not 35 digits."""
     from pyspark.sql import functions as F
 
     number = seq.cast("decimal(38,0)")

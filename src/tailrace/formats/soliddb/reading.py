@@ -1,4 +1,4 @@
-"""SYS_LOG, SYS_TABLES and SYS_COLUMNS -> canonical change tables."""
+"""Converts SYS_LOG, SYS_TABLES and SYS_COLUMNS to canonical change tables."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
-"""Change tables of what is no row change: records of other kinds, and the system tables."""
+"""Tables of what is not a row change: records of other kinds, and the system tables."""
 _SYSTEM = (RECORDS, TABLES, FIELDS)
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
-    """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small), and
-    one record's LOGADDR is looked at for its length unless the options say it."""
+    """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small),
+    and one record's LOGADDR is read for its length unless the options give it."""
     from pyspark.sql import functions as F
 
     sorted_out = {
@@ -108,7 +108,7 @@ def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
 
 
 def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout]]) -> bool:
-    """Whether the system tables are what writing these tables would make up."""
+    """Whether the system tables are those that writing these tables would generate."""
     specs = [(n, tuple(union(x)), x[-1].key) for n, x in by_table.items()]
     made = made_up(specs)
     return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
@@ -131,8 +131,8 @@ def _notes(
 
 
 def _told_apart(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
-    """All records with `_change`: whether they are a table's changes; and `_place`: their LOGADDR when it
-    was made from a change sequence."""
+    """All records with `_change`: whether they are a table's changes; and `_place`: their LOGADDR if it was
+    made from a change sequence."""
     from pyspark.sql import functions as F
 
     relids = {x.relid for x in found}
@@ -165,8 +165,8 @@ def _waits() -> Column:
 
 
 def _records(options: SolidOptions) -> Column:
-    """Which records are kept as they are: no changes (but those that are skipped), no marks that writing
-    makes up again."""
+    """Which records are kept unchanged: not changes (except for skipped ones), and not marks that writing
+    generates again."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -190,7 +190,8 @@ def _system(df: DataFrame, kind: VendorTable, name: str, which: Column | None) -
     if which is not None:
         df, seq = df.withColumn("_which", which).filter("_which"), F.col(SEQ)
     else:
-        # Rows of a layout hold from the same place on: what orders them is only that none comes twice.
+        # Rows of a layout are valid from the same place on: all that matters for their order is that none
+        # occurs twice.
         order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
         seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
     raw = F.to_json(F.struct(*[c.name for c in kind.columns]))

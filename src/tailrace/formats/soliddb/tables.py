@@ -23,7 +23,7 @@ SYSTEM = "_SYSTEM"
 """The schema of solidDB's system tables."""
 FROM = "FROM_LOGADDR"
 FIRST_RELID = 10_000
-"""Table ids that are made up begin here: solidDB gives its own tables lower ones."""
+"""Generated table ids begin here: solidDB gives its own tables lower ones."""
 
 SYS_TABLES = VendorTable(
     "SYS_TABLES",
@@ -64,7 +64,7 @@ FAMILIES = {
     0: "CHAR", 1: "INTEGER", 2: "DOUBLE", 3: "DOUBLE", 4: "DATE", 5: "DFLOAT", 6: "BINARY", 7: "UNICODE",
     8: "BIGINT",
 }  # fmt: skip
-"""DATA_TYPE_NUMBER -> how DATA holds the values (2 is the engine's FLOAT)."""
+"""DATA_TYPE_NUMBER -> encoding of the values in DATA (2 is the engine's FLOAT)."""
 SQL: dict[int, tuple[str, str, str]] = {
     -10: ("LONG WVARCHAR", "UNICODE", "string"), -9: ("WVARCHAR", "UNICODE", "string"),
     -8: ("WCHAR", "UNICODE", "string"), -7: ("BIT", "INTEGER", "boolean"),
@@ -92,7 +92,7 @@ MADE = {
     "string": (-9, 7), "binary": (-4, 6), "date": (9, 4), "timestamp": (11, 4),
     "timestamp_ntz": (11, 4), "decimal": (3, 5),
 }  # fmt: skip
-"""Spark SQL type -> SQL_DATA_TYPE_NUM and DATA_TYPE_NUMBER of columns made up here."""
+"""Spark SQL type -> SQL_DATA_TYPE_NUM and DATA_TYPE_NUMBER of generated columns."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class SolidLayout:
 def layouts(
     tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]
 ) -> list[SolidLayout]:
-    """What SYS_TABLES and SYS_COLUMNS rows say, by table id and start. Views and solidDB's own tables are
-    passed over; a table is called `schema.table`, with its catalog in front where that is not unique."""
+    """The layouts in SYS_TABLES and SYS_COLUMNS rows, by table id and start. Views and solidDB's own tables
+    are skipped; a table is called `schema.table`, preceded by its catalog if that is not unique."""
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
         if row["TABLE_SCHEMA"] != SYSTEM and (row["TABLE_TYPE"] or "BASE TABLE") == "BASE TABLE":
@@ -137,7 +137,7 @@ def layouts(
 
 
 def field(row: Row) -> RowField:
-    """How one column of SYS_COLUMNS stands in DATA. A type nobody knows is kept as its bytes."""
+    """The encoding of one column of SYS_COLUMNS in DATA. A column of an unknown type is kept as bytes."""
     number = row["SQL_DATA_TYPE_NUM"]
     if number not in SQL:
         number = _BY_NAME.get((row["DATA_TYPE"] or "").upper().split("(")[0].strip())
@@ -182,11 +182,11 @@ def wider(a: str, b: str) -> str:
 
 
 Spec = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""A table to make up: its name, names and types of its columns, its key."""
+"""A table to generate: its name, names and types of its columns, its key."""
 
 
 def made_up(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
-    """SYS_TABLES and SYS_COLUMNS rows of tables that solidDB does not know.
+    """SYS_TABLES and SYS_COLUMNS rows for tables that solidDB does not know.
 
     Raises:
         UnsupportedError: a column type that solidDB has nothing for.
@@ -231,7 +231,7 @@ def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
 
 
 def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
-    """The good rows of a system table that travels as a change table."""
+    """The good rows of a system table that is carried as a change table."""
     df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
     return [r.asDict() for r in df.drop(*ASIDE).select(*[c.name for c in table.columns]).collect()]
 

@@ -1,4 +1,4 @@
-"""Canonical change tables -> SYS_LOG, SYS_TABLES and SYS_COLUMNS."""
+"""Writes canonical change tables as SYS_LOG, SYS_TABLES and SYS_COLUMNS."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OWN_ID = r"^(0|[1-9][0-9]{0,17})$"
-"""Transaction ids that TRXID holds as they are; others get a negative number made of them."""
+"""Transaction ids that TRXID can hold unchanged; others get a negative number derived from them."""
 _BILLION = 1_000_000_000
 
 
 def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str, DataFrame]:
-    """The vendor's tables. System tables and records of other kinds that came from solidDB are written as
-    they were (the system tables are collected: they are small); tables they do not name get rows made up."""
+    """The vendor's tables. System tables and records of other kinds that came from solidDB are written
+    unchanged (the system tables are collected: they are small); rows are generated for tables that they do
+    not name."""
     mine = {n: ct for n, ct in changes.items() if n not in (RECORDS, TABLES, FIELDS)}
     carried = [
         rows_of(changes[n], t) if n in changes else []
@@ -73,7 +74,7 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
         found = [x for x in (known if own else made_layouts) if x.table == name]
         placed = _placed(_taken(ct, own), [f"_c{i}" for i, c in enumerate(ct.columns) if c in ct.key], length)
         parts.append(_records(placed, ct, name, found, options, own).select(*COLUMNS))
-        # Not of the encoded rows: nothing would keep Spark from encoding them once more for it.
+        # Not from the encoded rows: Spark would encode them once more for it.
         marks.append(placed.filter("!_native").select("TRXID", "LOGADDR"))
     if marks:
         parts.append(_marks(reduce(_union, marks)))
@@ -87,13 +88,13 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
 
 
 def spec_of(name: str, ct: ChangeTable) -> Spec:
-    """What SYS_TABLES and SYS_COLUMNS have to say of a change table."""
+    """What SYS_TABLES and SYS_COLUMNS have to contain for a change table."""
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
     return name, tuple((c, types[c]) for c in ct.columns), tuple(ct.key)
 
 
 def is_own(ct: ChangeTable) -> Column:
-    """Whether a row came from solidDB: its own LOGADDR is there."""
+    """Whether a row came from solidDB: it has its own LOGADDR."""
     from pyspark.sql import functions as F
 
     name = ct.header(NATIVE + "LOGADDR")
@@ -101,7 +102,7 @@ def is_own(ct: ChangeTable) -> Column:
 
 
 def keeps_id(ct: ChangeTable) -> Column:
-    """Whether a row's transaction id stands in TRXID as it is."""
+    """Whether a row's transaction id fits into TRXID unchanged."""
     from pyspark.sql import functions as F
 
     return is_own(ct) | F.coalesce(F.col(ct.header("transaction_id")).rlike(OWN_ID), F.lit(False))
@@ -142,8 +143,8 @@ def _records(
 
 
 def _taken(ct: ChangeTable, own: bool) -> DataFrame:
-    """What is used of a change table: its values as `_c0`, `_c1`, ..., what solidDB said of its rows as
-    `_<column>`; and `_native`, `_keeps`."""
+    """The values of a change table as `_c0`, `_c1`, ..., solidDB's own values of its rows as `_<column>`;
+    and `_native`, `_keeps`."""
     from pyspark.sql import functions as F
 
     header = {h: F.col(quoted(ct.header(h))) for h in ct.headers}
@@ -217,7 +218,8 @@ def _key_change(df: DataFrame, key: Sequence[str]) -> Column:
 
 
 def _made_id() -> Column:
-    """A TRXID for changes without transaction id (each is one of its own), or with one that is no number."""
+    """A TRXID for changes without a transaction id (each is one of its own), or with one that is not a
+    number."""
     from pyspark.sql import functions as F
 
     number = F.substring("_seq", -9, 9).cast("bigint")
@@ -226,7 +228,7 @@ def _made_id() -> Column:
 
 
 def _marks(changes: DataFrame) -> DataFrame:
-    """TRX_START and COMMIT around changes that came without."""
+    """TRX_START and COMMIT around changes that came without them."""
     from pyspark.sql import functions as F
 
     ends = changes.groupBy("TRXID").agg(F.min("LOGADDR").alias("_first"), F.max("LOGADDR").alias("_last"))

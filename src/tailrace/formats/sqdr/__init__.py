@@ -33,7 +33,7 @@ _STAYS = "_stays"
 
 
 def _keys_mask(ct: ChangeTable) -> bytes | None:
-    """The column mask of an image of the key alone; None when that is every column."""
+    """The column mask of an image with only the key; None if that is every column."""
     places = key_places(ct)
     return None if len(places) == len(ct.columns) else mask.encode(ct.ordinal(ct.columns[i]) for i in places)
 
@@ -48,7 +48,7 @@ def _before_lost(ct: ChangeTable) -> Column:
 
 
 def _before_erased(ct: ChangeTable) -> ChangeTable:
-    """Before images with nothing but their key, those of updates that kept it left out."""
+    """Before images reduced to their key; those of updates that did not change it are left out."""
     from pyspark.sql import functions as F
 
     keys = key_places(ct)
@@ -107,7 +107,7 @@ GAPS = (
 
 
 def knows(columns: Sequence[str]) -> float:
-    """A key log has a column pair that nobody else has."""
+    """A key log has a pair of columns that no other format has."""
     have = {c.lower() for c in columns}
     if is_keylog(columns) or {c.name for c in COLUMNS_TABLE.columns} <= have:
         return 1.0

@@ -1,5 +1,5 @@
-"""What source tables a key log has, and their columns: told by `tailrace_columns` or the options, else found
-in the texts. A key log itself says no types: what nothing tells is text."""
+"""The source tables of a key log, and their columns: declared by `tailrace_columns` or the options,
+otherwise found in the texts. A key log itself contains no types: undeclared columns are strings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEST = re.compile(r'<Dest>"(?:([^"]*)"\.")?([^"]*)"</Dest>')
 
 @dataclass(frozen=True)
 class SqdrTable:
-    """A source table: its subscription, its name, its columns as the texts have them, its key."""
+    """A source table: its subscription, its name, its columns in the order of the texts, its key."""
 
     subscription: str | None
     table: str
@@ -41,7 +41,7 @@ class Sources:
 
 
 def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
-    """The source tables of a key log. Collects names only: one row a subscription, one a column."""
+    """The source tables of a key log. Collects only names: one row per subscription, one per column."""
     told = _told(tables)
     dests = _dests(log)
     notes: list[str] = []
@@ -52,7 +52,7 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
         if not key and not options.key:
             what = "no key is known, or it has all columns: rows are identified by all of their values"
             notes.append(f"{table_of[subscription]}: {what}; name a key with the option key")
-    # A table that is told of may have no change yet; its subscription is called like it then.
+    # A declared table may have no changes yet; then its subscription has its name.
     table_of |= {table: table for table in told if table not in table_of.values()}
     sources = []
     for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
@@ -65,7 +65,7 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
 def _as_opted(
     table: str, fields: list[KeyLogField], key: list[str], options: SqdrOptions
 ) -> tuple[tuple[KeyLogField, ...], tuple[str, ...]]:
-    """The columns and the key with what the options say."""
+    """The columns and the key, with the options applied."""
     low = [f.name.lower() for f in fields]
     if len(set(low)) < len(low):
         raise FormatError("columns differ in letter case only", where=table)
@@ -105,7 +105,7 @@ def told_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]
 
 
 def _dests(log: DataFrame) -> dict[str | None, list[str]]:
-    """The subscriptions there are, each with its destinations, the latest last."""
+    """The subscriptions, each with its destinations, the latest last."""
     from pyspark.sql import functions as F
 
     change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
@@ -125,11 +125,11 @@ def _dests(log: DataFrame) -> dict[str | None, list[str]]:
 
 
 def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str | None, str]:
-    """A name for each subscription: its latest destination's, else its own; no name twice."""
+    """A name for each subscription: its latest destination's, otherwise its id; unique."""
     names: dict[str | None, str] = {}
     for subscription, texts in dests.items():
         known = [n for d in texts if (n := _name_in(d))]
-        # Lines that could not be read have no subscription: they are the key log's own.
+        # Lines that could not be read have no subscription: they belong to the key log itself.
         names[subscription] = known[-1] if known else KEYLOG if subscription is None else subscription
         if len(set(known)) > 1:
             notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
@@ -140,7 +140,7 @@ def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str |
 
 
 def _name_in(dest: str) -> str | None:
-    """The table a `<Dest>` names.
+    """The table that a `<Dest>` names.
 
     >>> _name_in('<Dest>"shop"."item"</Dest>'), _name_in('<Dest>"item"</Dest>')
     ('shop.item', 'item')
@@ -153,7 +153,7 @@ def _name_in(dest: str) -> str | None:
 def _seen(
     log: DataFrame, subscriptions: list[str | None]
 ) -> dict[str | None, tuple[list[KeyLogField], list[str]]]:
-    """Columns and keys by the names that the texts have: full rows say the order, `before_key` the key.
+    """Columns and keys from the names in the texts: full rows give the order, `before_key` the key.
 
     One of all columns is none: it tells equal rows no better, and tables without key have it.
     """

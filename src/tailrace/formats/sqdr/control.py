@@ -1,4 +1,4 @@
-"""The control tables beside an SQDR key log, as tailrace fills them. Source: spec/sqdr.md §8.
+"""The control tables of an SQDR key log, as tailrace writes them. Source: spec/sqdr.md §8.
 
 Public pages name the tables and the columns that join them (`id`, `run_id`, `group_id`, `subscription_id`)
 and say what they are for; all other columns here are tailrace's own.
@@ -114,6 +114,7 @@ def table_of(columns: Sequence[str]) -> str | None:
 
 
 def beside(name: str, df: DataFrame) -> DataFrame | None:
-    """A control table under the declared names and types, other columns behind; None when it is none."""
+    """A control table under the declared names and types, other columns last; None if it is not a control
+    table."""
     kind = table_of(df.columns)
     return None if kind is None else conform(df, TABLES[kind], where=name)

@@ -1,4 +1,4 @@
-"""`change_row_log_detail` of a key log: the log entry a change came from, as columns.
+"""`change_row_log_detail` of a key log: the log entry of a change, as columns.
 
 Source: spec/sqdr.md §5.
 """
@@ -17,17 +17,17 @@ _WORDS = {
     "job": ("job_name", "job_user", "job_number"),
     "type": ("journal_code", "entry_type"),
 }
-"""Elements of several words -> the columns of the words."""
+"""Elements with several words -> the columns of the words."""
 COLUMNS = (
     "receiver_library", "receiver_name", "user", "job_name", "job_user", "job_number", "journal_code",
     "entry_type", "sequence", "rrn", "program",
 )  # fmt: skip
-"""What `detail` gives, in the vendor's order."""
+"""The fields of `detail`, in the vendor's order."""
 
 
 def detail(text: Column) -> Column:
-    """The fields of a `<detail>` as a struct of strings (`COLUMNS`); NULL for NULL, fields that are not there
-    are NULL. `sequence` keeps its zeros; line breaks between words mean nothing."""
+    """The fields of a `<detail>` as a struct of strings (`COLUMNS`); NULL for NULL, missing fields are NULL.
+    `sequence` keeps its zeros; line breaks between words are ignored."""
     from pyspark.sql import functions as F
 
     made = {}
@@ -41,7 +41,7 @@ def detail(text: Column) -> Column:
 
 
 def part(text: Column, element: str) -> Column:
-    """The text of one element, without the five escapes; NULL when it is not there."""
+    """The text of one element, without the five escapes; NULL if it is missing."""
     from pyspark.sql import functions as F
 
     start, end = f"<{element}>", f"</{element}>"
@@ -50,7 +50,8 @@ def part(text: Column, element: str) -> Column:
 
 
 def written(user: str | None, rrn: str | None) -> Column:
-    """A `<detail>` of what other formats know: SQL of the user and of the row's number; NULL: neither is."""
+    """A `<detail>` with what other formats know: SQL of the user and of the row's number; NULL if there is
+    neither."""
     from pyspark.sql import functions as F
 
     parts = [("user", user), ("rrn", rrn)]

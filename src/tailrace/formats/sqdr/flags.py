@@ -1,4 +1,4 @@
-"""`flagged_count` of a key log, counted again from its rows. Source: spec/sqdr.md §2, §3, §6.
+"""`flagged_count` of a key log, recomputed from its rows. Source: spec/sqdr.md §2, §3, §6.
 
 A row is flagged when the destination says another row count than one, or an error. It is not while the
 window of a baseline is open (from `S` until the `C` that closes it), and a delete that hits no row is not
@@ -25,8 +25,8 @@ def unexpected() -> Column:
 
 
 def recount(log: DataFrame) -> DataFrame:
-    """A key log with two columns more: `flagged_expected`, the count that follows from the rows before, and
-    `flagged_differs`, whether `flagged_count` is another.
+    """A key log with two more columns: `flagged_expected`, the count that follows from the previous rows,
+    and `flagged_differs`, whether `flagged_count` is different.
 
     The rows of a subscription are sorted by `keylog_sort`. A log that was pruned begins with the count its
     first row has; one shuffle.

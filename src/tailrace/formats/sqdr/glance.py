@@ -19,12 +19,12 @@ from .text import DEST_END
 
 
 def samples(path: str, options: SqdrOptions) -> dict[str, TableSample]:
-    """The tables under a path, the columns' table whole."""
+    """The tables under a path, the columns' table completely."""
     return taken(path, whole=[COLUMNS])
 
 
 def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -> list[Glance]:
-    """What the first rows of a key log say, by subscription."""
+    """The first rows of a key log, by subscription."""
     rows = [r for s in tables.values() if is_keylog(s.columns) for r in plain_rows(s, KEYLOG_TABLE)]
     known = [r for n, s in tables.items() if n.lower() == COLUMNS for r in plain_rows(s, COLUMNS_TABLE)]
     rows = [r for r in rows if r["change_row_type"] in CHANGES]

@@ -1,4 +1,4 @@
-"""A key log turned back into change tables: after images and keys carry them. Source: spec/sqdr.md §2-§4."""
+"""Turns a key log back into change tables: after images and keys carry them. Source: spec/sqdr.md §2-§4."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _IMAGE, _OLD, _NEW, _OPER = "_image", "_old", "_new", "_oper"
 
 
 def read(tables: Tables, options: SqdrOptions) -> Read:
-    """A change table for each subscription; rows that change no row wait in `pending`.
+    """A change table for each subscription; rows that change no row are kept in `pending`.
 
     Names and types of columns are collected (few rows): from `tailrace_columns`, else from one look at the
     texts' names. Raises FormatError when there is no key log, or its columns cannot be told apart.
@@ -69,7 +69,7 @@ def is_keylog(columns: Sequence[str]) -> bool:
 
 
 def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
-    """The key log's rows (it may have come in several files), typed, `0x00` in words as the byte it means."""
+    """The key log's rows (possibly from several files), typed, with the text `0x00` as the byte it means."""
     from functools import reduce
 
     from pyspark.sql import functions as F
@@ -90,14 +90,14 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a source's columns are in its change table."""
+    """The places of a source's columns in its change table."""
 
     source: SqdrTable
     start: int
 
     @property
     def keys(self) -> list[int]:
-        """Places of the key's columns; without a key, of all: they are in the texts of keys then."""
+        """Places of the key's columns; without a key, of all columns: then they are in the texts of keys."""
         fields = self.source.fields
         some = [i for i, f in enumerate(fields) if f.name in self.source.key]
         return some or list(range(len(fields)))
@@ -124,8 +124,8 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
     kind = F.col("change_row_type")
     oper = F.element_at(F.create_map(*[F.lit(x) for pair in CHANGES.items() for x in pair]), kind)
     df = also(df, *_faults(options))
-    # A key change has a before image: the old key. `after_key` says so even where the two are the same; where
-    # there is no key, that is the old row, and each update has one.
+    # A key change has a before image: the old key. `after_key` marks one even if both are the same; if there
+    # is no key, that is the old row, and each update has one.
     told = F.col("after_key").isNotNull() | _key_differs(layout) if source.key else F.lit(True)
     moved = F.col("before_key").isNotNull() & told
     both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
@@ -163,7 +163,7 @@ def _column_mask() -> Column:
 
 
 def _key_differs(layout: _Layout) -> Column:
-    """Whether a key column that both texts have differs between them."""
+    """Whether a key column differs between the two texts, among those that both have."""
     from pyspark.sql import functions as F
 
     found = []
@@ -221,7 +221,7 @@ def _headers(options: SqdrOptions) -> dict[str, Column]:
 
 
 def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
-    """What is wrong with rows, in words."""
+    """What is wrong with rows, as text."""
     from pyspark.sql import functions as F
 
     kind, action, image = F.col("change_row_type"), F.col("action_taken"), F.col("after_image")

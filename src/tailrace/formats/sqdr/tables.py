@@ -8,7 +8,7 @@ from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
-"""The vendor's table, and one of ours beside it: what the key log does not say of its columns."""
+"""The vendor's table, and tailrace's additional one: what the key log does not say about its columns."""
 
 
 def _column(name: str, type: str, means: str, *, optional: bool = True) -> VendorColumn:
@@ -57,7 +57,7 @@ COLUMNS_TABLE = VendorTable(
 
 NAMES = tuple(c.name for c in KEYLOG_TABLE.columns)
 OBSOLETE = ("before_key_edited", "after_key_edited")
-"""Columns of older releases; read over, never written."""
+"""Columns of older releases; ignored, never written."""
 
 CHANGES = {"I": "I", "U": "U", "D": "D", "B": "D", "T": "T"}
 """`change_row_type` of row changes -> operation; `B` is a delete of a horizontal partition."""
@@ -68,7 +68,7 @@ SIGNALS = {
     "X": "source table dropped",
     "C": "close-window signal",
 }
-"""`change_row_type` of rows that change no row: they are kept aside."""
+"""`change_row_type` of rows that change no row: they are set aside."""
 ACTIONS = {
     "D": "delete row",
     "M": "update row (strict)",
@@ -86,9 +86,9 @@ ACTIONS = {
 """`action_taken`; NULL: only the subscription's state changed."""
 
 DEST = "dest"
-"""The `<Dest>` before an image travels as `header__native_dest`."""
+"""The `<Dest>` of an image is carried as `header__native_dest`."""
 KEPT = tuple(n for n in NAMES if n not in ("change_row_timestamp", "after_image"))
-"""Columns that travel as `header__native_<name>`, so that the key log can be written again as it was."""
+"""Columns that are carried as `header__native_<name>`, so that the key log can be written again unchanged."""
 
 
 class SqdrOptions(Options):

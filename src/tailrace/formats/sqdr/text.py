@@ -52,7 +52,8 @@ def parsed(
 
     kinds = ",".join(f"c{i}:{f.type}" for i, f in enumerate(fields)) if values else ""
     returns = f"struct<{f'v:struct<{kinds}>,' if kinds else ''}m:binary,why:string,f:boolean>"
-    # Not deterministic, for Spark: otherwise it reads the text once for each column that is taken from it.
+    # Marked as not deterministic: otherwise Spark parses the text once for each column that is taken from
+    # it.
     udf = F.arrow_udf(read, returns).asNondeterministic()  # type: ignore[attr-defined]
     made: Column = udf(text)
     return made
@@ -79,8 +80,9 @@ def _strings(texts: pa.Array) -> pa.StringArray:
 
 
 def names(df: DataFrame, by: str, texts: Mapping[str, bool]) -> DataFrame:
-    """The item names in text columns (`texts`: column -> whether its items stand in `<row>`), for each value
-    of the column `by`: rows of (`by`, text column, place in its text, name), few, some of them twice."""
+    """The item names in text columns (`texts`: column -> whether its items are in `<row>`), for each value
+    of the column `by`: rows of (`by`, text column, place in its text, name); few rows, with some duplicates.
+    """
     found = f"`{by}` string, text string, place int, name string"
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -143,7 +145,7 @@ def named_escapes(value: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as SQL.
+    """A text as an SQL literal.
 
     >>> print(literal("a'b"), literal(chr(92)))
     'a\\'b' '\\\\'
@@ -152,7 +154,7 @@ def literal(text: str) -> str:
 
 
 def dest(table: str) -> str:
-    """`<Dest>` of a table `schema.name`; what stands before the first dot is the schema.
+    """`<Dest>` of a table `schema.name`; the schema is what precedes the first dot.
 
     >>> dest("shop.item")
     '<Dest>"shop"."item"</Dest>'

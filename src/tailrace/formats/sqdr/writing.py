@@ -38,8 +38,8 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
-    # One table has its rows ordered before their text is made: finding the ranges of an order makes what
-    # stands before it twice. Texts of several tables must be there before they are put together.
+    # The rows of one table are ordered before their text is made: finding the ranges of an order computes
+    # everything before it twice. Texts of several tables must exist before they are combined.
     early = not numbered and len(changes) == 1
     logs = [_log(ct, fields[name], ordered=early) for name, ct in changes.items()]
     log = reduce(lambda a, b: a.unionByName(b), logs)
@@ -58,7 +58,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
 
 
 def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[KeyLogField]:
-    """A change table's columns as a key log has them."""
+    """A change table's columns in a key log's form."""
     octets = [n.strip() for n in options.octet.split(",")]
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
     return [sqdr_text.field_of(c, types[c], octet=c in octets) for c in ct.columns]
@@ -78,7 +78,7 @@ def came(ct: ChangeTable) -> Column:
 
 
 def fits(ct: ChangeTable) -> Column:
-    """Whether a row's change sequence can be told by `resync_state` and `change_row_counter`."""
+    """Whether a row's change sequence can be represented by `resync_state` and `change_row_counter`."""
     from pyspark.sql import functions as F
 
     seq = F.col(ct.header("change_seq"))
@@ -89,13 +89,13 @@ def fits(ct: ChangeTable) -> Column:
 
 
 def key_places(ct: ChangeTable) -> list[int]:
-    """Places of the key's columns; without a key, of all columns: a row is known by all of it then."""
+    """Places of the key's columns; without a key, of all columns: then all of them identify a row."""
     return [i for i, c in enumerate(ct.columns) if c in ct.key] or list(range(len(ct.columns)))
 
 
 def stays(ct: ChangeTable) -> Column:
-    """Whether a before image is told by an update's keys: the key changed, or is the whole row. It takes a
-    look at the change's other row (a window)."""
+    """Whether a before image can be derived from an update's keys: the key changed, or is the whole row.
+    Needs the change's other row (a window)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -163,7 +163,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFr
 
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
-    """What the key log that a row came from has; `other` for rows that came from elsewhere."""
+    """The value from the key log that a row came from; `other` for rows from elsewhere."""
     from pyspark.sql import functions as F
 
     if not has(ct, NATIVE + name):
@@ -188,6 +188,6 @@ def _change(ct: ChangeTable) -> dict[str, Column]:
 
 
 def detail(ct: ChangeTable) -> Column:
-    """`change_row_log_detail`: what other formats know of a change's user and row."""
+    """`change_row_log_detail`: what other formats know about a change's user and row."""
     user, rrn = (quoted(ct.header(h)) if has(ct, h) else None for h in ("user_name", "recid"))
     return written(user, rrn)
