@@ -34,7 +34,7 @@ class FieldPolicy:
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """A table policy as a dump has it.
+    """A table policy as in a dump.
 
     Attributes:
         state: 0 active, 1 inactive.
@@ -61,7 +61,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class Dump:
-    """What a `.cd` file holds. `timestamp` and the formats are the trailer's own text."""
+    """The contents of a `.cd` file. `timestamp` and the formats are the trailer's own text."""
 
     policies: tuple[TablePolicy, ...]
     filename: str = "_Cdc-Table-Policy"
@@ -101,7 +101,7 @@ def write(dump: Dump) -> bytes:
 
 
 def read(data: bytes, *, where: str = ".cd file") -> Dump:
-    """The policies of a `.cd` file, with the checks that OpenEdge's own loader makes.
+    """The policies of a `.cd` file, with the same checks as OpenEdge's own loader.
 
     Raises:
         FormatError: no trailer, another number of rows than it says, an unknown row tag, a field row that is
@@ -159,7 +159,7 @@ def _policy(row: Sequence[Any], fields: Sequence[FieldPolicy]) -> TablePolicy:
 
 
 def _field(row: Sequence[Any], policy: Value, where: str) -> FieldPolicy:
-    """A Field row; like OpenEdge's loader, only its first four values must be there."""
+    """A Field row; as in OpenEdge's loader, only its first four values are required."""
     _require(
         bool(row) and str(row[0]).lower() == "field", f"row tag {row[0]!r} where Field is expected", where
     )
@@ -198,7 +198,7 @@ def _rows(text: str, where: str) -> list[list[Value]]:
 
 
 def _value(token: re.Match[str]) -> Value:
-    """A string in quotes; else unknown, a logical, a number, or a word."""
+    """A quoted string; otherwise unknown, a logical, a number, or a word."""
     if token[2] is None:
         return token[1].replace('""', '"')
     words: dict[str, Callable[[], Value]] = {"?": lambda: None, "yes": lambda: True, "no": lambda: False}
@@ -220,7 +220,7 @@ def _misc(misc: Sequence[str | None]) -> list[str | None]:
 
 
 def _trailer(data: bytes, where: str) -> dict[str, str]:
-    """What the trailer says by key; under the empty key its last line, the place it begins at."""
+    """The trailer's values by key; under the empty key its last line, the offset at which it begins."""
     lines = data.decode("latin-1").replace("\r\n", "\n").split("\n")
     found: dict[str, str] = {}
     for n, line in enumerate(lines[1:], 1):

@@ -1,4 +1,4 @@
-"""Delimited text (CSV and its kin): bytes in, Arrow columns of text out; records that are none have a reason.
+"""Delimited text (CSV and variants): bytes in, Arrow columns of text out; invalid records have a reason.
 
 Strict where a guess would damage values: a value that begins with a quote must end with one, bytes must be
 text of the encoding, and a record must have as many values as there are columns. A record that is not so is
@@ -23,21 +23,21 @@ from .quotes import MOST, Form, Places, structure
 
 CHUNK = 4 << 20
 SHOWN = 10_000
-"""Characters of a bad record that are shown."""
+"""Maximum characters of a bad record that are shown."""
 _CR = 13
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# Bytes that no UTF-8 text has: they stand for delimiters of several bytes while a block is taken apart.
+# Bytes that never occur in UTF-8: they stand for delimiters of several bytes while a block is split.
 _FREE = (0xFD, 0xFE, 0xFF)
 _NO_TEXT = bytes.maketrans(bytes(_FREE), b"\xfc" * len(_FREE))
 _PLAIN = bytes.maketrans(bytes(_FREE), b"?" * len(_FREE))
 
 Reads = Callable[[int], bytes]
-"""Gives at most so many bytes of a file, none at its end."""
+"""Returns at most that many bytes of a file, none at its end."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How records and values are told apart.
+    """How records and values are delimited.
 
     Attributes:
         delimiter: between values, one character or more.
@@ -56,7 +56,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Block:
-    """Some records of a file, in order.
+    """Consecutive records of a file.
 
     Attributes:
         columns: the values, a column each; NULL in bad records.
@@ -74,7 +74,7 @@ class Block:
 def read(
     source: Reads, dialect: Dialect, width: int, *, header: bool = True, named: Sequence[str] = ()
 ) -> Iterator[Block]:
-    """The records of a file of `width` columns, without the line of names when there is one.
+    """The records of a file with `width` columns, without the header line if there is one.
 
     Raises:
         FormatError: the text is of another encoding as a whole (UTF-16 read as UTF-8), a record is too long
@@ -97,7 +97,7 @@ def read(
 
 
 def names(source: Reads, dialect: Dialect) -> list[str | None]:
-    """The values of the first record; empty for a file without any.
+    """The values of the first record; empty for an empty file.
 
     Raises:
         FormatError: it is no record.
@@ -121,7 +121,7 @@ def _named(records: _Records) -> list[str]:
 
 @dataclass(frozen=True)
 class _Codec:
-    """A dialect in bytes of UTF-8; which bytes stand for several, and whether all are as they came."""
+    """A dialect in UTF-8 bytes; which bytes replace longer delimiters, and whether all are unchanged."""
 
     form: Form
     free: tuple[tuple[bytes, bytes], ...]
@@ -151,8 +151,8 @@ class _Codec:
         return cls(Form(delimiter, quote, escape, end, drop), tuple(free), as_came)
 
     def singled(self, data: bytes) -> bytes:
-        """A block with each delimiter one byte. Bytes that would look like one are made others that are no
-        text, either."""
+        """A block in which each delimiter is one byte. Bytes that would look like one are replaced by others
+        that are not valid text either."""
         if self.free:
             data = data.translate(_NO_TEXT)
         for one, octets in self.free:
@@ -161,7 +161,7 @@ class _Codec:
 
 
 def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
-    """Whole records of a file, some MiB at a time; none of the pieces is empty."""
+    """Whole records of a file, some MiB at a time; no piece is empty."""
     codec = _Codec.of(dialect)
     text = _utf8(source, dialect.encoding, chunk)
     rest, wanted, ahead = b"", 0, next(text, None)
@@ -178,12 +178,13 @@ def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
             rest = rest.replace(one, octets)
         if len(rest) > 2 * MOST:
             raise FormatError(f"no record ends within {2 * MOST >> 20} MiB", hint="is it delimited text?")
-        # A record longer than what there is: twice as much is looked at next, not the same again and again.
+        # A record longer than the data read so far: double the size instead of scanning the same data again
+        # and again.
         wanted = 2 * len(rest)
 
 
 def _utf8(source: Reads, encoding: str, chunk: int) -> Iterator[bytes]:
-    """The text in UTF-8, without a byte order mark; what is no text of the encoding is none of UTF-8."""
+    """The text in UTF-8, without a byte order mark; bytes invalid in the encoding become invalid UTF-8."""
     piece = source(chunk)
     try:
         "".encode(encoding)
@@ -221,8 +222,8 @@ def _no_surrogates(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a block by the places of their bytes; `upto`: where what is left over begins; `bad` by the
-    record's place; `delimiters`: those outside quotes."""
+    """Records of a block by byte offsets; `upto`: where the remainder begins; `bad` by the record's offset;
+    `delimiters`: those outside quotes."""
 
     data: bytes
     octets: npt.NDArray[np.uint8]
@@ -235,7 +236,7 @@ class _Records:
 
     @classmethod
     def of(cls, data: bytes, codec: _Codec, *, last: bool) -> _Records:
-        """The records of a block; empty lines are none."""
+        """The records of a block; empty lines are skipped."""
         octets = np.frombuffer(data, np.uint8)
         found = structure(data, codec.form, last=last)
         ends = found.ends
@@ -264,7 +265,7 @@ class _Records:
         return np.asarray(until - since + 1)
 
     def block(self, width: int, at: int) -> Block:
-        """The records as columns, the first one's number being `at`."""
+        """The records as columns; `at` is the number of the first one."""
         n, widths = len(self.starts), self.widths()
         why: dict[int, str] = {i: f"the line has {widths[i]} values, not {width}"
                                for i in np.flatnonzero(widths != width).tolist()}  # fmt: skip
@@ -282,7 +283,7 @@ class _Records:
         return Block(columns, rows, pa.array(told, pa.string()), pa.array(raw, pa.string()))
 
     def _not_text(self) -> dict[int, str]:
-        """The records with bytes that are no text, in words."""
+        """Records with bytes that are not valid text, with a reason."""
         data = self.data.translate(_PLAIN) if self.codec.free else self.data
         try:
             pa.array([data], pa.large_binary()).cast(pa.large_string())

@@ -28,7 +28,7 @@ _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uin
 
 @dataclass(frozen=True)
 class Item:
-    """A column of an image: what it is, its values, and in which rows it is there (None: in all)."""
+    """A column of an image: its field, its values, and the rows that contain it (None: all)."""
 
     field: KeyLogField
     values: pa.Array
@@ -36,7 +36,7 @@ class Item:
 
 
 def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringArray:
-    """The text of these columns, between two others, a row of text for each of theirs.
+    """The text of these columns, between a prefix and a suffix, one text per row.
 
     >>> ids, notes = pa.array([1, 2]), pa.array(['a<b', None])
     >>> items([Item(KeyLogField("id", "bigint"), ids), Item(KeyLogField("n"), notes)]).to_pylist()
@@ -54,7 +54,7 @@ def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringA
 
 
 def image(dest: str, columns: Sequence[Item]) -> pa.StringArray:
-    """The text of an `after_image`: where the row is, and its items."""
+    """The text of an `after_image`: the destination, and the items."""
     return items(columns, f"{dest}<row>", "</row>")
 
 
@@ -79,12 +79,12 @@ def _item(one: Item) -> pa.StringArray:
 
 
 def _concat(pieces: Sequence[pa.Array | str]) -> pa.StringArray:
-    """Pieces side by side; NULL where one is."""
+    """Concatenates pieces; NULL if one is NULL."""
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def value_text(values: pa.Array, field: KeyLogField) -> pa.StringArray:
-    """Values as they stand between the quotes; NULL stays NULL.
+    """Values as written between the quotes; NULL stays NULL.
 
     >>> value_text(pa.array([b"\\x0a\\xff", None]), KeyLogField("c", "binary")).to_pylist()
     ['&#x0AFF', None]
@@ -117,7 +117,7 @@ def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
     special = np.flatnonzero(_IS_SPECIAL[octets])
     if not len(special):
         return text
-    # How much longer the text has got up to each special byte, which moves all that stands behind it.
+    # How much longer the text has become at each special byte: the shift of everything after it.
     grown = np.cumsum(sizes[octets[special]] - 1)
     place = special + grown - (sizes[octets[special]] - 1)
     made = np.empty(len(octets) + int(grown[-1]), np.uint8)
@@ -137,7 +137,7 @@ def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
 
 @cache
 def _escapes(digits: int) -> tuple[npt.NDArray[np.int64], dict[int, bytes]]:
-    """How many bytes each byte becomes, and what the special ones become."""
+    """How many bytes each byte becomes, and the replacements of special ones."""
     made = {ord(c): name.encode() for name, c in NAMED.items()}
     made |= {code: f"{HEX}{code:0{digits}X}".encode() for code in range(ord(" "))}
     sizes = np.ones(256, np.int64)
@@ -159,7 +159,7 @@ def _hex(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def _floats(values: pa.Array) -> pa.StringArray:
-    """The shortest digits that read back as the same value; Java has more of them at times."""
+    """The shortest digits that read back as the same value; Java sometimes writes more."""
     text = values.cast(pa.string())
     if pc.all(pc.is_finite(values)).as_py() is not False:
         return text

@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _NAMED, _NIL, _NIL_END, _ODD = range(4)
-"""What a head opens: a value, the `true` of a NULL, the end of a NULL in quotes, nothing known."""
+"""What a head opens: a value, the `true` of a NULL, the end of a NULL in quotes, or something unknown."""
 _NAME = r"[^\0- \"<>](?:[^\"<>]*[^\0- \"<>])?"
 _FIRST, _FIRST_OF_ROW, _INNER = (
     re.compile(before + f"({_NAME})=", re.DOTALL) for before in ("", "<row>", '" ')
@@ -58,7 +58,8 @@ class Items:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Texts cut at their quotes: piece numbers of each item's head (its value is the next), item by item."""
+    """Texts split at their quotes: the piece number of each item's head (its value is the next piece), item
+    by item."""
 
     text: pa.StringArray
     rows: int
@@ -95,7 +96,7 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
     why.add_first(cut.row, codes, strange)
     nil = _nil(cut, kinds, why)
     _check_tails(cut, row, why)
-    # Items of one column behind each other, rows in order.
+    # Items of one column after one another, rows in order.
     order = np.argsort(column, kind="stable")
     bounds = np.searchsorted(column[order], np.arange(len(fields) + 1))
     values, present, fine = [], [], []
@@ -113,7 +114,7 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
 
 
 def names(text: pa.StringArray, *, row: bool = False) -> list[tuple[int, int, str]]:
-    """The names that occur, as distinct (row that has it first, place in its row, name).
+    """The names that occur, as distinct (row where it first occurs, place in its row, name).
 
     Places count from 0; a name that stands in several places is given with each. Bad heads have no name.
 
@@ -175,7 +176,7 @@ def _distinct(texts: pa.StringArray) -> tuple[Ints, list[str]]:
 def _read_heads(
     cut: _Pieces, codes: Ints, heads: list[str], row: bool, why: _Reasons
 ) -> tuple[npt.NDArray[np.int8], list[str | None]]:
-    """What each item's head opens, and the name in each distinct head; odd heads get their reason."""
+    """What each item's head opens, and the name in each distinct head; invalid heads get their reason."""
     read = [_head(h, row) for h in heads]
     kinds = np.array([kind for kind, _ in read] or [_ODD], np.int8)[codes]
     said = "not a name between a space and ="
@@ -186,7 +187,7 @@ def _read_heads(
 
 @lru_cache(maxsize=10_000)
 def _head(text: str, row: bool) -> tuple[int, str | None]:
-    """What the text before a value is: its kind and the name in it."""
+    """The text before a value: its kind and the name in it."""
     if text == '"true"':
         return _NIL_END, None
     first = not text.startswith('"')
@@ -199,7 +200,7 @@ def _head(text: str, row: bool) -> tuple[int, str | None]:
 
 
 def _nil(cut: _Pieces, kinds: npt.NDArray[np.int8], why: _Reasons) -> Bools | None:
-    """Which items are NULL by the quotes they stand in."""
+    """Which items are NULL, from the quotes around them."""
     nil = kinds == _NIL
     if nil.any():
         said = pc.take(cut.text, pa.array(cut.head[nil] + 1))
@@ -207,7 +208,7 @@ def _nil(cut: _Pieces, kinds: npt.NDArray[np.int8], why: _Reasons) -> Bools | No
         why.add_at(cut.row[nil][~true], "xsi:nil is not true")
     ends = np.flatnonzero(kinds == _NIL_END)
     if len(ends):
-        # The value before it must be the beginning of a NULL, its own must be empty.
+        # The value before it must be the beginning of a NULL; its own must be empty.
         told = pc.take(cut.text, pa.array(cut.head[np.maximum(ends - 1, 0)] + 1))
         begun = pc.equal(told, NIL_START).to_numpy(zero_copy_only=False) & ~cut.first[ends]
         empty = pc.equal(pc.binary_length(pc.take(cut.text, pa.array(cut.head[ends] + 1))), 0)
@@ -255,7 +256,7 @@ def _column(
 
 
 class _Reasons:
-    """Reasons of rows, gathered reason by reason."""
+    """Reasons of rows, collected reason by reason."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -272,7 +273,7 @@ class _Reasons:
             self.add(bad, text)
 
     def add_first(self, rows: Ints, codes: Ints, texts: Sequence[str | None]) -> None:
-        """The text of the first item of a row that has one; `codes` number the texts, rows ascend."""
+        """Adds the text of the first item of each row that has one; `codes` index the texts, rows ascend."""
         bad = np.array([t is not None for t in texts] or [False], np.bool_)
         if not bad.any():
             return
@@ -285,6 +286,6 @@ class _Reasons:
     def texts(self) -> pa.StringArray:
         made = pa.nulls(self.rows, pa.string())
         for found in self._found:
-            both = pc.binary_join_element_wise(made, found, "; ")  # null where one of them is
+            both = pc.binary_join_element_wise(made, found, "; ")  # null if one of them is
             made = pc.coalesce(both, made, found)
         return made

@@ -1,4 +1,4 @@
-"""Values of a key log's text -> Arrow arrays of their lake types, a whole column at a time.
+"""Converts values of a key log's text to Arrow arrays of their lake types, a whole column at a time.
 
 Source: spec/sqdr.md §4. Escapes begin with `&`: `&amp;` `&apos;` `&quot;` `&lt;` `&gt;`, and `&#x` with hex
 digits and no terminator. How many digits, the column's type says: two in octet text, four in Unicode text,
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NIL_START = "&xsi:nil="
-"""The value that `C="&xsi:nil="true""` seems to have."""
+"""The value that `C="&xsi:nil="true""` appears to have."""
 NIL_QUOTED = "&xsi:nil=&quot;true&quot;"
 NAMED = {"&amp;": "&", "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">"}
 """Escapes of single characters."""
@@ -40,7 +40,7 @@ _FINER = r"^[0-9]{4}-.{21}[0-9]{1,6}$"
 
 @dataclass(frozen=True)
 class KeyLogField:
-    """A column as a key log's text has it.
+    """A column in a key log's text.
 
     Attributes:
         name: its name, without escapes.
@@ -54,7 +54,7 @@ class KeyLogField:
 
     @property
     def words(self) -> str:
-        """What its values are, for people."""
+        """A description of its values, for people."""
         kinds = {"string": "octet text" if self.octet else "Unicode text", "binary": "hex octets"}
         return kinds.get(self.type, self.type)
 
@@ -74,7 +74,7 @@ def finer(text: pa.StringArray, field: KeyLogField) -> Bools | None:
 
 
 def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools | None]:
-    """The values of a column as its lake type, and which rows are bad (None: none is; bad ones are null).
+    """The values of a column as its lake type, and which rows are bad (None: none; bad values are null).
 
     >>> texts = pa.array(["a&#x000A;", "&lt", "&xsi:nil=&quot;true&quot;"])
     >>> of_column(texts, KeyLogField("C"))[0].to_pylist()
@@ -101,7 +101,7 @@ def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools
 
 
 def _plain(text: pa.StringArray, kind: str) -> pa.StringArray:
-    """Text as `convert` reads that type; what it does not read stays as it is."""
+    """Text in the form that `convert` reads for that type; other text is left unchanged."""
     if kind == "boolean":
         true, false = (pc.is_in(pc.utf8_lower(text), value_set=pa.array(v)) for v in (_TRUE, _FALSE))
         return pc.if_else(true, "t", pc.if_else(false, "f", pc.if_else(pc.is_valid(text), "?", text)))
@@ -149,7 +149,7 @@ def _array(text: pa.StringArray, escaped: pa.BooleanArray, element: str) -> tupl
 
 
 def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
-    """Texts without their escapes; null where a `&` begins none. None of them may be null.
+    """Texts with their escapes decoded; null if a `&` begins no valid escape. None of them may be null.
 
     >>> unescape(pa.array(["&amp;lt;&#x0041;", "A&#x00D", "&x"]), 4).to_pylist()
     ['&lt;A;', None, None]
@@ -177,7 +177,7 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
 
 
 def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """The character and the length of each escape of a single character; length 0: it is none."""
+    """The character and the length of each escape of a single character; length 0: not an escape."""
     code, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     second = padded[at + 1]
     for text, character in NAMED.items():
@@ -190,7 +190,7 @@ def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
-    """The code point and the length of each numeric escape; length 0: it is none, or half a pair."""
+    """The code point and the length of each numeric escape; length 0: not an escape, or half a pair."""
     if not len(at):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     mark = (padded[at + 1] == ord("#")) & (padded[at + 2] == ord("x"))
@@ -201,7 +201,7 @@ def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
 
 
 def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools]:
-    """The bytes with each escape's character, in UTF-8, at its beginning, and which bytes are left."""
+    """The bytes with each escape's character, in UTF-8, at its beginning, and which bytes remain."""
     kept = np.ones(len(buf), np.bool_)
     long = (code >= 0x80).astype(np.int64) + (code >= 0x800)  # continuation bytes
     for k in range(1, int(size.max(initial=1))):
@@ -227,7 +227,8 @@ _ESCAPE = re.compile(r"&(?:amp;|apos;|quot;|lt;|gt;|#x[0-9A-Fa-f]{4})")
 
 
 def unescape_name(text: str) -> str | None:
-    """A column's name without its escapes, numeric ones with four digits; None when a `&` begins none.
+    """A column's name with its escapes decoded, numeric ones with four digits; None if a `&` begins no valid
+    escape.
 
     >>> unescape_name("a&#x0020b&#x003D&amp;"), unescape_name("a&b")
     ('a b=&', None)
@@ -238,7 +239,7 @@ def unescape_name(text: str) -> str | None:
 
 
 def escape_name(name: str) -> str:
-    """A column's name as it stands before `=`: what could end it or split it is escaped.
+    """A column's name as written before `=`: characters that could end or split it are escaped.
 
     >>> escape_name('a b="c"')
     'a&#x0020b&#x003D&quot;c&quot;'

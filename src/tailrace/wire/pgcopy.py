@@ -22,11 +22,12 @@ _BOM = b"\xef\xbb\xbf"
 def tables(
     data: bytes | bytearray | memoryview | pa.Buffer, ncolumns: int, *, rows: int | None = None
 ) -> list[pa.StringArray]:
-    """The columns of whole CSV rows (no header) as text, null where the value is NULL.
+    r"""The columns of whole CSV rows (no header) as text, null for NULL.
 
-    FormatError when a row has not that many columns, the text is not UTF-8, or there are not `rows` rows.
+    FormatError if a row does not have that many columns, the text is not UTF-8, or there are not `rows`
+    rows.
 
-    >>> [column.to_pylist() for column in tables(b'1,""\\n2,\\n', 2)]
+    >>> [column.to_pylist() for column in tables(b'1,""\n2,\n', 2)]
     [['1', '2'], ['', None]]
     """
     buffer = pa.py_buffer(data)
@@ -35,12 +36,14 @@ def tables(
     if not buffer.size:
         raise FormatError(f"{rows} rows were sent, none read", where="0 bytes")
     if bytes(memoryview(buffer)[:3]) == _BOM:
-        buffer = pa.py_buffer(_BOM + bytes(buffer))  # the reader drops one, and this one is the first value's
+        buffer = pa.py_buffer(
+            _BOM + bytes(buffer)
+        )  # the reader drops one, and this one belongs to the first value
     names = [str(n) for n in range(ncolumns)]
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(buffer),
-            # One block: a row must not be cut, whatever its length. Parallelism is one worker a part.
+            # One block: a row must not be split, whatever its length. Parallelism is one worker per part.
             pyarrow.csv.ReadOptions(use_threads=False, block_size=buffer.size + 1, column_names=names),
             pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             pyarrow.csv.ConvertOptions(

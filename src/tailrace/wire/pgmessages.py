@@ -14,7 +14,7 @@ from ..errors import FormatError
 
 @dataclass(frozen=True)
 class RelationColumn:
-    """A column as a Relation message has it: `flags` 1 = part of the replica identity's key."""
+    """A column in a Relation message: `flags` 1 = part of the replica identity's key."""
 
     flags: int
     name: str
@@ -35,7 +35,7 @@ class RelationMessage:
 
 @dataclass(frozen=True)
 class TypeMessage:
-    """Y: Int32 oid, String schema, String name; comes before the R that uses a type that is not built in."""
+    """Y: Int32 oid, String schema, String name; precedes the R that uses a type that is not built in."""
 
     oid: int
     schema: str

@@ -137,7 +137,7 @@ def images(data: pa.BinaryArray, ncolumns: int) -> TupleImages:
 
 @dataclass
 class _Rows:
-    """Where messages lie, and how to name the first one that is wrong."""
+    """The offsets of messages, and how to name the first invalid one."""
 
     buf: Bytes
     starts: Ints
@@ -160,7 +160,7 @@ class _Rows:
 
 
 class _Side:
-    """The old or the new tuples: walked column by column over all messages that have one."""
+    """The old or the new tuples: read column by column over all messages that have one."""
 
     def __init__(self, messages: _Rows, rows: Ints, ncolumns: int) -> None:
         self.messages, self.rows, self.ncolumns = messages, rows, ncolumns
@@ -168,7 +168,7 @@ class _Side:
         self.places: list[tuple[Ints, Ints]] = []
 
     def walk(self, at: Ints) -> Ints:
-        """Reads the tuples that begin at these places; gives the places after them."""
+        """Reads the tuples that begin at these offsets; returns the offsets after them."""
         messages = self.messages
         ends: Ints = messages.ends[self.rows]
         messages.refuse(at + 2 > ends, self.rows, "it ends in a tuple's column count")

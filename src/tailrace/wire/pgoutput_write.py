@@ -1,6 +1,6 @@
-"""Row images as pgoutput messages, many at a time: what sources of other databases put into LOG's DATA, so
-that LOG holds one kind of image (`pgoutput` reads them). Source: PostgreSQL manual, "Logical Replication
-Message Formats": I, U, D with text values."""
+"""Encodes row images as pgoutput messages, many at a time: sources of other databases put them into LOG's
+DATA, so that LOG has only one kind of image (`pgoutput` reads them). Source: PostgreSQL manual, "Logical
+Replication Message Formats": I, U, D with text values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""PostgreSQL's text of values as `COPY ... (FORMAT binary)` takes it into columns of their own type.
+"""Converts PostgreSQL's text of values to what `COPY ... (FORMAT binary)` accepts for columns of their own
+type.
 
 Source: the types' `..._recv` functions. Most of them want more than a text; those that are here cost next to
 nothing, a whole column at a time.
@@ -44,4 +45,4 @@ def _uuid(text: pa.StringArray) -> pa.Array:
 SENT: dict[str, Callable[[pa.StringArray], pa.Array]] = {
     "varchar": _same, "bpchar": _same, "json": _same, "jsonb": _jsonb, "uuid": _uuid,
 }  # fmt: skip
-"""Kind (a key of the source's type map) -> what makes its texts ready."""
+"""Kind (a key of the source's type map) -> function that converts its texts."""

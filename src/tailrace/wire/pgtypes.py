@@ -27,7 +27,7 @@ class Kind:
 
 
 def numeric(typmod: int) -> tuple[str, str | None]:
-    """The lake type of a numeric with this type modifier, and a note when it has to stay text.
+    """The lake type of a numeric with this type modifier, and a note if it has to stay text.
 
     >>> numeric(((12 << 16) | 2) + 4)
     ('decimal(12,2)', None)
@@ -99,11 +99,11 @@ OTHERS = {
     "domains": "as their base type",
     "geometric types, tsvector, tsquery, every other type": "",
 }
-"""What the documentation says of types without a row."""
+"""What the documentation says about types without a row."""
 
 
 def lake_type(kind: str, typmod: int = -1) -> tuple[str, str | None]:
-    """The Spark SQL type that holds a PostgreSQL base type, and a note when something is to be told.
+    """The Spark SQL type that holds a PostgreSQL base type, and a note if there is something to report.
 
     >>> lake_type("int4"), lake_type("tsvector")
     (('int', None), ('string', None))

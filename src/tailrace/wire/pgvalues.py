@@ -1,4 +1,4 @@
-"""PostgreSQL's text of values -> typed Arrow arrays, a whole column at a time.
+"""Converts PostgreSQL's text of values to typed Arrow arrays, a whole column at a time.
 
 The lake type decides how text is read, so a type given by hand works for any PostgreSQL type. Native casts
 read everything that is ordinary; only rows that they refuse are looked at more closely.
@@ -75,13 +75,13 @@ def _plain(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
 
 def _float(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
     values = _cast(text, target)
-    # The cast makes infinity of numbers that are too large.
+    # The cast turns numbers that are too large into infinity.
     return _null_where(values, pc.and_not(pc.is_inf(values), pc.ends_with(text, "nfinity")))
 
 
 def _decimal(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """The cast wraps around silently when digits, brought to the scale, pass 38: such text is read exactly,
-    as is text with an exponent. PostgreSQL writes none for numeric."""
+    """The cast silently wraps around if the digits, at the column's scale, exceed 38: such text is read
+    exactly, as is text with an exponent. PostgreSQL writes none for numeric."""
     size = pc.binary_length(text)
     odd = pc.greater(size, 38 - target.scale)
     if pc.any(odd).as_py():
@@ -115,7 +115,7 @@ def _too_many_digits(text: pa.StringArray, size: pa.Array, scale: int) -> pa.Boo
 
 
 def _exactly(text: str, target: pa.DataType) -> decimal.Decimal | None:
-    """The decimal, or None when it has not exactly a value of that precision and scale."""
+    """The decimal, or None if it is not exactly a value of that precision and scale."""
     exact = decimal.Context(prec=target.precision, traps=[decimal.InvalidOperation, decimal.Inexact])
     try:
         value = exact.quantize(decimal.Decimal(text), decimal.Decimal(1).scaleb(-target.scale))
@@ -137,7 +137,8 @@ def _timestamp(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array
 def _with_infinity(
     text: pa.StringArray, read: pa.DataType, target: pa.DataType, low: dt.date, high: dt.date
 ) -> pa.Array:
-    """Reads as one type, gives another of the same numbers; lake dates begin in year 1 and end in 9999."""
+    """Reads as one type, returns another with the same numbers; lake dates begin in year 1 and end in
+    9999."""
     try:
         return _from_year_1(text.cast(read), low).cast(target)
     except pa.ArrowInvalid:
@@ -201,7 +202,7 @@ def _null_where(values: pa.Array, condition: pa.BooleanArray) -> pa.Array:
 
 
 def _cast(text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """The cast, with nulls for the rows that it refuses: found by halving, so cheap when they are few."""
+    """The cast, with nulls for the rows that it refuses: found by bisection, so cheap if they are few."""
     try:
         return text.cast(target)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Where records and values of delimited text end: what stands in quotes is told apart from what does not.
+"""Finds the ends of records and values in delimited text, inside and outside quotes.
 
 A value that begins with a quote must end with one, and a delimiter or the record's end must follow. Where
 that is not so, the record is bad, and the next one begins behind its line. Quotes in values that do not begin
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST = 64 << 20
-"""Bytes that one quoted value may have."""
+"""Maximum bytes of one quoted value."""
 NEVER_ENDS = "a quote that is never closed"
 BEHIND = "text after a closing quote"
 _CR = 13
@@ -24,8 +24,8 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Form:
-    """The bytes that mean something; `escape` stands before a quote inside quotes, and is the quote itself
-    where quotes are doubled; `drop`: a carriage return before an end belongs to it."""
+    """The significant bytes; `escape` precedes a quote inside quotes, and is the quote itself if quotes are
+    doubled; `drop`: a carriage return before an end belongs to it."""
 
     delimiter: int
     quote: int | None
@@ -36,8 +36,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Structure:
-    """Places of the delimiters and of the ends of records, those in quotes left out; places of quotes that
-    are not as they should be, with what is wrong."""
+    """Offsets of the delimiters and of the ends of records, outside quotes; offsets of invalid quotes, with
+    a reason."""
 
     delimiters: Places
     ends: Places
@@ -45,7 +45,7 @@ class Structure:
 
 
 def structure(data: bytes, form: Form, *, last: bool = True) -> Structure:
-    """The structure of a block that begins with a record; `last`: nothing comes behind it.
+    """The structure of a block that begins with a record; `last`: nothing follows it.
 
     >>> found = structure(b'1,"a,b"\\n2,"x\\n3,c\\n', Form(44, 34, 34, 10))
     >>> found.delimiters.tolist(), found.ends.tolist(), found.bad
@@ -77,7 +77,7 @@ def _escaped(octets: npt.NDArray[np.uint8], quotes: Places, escape: int) -> npt.
 
 
 def _proper(octets: npt.NDArray[np.uint8], quotes: Places, form: Form) -> bool:
-    """Whether every other quote begins a value and the ones between end it, doubled ones aside."""
+    """Whether every other quote begins a value and those in between end it, apart from doubled ones."""
     opens, closes = quotes[0::2], quotes[1::2]
     doubled = np.zeros(len(opens), bool)
     if form.escape == form.quote:
@@ -99,8 +99,8 @@ def _proper(octets: npt.NDArray[np.uint8], quotes: Places, form: Form) -> bool:
 def _one_by_one(
     data: bytes, quotes: Places, form: Form, *, last: bool
 ) -> tuple[Places, list[tuple[int, str]]]:
-    """The quotes that open and close values, and those that are wrong. A value that is still open when the
-    block ends keeps its opening quote: more may come."""
+    """The quotes that open and close values, and those that are invalid. A value still open at the end of
+    the block keeps its opening quote: more data may follow."""
     places = quotes.tolist()
     begins = (form.delimiter, form.end)
     kept: list[int] = []

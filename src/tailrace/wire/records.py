@@ -20,18 +20,18 @@ RECORDS = pa.schema(
         ("COMMIT_TIME", pa.timestamp("us", "UTC")),
     ]
 )
-"""Columns of a chunk of log records. LOGADDR: 20 bytes, ascending within a task; COMMIT_TIME: one for all
-records of a transaction. What the source cannot know (RECNAME, CHANGE_SEQ) is added by the log."""
+"""Columns of a chunk of log records. LOGADDR: 20 bytes, ascending within a task; COMMIT_TIME: the same for
+all records of a transaction. Columns that the source cannot know (RECNAME, CHANGE_SEQ) are added by LOG."""
 
 TRX_START, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
-"""RECIDs (solidDB's numbers, spec/soliddb.md §2; 100 is ours). DDL stands for a truncate."""
+"""RECIDs (solidDB's numbers, spec/soliddb.md §2; 100 is tailrace's). DDL means a truncate."""
 FLAG_DATA = 1
 """FLAGS bit 0: the record carries DATA (spec/soliddb.md §3)."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of the log, as one `read` gives it.
+    """A piece of the log, as returned by one `read`.
 
     Attributes:
         records: log records (`RECORDS`), in commit order; a transaction may go on in the next chunk.

@@ -24,9 +24,9 @@ Words = npt.NDArray[np.uint64]
 _NULL, _SEED, _GOLDEN = (np.uint64(n) for n in (0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0x9E3779B97F4A7C15))
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""Number of bytes -> the part of a word that they are."""
+"""Number of bytes -> mask of that part of a word."""
 _MOST_BYTES = 16 << 20
-"""Batches above this are cut: the numbers made on the way take several times as much."""
+"""Bytes above which batches are split: intermediate arrays take several times as much memory."""
 
 
 def kind_of(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -153,7 +153,7 @@ def _decimals(column: pa.Array) -> Words:
 
 
 def _texts(column: pa.Array) -> Words:
-    """Eight bytes at a time: each word is mixed with its place, and a text is the sum of its words."""
+    """Eight bytes at a time: each word is mixed with its index, and a text is the sum of its words."""
     data, starts, ends = flat(column.cast(pa.binary()).fill_null(b""))
     base = starts[0] if len(starts) else 0
     data, starts, ends = data[base : ends[-1] if len(ends) else 0], starts - base, ends - base
@@ -162,7 +162,7 @@ def _texts(column: pa.Array) -> Words:
     first = np.cumsum(count) - count
     row = np.repeat(np.arange(len(size)), count)
     place = np.arange(len(row)) - first[row]
-    # Bytes behind the last text let every word be read whole.
+    # Padding after the last text lets every word be read whole.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))[starts[row] + 8 * place]
     rest = np.minimum(size[row] - 8 * place, 8)

@@ -1,4 +1,4 @@
-"""The values in solidDB's DATA, a whole column at a time: bytes <-> typed Arrow arrays. Source:
+"""Converts the values in solidDB's DATA, a whole column at a time: bytes <-> typed Arrow arrays. Source:
 spec/soliddb.md §5.1 (value encodings confirmed there; what is inferred is an entry of `Style`)."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RowField:
 
 @dataclass(frozen=True)
 class Style:
-    """How bytes are written, and read where reading cannot tell.
+    """How bytes are written, and how they are read where the data does not say.
 
     Attributes:
         layout: row layout, see `soliddb_rows.row_layout`.
@@ -63,7 +63,7 @@ Wrong: TypeAlias = pa.Array | None
 
 
 def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedRows:
-    """The rows' values. A value that is none of its type is null, with the reason in `why`.
+    """The rows' values. A value that is not valid for its type is null, with the reason in `why`.
 
     >>> style = Style(layout="B")
     >>> fields = [RowField("id", "INTEGER", "int"), RowField("name", "CHAR", "string")]
@@ -85,7 +85,7 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
         if rows.odd is not None and (same := _kept(one, raw, values, style)) is not None:
             kept.append(same)
     good = np.asarray(pc.is_null(why).to_numpy(zero_copy_only=False), np.bool_)
-    if rows.odd is None:  # a layout that does not tell of its sizes: all of a row is written again
+    if rows.odd is None:  # a layout that does not report sizes: the whole row is encoded again
         same = pc.fill_null(pc.equal(encode(columns, fields, style), data), False)
         return DecodedRows(columns, pc.and_(pa.array(good), same), why, pa.array(finer))
     for same in kept:
@@ -94,7 +94,7 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
 
 
 def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:
-    """Which good values are written as the bytes they were read from; None: all."""
+    """Which good values are encoded to the bytes they were read from; None: all."""
     if one.kind in ("INTEGER", "BIGINT", "BINARY") or (one.kind, one.type) == ("DOUBLE", "double"):
         return None
     if one.kind in ("CHAR", "UNICODE"):
@@ -105,7 +105,7 @@ def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools
 
 
 def _also(why: pa.Array, more: pa.Array) -> pa.Array:
-    """Both texts, joined where there are two."""
+    """Both texts, joined if there are two."""
     return pc.coalesce(pc.binary_join_element_wise(why, more, "; "), why, more)
 
 
@@ -123,7 +123,7 @@ def encode(columns: Sequence[pa.Array], fields: Sequence[RowField], style: Style
 
 
 def decode_values(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
-    """One column's values of their raw bytes."""
+    """One column's values from their raw bytes."""
     return KINDS[one.kind][0](one, raw, style)
 
 
@@ -193,7 +193,7 @@ _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
 def _dfloat(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
-    """Decimal text; a NUL behind it is dropped, as with CHAR."""
+    """Decimal text; a trailing NUL is dropped, as with CHAR."""
     text, broken = char_text(raw, "utf-8")
     number = pc.fill_null(pc.match_substring_regex(text, _NUMBER), False)
     bad = pc.or_(pc.and_not(pc.is_valid(raw), number), broken) if broken is not None else (
@@ -213,7 +213,7 @@ def _dfloat_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
 
 
 def plain_decimal(values: pa.Array) -> pa.Array:
-    """Decimals as text without exponent: sign, digits, and as many behind the point as the scale says.
+    """Decimals as text without exponent: sign, digits, and as many after the point as the scale says.
 
     >>> from decimal import Decimal
     >>> plain_decimal(pa.array([Decimal("-0.0000000001")], pa.decimal128(38, 10))).to_pylist()
@@ -287,4 +287,5 @@ KINDS: dict[str, tuple[_Decoder, _Encoder]] = {
     "DATE": (_date, _date_bytes),
     "DFLOAT": (_dfloat, _dfloat_bytes),
 }
-"""Type family -> how its values are read and written; FLOAT of the engine is DOUBLE here (both 8 bytes)."""
+"""Type family -> functions that read and write its values; FLOAT of the engine is DOUBLE here (both 8
+bytes)."""

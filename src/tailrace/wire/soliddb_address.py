@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 LENGTHS = (20, 28)
 """Bytes of a LOGADDR: releases up to 100, release 200."""
 OWN = 12
-"""Bytes of solidDB's own addresses that order them."""
+"""Bytes of solidDB's own addresses that determine the order."""
 OWN_LIMIT = 1 << 95
 MADE = 15
 """Bytes of an address of the second kind that hold the change sequence."""
@@ -164,7 +164,7 @@ def ddl_body(kind: int, info: str) -> bytes:
 
 
 def name_parts(info: str) -> list[str]:
-    """The parts of a qualified name: between dots that stand outside double quotes.
+    """The parts of a qualified name, separated by dots outside double quotes.
 
     >>> name_parts('CAT."a.b".ITEM')
     ['CAT', 'a.b', 'ITEM']
@@ -182,7 +182,7 @@ def name_parts(info: str) -> list[str]:
 
 
 def short(address: bytes) -> bytes:
-    """A LOGADDR as the 20 bytes that positions have here.
+    """A LOGADDR as the 20 bytes of a position.
 
     Raises:
         FormatError: it has not 20 or 28 bytes, or ids of more than 32 bits.
@@ -198,14 +198,14 @@ def short(address: bytes) -> bytes:
 
 
 def long(position: bytes, length: int) -> bytes:
-    """The LOGADDR that `short` made a position of."""
+    """The LOGADDR from which `short` made a position."""
     if length == LENGTHS[0]:
         return position
     return position[:12] + bytes(4) + position[12:16] + bytes(4) + position[16:]
 
 
 def behind(position: bytes) -> bytes:
-    """The position behind a record: all before it is done.
+    """The position after a record: everything before it is done.
 
     >>> behind(bytes(19) + b"\\xff").hex()[-6:]
     '000100'
@@ -214,5 +214,5 @@ def behind(position: bytes) -> bytes:
 
 
 def record_before(position: bytes) -> bytes:
-    """The record that a position is behind."""
+    """The record directly before a position."""
     return (max(1, int.from_bytes(position, "big")) - 1).to_bytes(20, "big")

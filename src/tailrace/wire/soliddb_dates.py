@@ -14,7 +14,7 @@ _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?$"
 
 
 def date_values(matrix: Bytes, good: Bools, type: str) -> tuple[pa.Array, Bools]:
-    """Dates, timestamps, or (as text) times of day, of rows of 11 bytes; which of them have a value.
+    """Dates, timestamps, or (as text) times of day, from rows of 11 bytes; and which of them have a value.
 
     A year from 0x8000 on has the bias (years before 1 are not written otherwise either).
     """
@@ -47,7 +47,7 @@ def is_finer(matrix: Bytes) -> Bools:
 
 
 def date_bytes(values: pa.Array, type: str, *, year_bias: bool) -> tuple[pa.Array, Bools]:
-    """The 11 bytes of dates, timestamps (in UTC) or times of day; which rows have some."""
+    """The 11 bytes of dates, timestamps (in UTC) or times of day; and which rows have a value."""
     n = len(values)
     matrix = np.zeros((n, 11), np.uint8)
     if type == "string":

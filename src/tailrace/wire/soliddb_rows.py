@@ -1,4 +1,4 @@
-"""solidDB's DATA of row records: how the values of one row stand in it. Source: spec/soliddb.md §5.1.
+"""The layout of values in DATA of solidDB's row records. Source: spec/soliddb.md §5.1.
 
 Nothing public says how; the layouts here are candidates, declared as data. A third one is a `RowLayout` of
 another module, named by its import path (`package.module:NAME`).
@@ -30,13 +30,13 @@ REASONS = (
     "column {} refers to a blob outside DATA",
     "column {} has an impossible length",
 )
-"""What can be wrong with a row: the code is the place in this tuple."""
+"""What can be wrong with a row: the code is the index in this tuple."""
 _, ENDS_BEFORE, ENDS_IN, BLOB, BAD_LENGTH = range(5)
 
 
 class Heads(NamedTuple):
-    """What stands in front of one column's values: size (-1: NULL), where the value begins, what is wrong,
-    and which sizes stand otherwise than they are written (None: not told)."""
+    """The bytes before one column's values: size (-1: NULL), where the value begins, what is wrong, and
+    which sizes are encoded differently from how they are written (None: unknown)."""
 
     size: Ints
     begin: Ints
@@ -46,7 +46,7 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """One way a row's values stand in DATA, column after column, each behind its length.
+    """One layout of a row's values in DATA, column after column, each preceded by its length.
 
     Attributes:
         name: what users type.
@@ -65,8 +65,8 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows cut into columns: raw values (null: NULL), per row what is wrong (null: nothing), and whether a
-    size in it stands otherwise than it is written (None: not told)."""
+    """Rows split into columns: raw values (null: NULL), per row what is wrong (null: nothing), and whether a
+    size in it is encoded differently from how it is written (None: unknown)."""
 
     values: list[pa.Array]
     why: pa.Array
@@ -74,7 +74,7 @@ class Rows:
 
 
 def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
-    """The raw values of each column of many rows. A row that is wrong has nulls from there on.
+    """The raw values of each column of many rows. An invalid row has nulls from the error on.
 
     >>> rows = split(pa.array([b"\\x01a\\x00", b"\\x02b"]), 2, LAYOUTS["A"])
     >>> [v.to_pylist() for v in rows.values], rows.why.to_pylist()
@@ -152,7 +152,7 @@ def cut(buf: Bytes, begin: Ints, end: Ints, valid: Bools) -> pa.Array:
 
 
 def binary(matrix: Bytes, widths: Ints | None = None) -> pa.Array:
-    """A binary array of a matrix's rows, each cut to its width."""
+    """A binary array of a matrix's rows, each truncated to its width."""
     n, most = matrix.shape
     widths = np.full(n, most, np.int64) if widths is None else widths
     kept = matrix if (widths == most).all() else matrix[np.arange(most)[None, :] < widths[:, None]]
@@ -163,14 +163,14 @@ def binary(matrix: Bytes, widths: Ints | None = None) -> pa.Array:
 
 
 def _reasons(code: npt.NDArray[np.int8], place: Ints) -> pa.Array:
-    """One text a row; they are few, so each is made once."""
+    """One text per row; there are few distinct ones, so each is made once."""
     kinds, which = np.unique(code.astype(np.int64) * 1_000_000 + place, return_inverse=True)
     texts = [REASONS[k // 1_000_000].format(k % 1_000_000) or None for k in kinds.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(which))
 
 
 def at_every_byte(buf: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """The buffer as integers that begin at every byte, zeros behind its end."""
+    """The buffer as integers that begin at every byte, with zeros after its end."""
     padded = np.concatenate([buf, np.zeros(8, np.uint8)])
     every: npt.NDArray[Any] = np.ndarray((len(buf) + 1,), dtype, padded, strides=(1,))
     return every
