@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_source(task: Task) -> LogSource:
-    """The source a task reads; ConfigError for a URL that nothing here reads. Close it when done.
+    """The source that a task reads; ConfigError for an unsupported URL. Close it when done.
 
     It connects when it is first asked something: SourceError then, when the database does not answer.
     """
@@ -46,4 +46,5 @@ _OPENERS: dict[str, Callable[[Task], LogSource]] = {
     "postgres": _postgresql,
     "soliddb": _soliddb,
 }
-"""URL scheme -> what opens such a source, imported late: a task needs its own database's driver only."""
+"""URL scheme -> function that opens such a source, imported late: a task needs only its own database's
+driver."""

@@ -1,4 +1,4 @@
-"""Addresses of PostgreSQL databases: their parts, and what of them may be shown."""
+"""Addresses of PostgreSQL databases: their parts, and which of them may be shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def parsed(url: str) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read; without what libpq says, which quotes it.
     """
-    import psycopg  # who only reads task files is spared it
+    import psycopg  # not imported by those who only read task files
     from psycopg.conninfo import conninfo_to_dict
 
     if "://" in url:
@@ -41,7 +41,7 @@ def address(url: str) -> str:
 
 
 def secrets(url: str) -> list[str]:
-    """The passwords in an address, as they are meant (percent-encoded or not).
+    """The passwords in an address, decoded from percent-encoding.
 
     >>> secrets("postgresql://me:a%40b@db/shop?sslpassword=c"), secrets("postgresql://me@db")
     (['a@b', 'c'], [])

@@ -1,4 +1,4 @@
-"""Reading tables as of an exported snapshot: cut by pages, COPY as CSV, typed Arrow batches.
+"""Reads tables as of an exported snapshot: split by pages, COPY as CSV, typed Arrow batches.
 
 `read_part` is a plain function of picklable arguments: every piece can be read by another process.
 """
@@ -29,7 +29,7 @@ from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
 join pg_class c on c.oid = l.relid order by 1
 """
 _ROWS_PER_PAGE = 50
-"""A guess for tables that were never analyzed."""
+"""Assumed bytes per row of tables that were never analyzed."""
 
 
 def parts(session: Session, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
@@ -47,8 +47,8 @@ def parts(session: Session, relation: Relation, rows_per_part: int) -> list[Base
 
 @dataclass(frozen=True)
 class PgPartReader:
-    """`read_part` of one server, as a function that goes to worker processes; `only`: SQL of a condition on
-    the rows that are wanted."""
+    """`read_part` for one server, as a function for worker processes; `only`: SQL condition on the wanted
+    rows."""
 
     url: str = field(repr=False)
     only: str = "true"
@@ -62,8 +62,9 @@ _MOVED = """
 select not exists (select from pg_class where oid = {leaf}::regclass
                    and relfilenode = pg_relation_filenode({leaf}::regclass))
 """
-"""TRUNCATE and rewriting ALTER TABLE do not honour snapshots: a table looks empty in an older one. pg_class
-is read in the snapshot, the function is not; the lock before keeps both as they are."""
+"""TRUNCATE and ALTER TABLE statements that rewrite a table do not honour snapshots: in an older one the
+table looks empty. pg_class is read in the snapshot, the function is not; the lock taken before keeps both
+unchanged."""
 
 
 _GONE = (b"42P01", b"42703")
@@ -149,7 +150,8 @@ def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
 
 
 def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[tuple[bytes, int]]:
-    """What COPY sends, cut between rows, and how many they are: one CopyData message is one row."""
+    """The text that COPY sends, split between rows, and the number of rows: one CopyData message is one
+    row."""
     get = pg.get_copy_data
     rows: list[bytes] = []
     size = 0

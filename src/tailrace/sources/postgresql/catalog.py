@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalog says: tables by pattern, columns, keys, types; a table's layout now."""
+"""Queries of PostgreSQL's catalog: tables by pattern, columns, keys, types; a table's current layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ case when c.relkind = 'p' then (
   from pg_partition_tree(c.oid) p join pg_class l on l.oid = p.relid where p.isleaf)
 else c.relfilenode::bigint end
 """
-"""Another one after each rewrite of the table or of one of its partitions; 0: nothing tells."""
+"""Changes with each rewrite of the table or of one of its partitions; 0: unknown."""
 _MISSING = """
 case when a.atthasmissing then array_to_string(a.attmissingval, '')
 when c.relkind = 'p' then (
@@ -41,7 +41,7 @@ when c.relkind = 'p' then (
   where p.isleaf and not a.attisdropped)
 end
 """
-"""A partitioned table has no rows of its own: what all its leaves say."""
+"""A partitioned table has no rows of its own: the value that all its leaves have."""
 _LIVE = f"""
 select c.oid::bigint, n.nspname, c.relname, c.relreplident,
   (select indkey::int2[] from pg_index where indrelid = c.oid and indisprimary and indisvalid),
@@ -54,7 +54,7 @@ select c.oid::bigint, n.nspname, c.relname, c.relreplident,
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
   left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 """
-"""One statement, so one moment; the log's end is read within it, after its snapshot was taken."""
+"""One statement, so one moment; the log's end is read in it, after its snapshot was taken."""
 _LOOKS = f"""
 select c.oid::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint, {_FILE},
   array(select a.xmin::text::bigint from pg_attribute a
@@ -101,7 +101,7 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
 
 
 def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
-    """`schema.table` by oid, of those that are there."""
+    """`schema.table` by oid, for existing tables."""
     rows = session.execute(
         "select c.oid::bigint, n.nspname || '.' || c.relname from pg_class c"
         " join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::oid[])",
@@ -111,7 +111,7 @@ def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
 
 
 def oids(session: Session, tables: Sequence[str]) -> list[int]:
-    """The oids of `schema.table` names, of those that are there."""
+    """The oids of `schema.table` names, for existing tables."""
     names = [quoted_table(table) for table in tables]
     rows = session.execute("select to_regclass(t)::oid::bigint from unnest(%s::text[]) t", (names,))
     return [oid for (oid,) in rows if oid is not None]
@@ -123,8 +123,8 @@ def _unknown(name: str, found: Iterable[str]) -> ConfigError:
 
 
 def live_table(session: Session, relid: int, publication: str | None = None) -> LiveTable:
-    """What the catalog says of a table by its oid, and of the publication's columns; without columns when it
-    is gone."""
+    """The catalog's entry of a table by its oid, and the publication's columns; without columns if it is
+    gone."""
     return _live(
         session.execute(f"{_LIVE} where c.oid = %s order by a.attnum", (publication, relid)).fetchall()
     )
@@ -142,21 +142,21 @@ def _live(rows: Sequence[tuple[Any, ...]]) -> LiveTable:
 
 
 def looks(session: Session, relids: Sequence[int]) -> dict[int, Look]:
-    """Tables as they are now, numbers only, by oid; those that are gone are missing. Which attributes are
-    dropped is not asked."""
+    """The current state of tables, numbers only, by oid; tables that are gone are missing. Does not query
+    which attributes are dropped."""
     rows = session.execute(_LOOKS, (list(relids),))
     return {relid: Look(at, file, tuple(stamps), len(stamps)) for relid, at, file, stamps in rows}
 
 
 def timeline(session: Callable[[], Session], publication: str) -> Timeline:
-    """The catalog over time, as a publication's tables have it."""
+    """The catalog over time, for the tables of a publication."""
     return Timeline(
         lambda relid: live_table(session(), relid, publication), lambda relids: looks(session(), relids)
     )
 
 
 def types_of(session: Session, wanted: Iterable[tuple[int, int]]) -> Types:
-    """Types by (oid, typmod): domains as their base type, and what kind of conversion reads them."""
+    """Types by (oid, typmod): domains as their base type, and the conversion that reads them."""
     pairs = sorted(set(wanted))
     rows = session.execute(_TYPES, ([oid for oid, _ in pairs], [typmod for _, typmod in pairs]))
     return {
@@ -170,7 +170,7 @@ def _kind(name: str, schema: str, sort: str, category: str) -> str:
         return _KINDS[sort]
     if category == "A":
         return "array"
-    # A type of that name in another schema is another type; citext is an extension wherever it was put.
+    # A type of that name in another schema is a different type; citext is an extension, in any schema.
     return name if schema == "pg_catalog" or name == "citext" else f"{schema}.{name}"
 
 
@@ -182,7 +182,7 @@ def announced(
     previous: Relation | None,
     overrides: Mapping[str, str],
 ) -> Relation:
-    """The layout that a Relation message of the stream announces; a warning for what cannot be told of it."""
+    """The layout that a Relation message of the stream announces; warns about what is unknown."""
     types = types_of(session, ((c.type_oid, c.typmod) for c in message.columns))
     made = layout(message, moment, bracket, types, previous, overrides)
     for column in unknown(made, previous):
@@ -197,8 +197,8 @@ def announced(
 
 
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
-    """The layout a table has now, with the columns that the publication sends (all but generated ones when
-    the publication does not have the table yet). SourceError when there is no such table."""
+    """The current layout of a table, with the columns that the publication sends (all but generated ones if
+    the publication does not have the table yet). SourceError if there is no such table."""
     rows = session.execute(
         f"{_LIVE} where c.oid = to_regclass(%s) order by a.attnum", (publication, quoted_table(table))
     ).fetchall()
@@ -222,9 +222,9 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
 
 
 def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:
-    """Names of the columns a publication sends of a table; None when it says nothing (PostgreSQL 14 has no
-    column lists, or the publication has no such table). Before PostgreSQL 18 generated columns are named but
-    never sent."""
+    """Names of a table's columns that a publication sends; None if it does not say (PostgreSQL 14 has no
+    column lists, or the publication has no such table). Before PostgreSQL 18 generated columns are listed
+    but never sent."""
     if publication is None or session.info.server_version < 150000:
         return None
     schema, name = table.split(".", 1)

@@ -1,4 +1,4 @@
-"""Findings about tables: can each of them be published, read, and its rows be told apart."""
+"""Findings about tables: whether each can be published and read, and whether its rows can be identified."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
 
 @dataclass(frozen=True)
 class Question:
-    """What is looked at: a connection, the server's address for messages, names of slot and publication,
-    tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether the task has
-    had a slot made, and whether the slot is at rest: neither read by this task nor about to be made anew."""
+    """The context of a check: a connection, the server's address for messages, names of slot and
+    publication, tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether
+    the task has had a slot created, and whether the slot is idle: neither read by this task nor about to be
+    recreated."""
 
     session: Session
     server: str
@@ -35,7 +36,7 @@ class Question:
     settled: bool = True
 
     def value(self, sql: str, *args: Any) -> Any:
-        """The one value a query gives."""
+        """The single value of a query."""
         row = self.session.execute(sql, args).fetchone()
         return row[0] if row else None
 
@@ -46,12 +47,12 @@ def error(what: str, where: str, cure: str) -> Finding:
 
 
 def warning(what: str, where: str, cure: str) -> Finding:
-    """A finding that does not."""
+    """A finding that does not keep the task from starting."""
     return Finding("warning", what, where, cure)
 
 
 def tables(q: Question) -> Iterator[Finding]:
-    """What keeps each table from being captured right."""
+    """What keeps each table from being captured correctly."""
     parts = [table.partition(".") for table in q.tables]
     rows = q.session.execute(_TABLES, (list(q.tables), [p[0] for p in parts], [p[2] for p in parts]))
     for name, kind, persistence, ident, keyed, root in rows.fetchall():

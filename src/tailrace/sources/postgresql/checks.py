@@ -1,4 +1,5 @@
-"""Will capture work? Looks before every start; each finding says what it means and the SQL that cures it."""
+"""Will capture work? Checked before every start; each finding says what it means and the SQL that fixes
+it."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from .slot import published
 OLDEST = 140000
 _GOING_S = 2.0
 _NEAR = 0.25
-"""A slot is near its limit when so much of `max_slot_wal_keep_size` is left."""
+"""Remaining share of `max_slot_wal_keep_size` below which a slot is near its limit."""
 _READER = "select active_pid from pg_replication_slots where slot_name = %s"
 _SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
 
 
 def identity(session: Session, slot: str) -> dict[str, str]:
-    """Which server, database and slot: a position means something only there."""
+    """Identifies server, database and slot: a position is only meaningful there."""
     row = session.execute(
         "select system_identifier::text, current_database()::text from pg_control_system()"
     ).fetchone()
@@ -31,7 +32,7 @@ def identity(session: Session, slot: str) -> dict[str, str]:
 
 
 def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
-    """All findings, errors first; an empty list means go.
+    """All findings, errors first; an empty list means that capture can start.
 
     Args:
         question: what to look at.
@@ -152,7 +153,7 @@ def _slot(q: Question) -> Iterator[Finding]:
         return
     if not q.settled:
         yield from _retained(q, slot, where)
-        return  # it goes on while we look, or is dropped
+        return  # it may advance, or be dropped, while we check
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
         yield error(
@@ -189,7 +190,8 @@ def _slot(q: Question) -> Iterator[Finding]:
 
 
 def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """Log that the server keeps for the slot, where its disk may fill, or where it is about to give it up."""
+    """Warns about log that the server keeps for the slot if its disk may fill, or if the slot is about to be
+    invalidated."""
     if slot["wal_status"] not in ("extended", "unreserved") and slot["safe_wal_size"] is None:
         return
     _, kept, left = pg_slot.retained(q.session, q.slot)
@@ -208,7 +210,8 @@ def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Find
 
 
 def _reader(q: Question) -> int | None:
-    """The process that reads the slot, and goes on to: a server needs a moment to see that one has gone."""
+    """The process that reads the slot, if it stays: a server needs a moment to notice that a reader has
+    gone."""
     end = time.monotonic() + _GOING_S
     while (reader := q.value(_READER, q.slot)) and time.monotonic() < end:
         time.sleep(0.1)
@@ -216,7 +219,7 @@ def _reader(q: Question) -> int | None:
 
 
 def _set_back(q: Question) -> Iterator[Finding]:
-    """A server that was restored reuses positions: the stream would pass over what is new there."""
+    """A server restored from a backup reuses positions: the stream would skip new changes there."""
     end = q.value(
         "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
         " else pg_current_wal_flush_lsn() end::text"

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL with the settings that fix its text of values; LSNs and positions."""
+"""Connections to PostgreSQL with settings that fix its text output; LSNs and positions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PINNED = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
     "search_path": "pg_catalog",  # names of types and of regclass values then do not depend on the role
-    "standard_conforming_strings": "on",  # else a backslash in a literal of ours is an escape
+    "standard_conforming_strings": "on",  # otherwise a backslash in one of our literals is an escape
     "row_security": "off",  # an error instead of a baseline that silently lacks rows
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
-"""Session settings: the same text of the same value in the stream, in baselines and from the catalog."""
+"""Session settings: the same text for the same value in the stream, in baselines and from the catalog."""
 
 ANEW = "`tailrace resync TASK --new-stream` creates a new slot and takes new baselines of all tables"
-"""The way back when changes are lost."""
+"""The remedy when changes are lost."""
 
 _HINTS = {
     "42704": ANEW,
@@ -45,7 +45,7 @@ _HINTS = {
 }
 _GONE = {"42704", "55000"}
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting")
-_LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, not yet up
+_LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
     "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",
     r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
@@ -57,7 +57,7 @@ _REFUSALS = {
     'role ".*" does not exist': "create the role, or correct its name in the address",
     'database ".*" does not exist': "correct the database's name in the address",
 }
-"""Refusals that no other try cures -> what does; the first that fits."""
+"""Refusals that a retry does not cure -> what does; the first match applies."""
 
 
 def connect(url: str, **more: str) -> Session:
@@ -85,7 +85,7 @@ def connect(url: str, **more: str) -> Session:
 
 
 def _why(said: str) -> tuple[type[SourceError], str]:
-    """What a connection's failure means: whether trying again may help, and what does if not."""
+    """The meaning of a connection failure: whether a retry may help, and if not, what to do."""
     if "FATAL" in said and any(word in said for word in _PASSING):
         return ConnectionLostError, "it will be retried; see the server's log"
     for words, hint in _REFUSALS.items():
@@ -97,7 +97,7 @@ def _why(said: str) -> tuple[type[SourceError], str]:
 
 
 def refused(what: str, sqlstate: str | None, where: str) -> SourceError:
-    """The error for what the server said: PositionError when the slot or its log is gone."""
+    """The error for a server message: PositionError if the slot or its log is gone."""
     if not sqlstate or sqlstate.startswith(_LOST):
         return ConnectionLostError(what.strip(), where=where, hint="it will be retried; see the server's log")
     kind = PositionError if sqlstate in _GONE else SourceError
@@ -147,7 +147,7 @@ def lsn_of(position: bytes) -> int:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier, quoted always.
+    """An SQL identifier, always quoted.
 
     >>> quoted('a"b')
     '"a""b"'

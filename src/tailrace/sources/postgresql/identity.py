@@ -25,8 +25,8 @@ from .evidence import Evidence, LiveColumn, LiveTable, Look
 
 @dataclass(frozen=True)
 class Identified:
-    """What a message's columns are. `numbers`: each column's attribute number, None where it cannot be told;
-    `exists`: attributes up to this number existed; `gone`: attributes that were dropped by then."""
+    """The identified columns of a message. `numbers`: each column's attribute number, None if unknown;
+    `exists`: attributes up to this number existed; `gone`: attributes that had been dropped by then."""
 
     numbers: tuple[int | None, ...]
     exists: int
@@ -35,7 +35,7 @@ class Identified:
 
 @dataclass(frozen=True)
 class _Slot:
-    """What one attribute may be: a bit for each column of the message, and whether it must be one."""
+    """What one attribute can be: a bit for each column of the message, and whether it must be one."""
 
     may: int
     must: bool
@@ -48,7 +48,7 @@ def identify(
     after: LiveTable,
     earlier: Evidence | None = None,
 ) -> Identified:
-    """The attributes that a Relation message's columns are.
+    """Identifies the attributes of a Relation message's columns.
 
     Args:
         columns: the message's.
@@ -62,7 +62,7 @@ def identify(
     slots = _slots(columns, forms, before, after, gone)
     possible, least = _possible(slots, len(columns), exists)
     numbers: list[int | None] = [n.bit_length() if n and n & (n - 1) == 0 else None for n in possible]
-    if not all(possible):  # the premises do not hold: only what was the same before and after is sure
+    if not all(possible):  # the assumptions do not hold: only what was the same before and after is certain
         least = exists
         sure = {c.name: c.attnum for c in after.columns if _same(c, before) and not c.dropped}
         numbers = [sure.get(c.name) for c in columns]
@@ -77,7 +77,7 @@ def identify(
 
 
 def _same(column: LiveColumn, before: Look | None) -> bool:
-    """Whether an attribute is as it was in the look before."""
+    """Whether an attribute is the same as in the look before."""
     return (
         before is not None
         and column.attnum <= before.count
@@ -111,15 +111,16 @@ def _slots(
             place = 0 if one.dropped else places.get(one.name, 0)
             slots.append(_Slot(place, must=bool(place)))
         else:
-            # A column that is not in the publication's list, or is computed, may be missing in the message.
+            # A column that is not in the publication's list, or is generated, may be missing from the
+            # message.
             hidden = after.listed or bool(one.generated)
             slots.append(_Slot(fits, must=not one.dropped and not hidden))
     return slots
 
 
 def _possible(slots: Sequence[_Slot], count: int, exists: int) -> tuple[list[int], int]:
-    """All ways to give a message's columns to attributes, in order: for each column the attributes it can be
-    (bit n - 1 for number n), and the least number of attributes that existed.
+    """All ways to assign a message's columns to attributes, in order: for each column the attributes it can
+    be (bit n - 1 for number n), and the least number of attributes that existed.
 
     A state is how many columns are given away, a set of states the bits of a number.
     """

@@ -1,4 +1,5 @@
-"""A Relation message and what the catalog proves of its moment -> the layout, with each column's identity.
+"""Builds the layout from a Relation message and from what the catalog proves about its moment, with each
+column's identity.
 
 The stream lags behind the catalog: a message describes its table as it was when the change was made, the
 catalog may already know later names, types and drops. `pg_identity` proves which attribute a column is; one
@@ -20,7 +21,7 @@ from .evidence import Evidence, LiveColumn, LiveTable, Look, Moment
 from .identity import Identified, identify
 
 MOST = 1600
-"""No table has more columns; dropped ones count."""
+"""Maximum number of columns of a table, dropped ones included."""
 UNKNOWN_COLUMN = (
     "the identity of this column in the source cannot be determined: it counts as a new one, NULL in "
     "older rows"
@@ -40,12 +41,13 @@ class TypeInfo:
 
 
 Types = Mapping[tuple[int, int], TypeInfo]
-"""(type oid, typmod) -> what it is; a type that is gone is not in it."""
+"""(type oid, typmod) -> type; a type that is gone is missing."""
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """The catalog around a change: a look from before it, if there is one, and the table as it was after."""
+    """The catalog around a change: a look from before it, if there is one, and the table as it was
+    afterwards."""
 
     before: Look | None
     after: LiveTable
@@ -112,7 +114,7 @@ def layout(
 
 
 def _earlier(previous: Relation | None) -> Evidence:
-    """What was known of the layout before; only its numbers, when it was kept without evidence."""
+    """What was known about the previous layout; only its numbers, if it was kept without evidence."""
     if previous is None or previous.evidence:
         return Evidence.parse(previous.evidence if previous else "")
     numbers = frozenset(c.attnum for c in previous.columns)
@@ -120,7 +122,7 @@ def _earlier(previous: Relation | None) -> Evidence:
 
 
 def unknown(made: Relation, previous: Relation | None) -> list[Column]:
-    """The columns that a new layout cannot tell everything of, and the one before had not."""
+    """Columns of a new layout with something unknown that was not unknown in the previous one."""
     had = {c.attnum for c in previous.columns} if previous else set()
     return [c for c in made.columns if c.attnum not in had and c.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE)]
 
@@ -131,7 +133,7 @@ def _relation(message: RelationMessage, columns: Sequence[Column], known: Eviden
 
 
 def _numbered(found: Sequence[int | None], lowest: int) -> tuple[int, list[int]]:
-    """A number for each column: negative ones where none was found, below all that were given."""
+    """A number for each column: negative ones, below all existing ones, if none was found."""
     numbers = []
     for number in found:
         lowest -= number is None
@@ -153,7 +155,7 @@ def _columns(
     for attnum, column in zip(numbers, message.columns, strict=True):
         before = known.get(attnum)
         kind = types.get((column.type_oid, column.typmod))
-        if kind is None:  # the type was dropped since: the earlier layout may remember it
+        if kind is None:  # the type has been dropped since: the earlier layout may have it
             kind = (
                 TypeInfo(before.source_type, before.kind, -1) if before else TypeInfo("unknown", "text", -1)
             )
@@ -179,7 +181,7 @@ def _columns(
 def _key(
     message: RelationMessage, numbers: Sequence[int], live: LiveTable, previous: Relation | None
 ) -> set[int]:
-    """The row key's numbers: what the message flags, except where it flags everything or nothing."""
+    """The row key's attribute numbers: what the message flags, unless it flags everything or nothing."""
     if message.identity in ("d", "i"):
         return {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
     key = set(live.primary_key)
@@ -191,8 +193,8 @@ def _key(
 def _by_name(
     columns: Sequence[RelationColumn], types: Types, previous: Relation | None
 ) -> tuple[int | None, ...]:
-    """The columns of a table that is gone, of which nothing can be proved any more: those with the name and
-    type of the layout before are taken for the same, as long as their numbers rise."""
+    """The columns of a table that is gone, about which nothing can be proved any more: those with the name
+    and type of the previous layout count as the same, as long as their numbers increase."""
     known = {(c.name, c.source_type): c.attnum for c in previous.columns} if previous else {}
     kinds = [types.get((c.type_oid, c.typmod)) for c in columns]
     found = [known.get((c.name, k.source_type)) if k else None for c, k in zip(columns, kinds, strict=True)]
@@ -202,14 +204,14 @@ def _by_name(
 
 @dataclass(frozen=True)
 class _Older:
-    """What rows older than a column have in it."""
+    """What rows older than a column contain in it."""
 
     bracket: Bracket
     earlier: Evidence
     previous: Relation | None
 
     def rows(self, column: Column, said: RelationColumn) -> Column:
-        """The column with `missing`, and a note where it is unknown."""
+        """The column with `missing`, and a note if that is unknown."""
         now = {c.attnum: c for c in self.bracket.after.columns}.get(column.attnum)
         value = now.missing if now and now.type_oid == said.type_oid else None
         if self.previous is None:
@@ -227,15 +229,15 @@ class _Older:
 
     def _came_since(self, now: LiveColumn) -> bool:
         """Whether no row of an earlier layout can have had the attribute."""
-        assert self.previous is not None  # noqa: S101 - asked only then
+        assert self.previous is not None  # noqa: S101 - called only in that case
         unsure = any(c.attnum < 0 for c in self.previous.columns)
         if unsure or self.bracket.after.listed or now.generated:
             return now.attnum > self.earlier.newest
         return True
 
     def _without_value(self, now: LiveColumn) -> bool:
-        """Whether the attribute came without a value for older rows: a rewrite forgets it, and writes what
-        only the table's rows say."""
+        """Whether the attribute was added without a value for older rows: a rewrite discards it, and writes
+        values that only the table's rows have."""
         before, after = self.bracket.before, self.bracket.after
         kept = before is not None and before.file == after.file != 0 and now.attnum > before.began
         return kept and not now.dropped and now.missing is None

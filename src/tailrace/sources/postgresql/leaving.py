@@ -1,4 +1,4 @@
-"""What a task leaves behind at a PostgreSQL server, and how it goes: the slot, and the publication."""
+"""What a task leaves behind at a PostgreSQL server, and its removal: the slot, and the publication."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _IDENTITY = "select system_identifier::text, current_database()::text from pg_co
 def kept(
     session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None
 ) -> list[SourceObject]:
-    """The slot and the publication, as far as they are there. `stored`: the server that the task has read
-    (None: none yet); only there a slot of its name is its own."""
+    """The slot and the publication, if they exist. `stored`: the server that the task has read (None: none
+    yet); only there does a slot of its name belong to it."""
     found = []
     if row := session.execute(_SLOT, (slot,)).fetchone():
         plugin, database, reader = row
@@ -39,7 +39,7 @@ def kept(
 
 
 def leave(session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None) -> None:
-    """Takes away what is the task's own."""
+    """Removes what belongs to the task."""
     for one in kept(session, slot, publication, stored):
         if not one.ours:
             continue

@@ -1,4 +1,4 @@
-"""Replication messages -> log records: NumPy for the many kinds, one by one for the rare.
+"""Converts replication messages to log records: NumPy for the frequent kinds, one by one for the rare ones.
 
 Pure: bytes in, a record batch out. What a transaction that spans chunks needs is carried from call to call.
 """
@@ -41,7 +41,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """The transaction going on at the end of a chunk; `ordinal` is its next record's."""
+    """The open transaction at the end of a chunk; `ordinal` is its next record's number."""
 
     xid: int
     commit_lsn: int
@@ -51,8 +51,9 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class Built:
-    """Records of a chunk, the Relation messages with the record index each precedes, leading records in whole
-    transactions, and the LSN the stream goes on at after them (None when the chunk ends none)."""
+    """Records of a chunk, the Relation messages with the index of the record that each precedes, the number
+    of leading records in whole transactions, and the LSN after them (None if the chunk ends no transaction).
+    """
 
     records: pa.RecordBatch
     relations: list[tuple[int, pgmessages.RelationMessage]]
@@ -158,7 +159,8 @@ class _Batch:
         return Built(self._records(columns, source), relations, complete, end)
 
     def _check(self, begins: Ints, commits: Ints) -> None:
-        """Begins and commits take turns, and all records but messages of no transaction lie between them."""
+        """Checks that begins and commits alternate, and that all records except non-transactional messages
+        are between them."""
         turns = np.zeros(len(self.kind), np.int64)
         turns[begins], turns[commits] = 1, -1
         inside = np.cumsum(turns) + (self.state.open is not None)
@@ -181,7 +183,7 @@ class _Batch:
         for index, lsn in self.outside.items():
             at = self.first[index]
             columns["lsn"][at], columns["ordinal"][at], columns["TRXID"][at] = lsn, 0, 0
-            if not columns["COMMIT_TIME"][at]:  # nothing committed yet in this stream: when it was sent
+            if not columns["COMMIT_TIME"][at]:  # nothing committed yet in this stream: the time it was sent
                 sent = self.starts[index] - 8
                 columns["COMMIT_TIME"][at] = (
                     int.from_bytes(self.raw[sent : sent + 8], "big") + pgoutput.EPOCH_US
@@ -230,7 +232,7 @@ class _Batch:
 
     def _data(self, source: Ints) -> pa.Array:
         """The messages without their headers: headers and messages together are one binary array over the
-        bytes as they came, of which native code copies every second entry."""
+        received bytes, of which native code copies every second entry."""
         borders = np.empty(2 * len(self.starts) + 1, np.int32)
         borders[:-1:2], borders[1::2] = self.starts, self.ends
         borders[-1] = borders[-2]

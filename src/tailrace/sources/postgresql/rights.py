@@ -1,4 +1,4 @@
-"""What the role lacks, as one block of SQL for an administrator: the least that a task needs.
+"""The rights that the role lacks, as one block of SQL for an administrator: the least that a task needs.
 
 Two ways lead to a publication. An administrator makes it, and the role needs nothing beside REPLICATION,
 USAGE and SELECT; or the role makes it, and needs CREATE on the database and to be a member of the tables'
@@ -75,7 +75,7 @@ def rights(q: Question) -> Iterator[Finding]:
 def _publication(
     q: Question, tables: Sequence[_Table], lacks: list[str], block: list[str], to: str, database: str
 ) -> str:
-    """What is lacking to have the tables published; gives the other way to it, as an SQL comment."""
+    """Collects what is missing to publish the tables; returns the alternative, as an SQL comment."""
     there = published(q.session, q.publication)
     lacking = [t for t in tables if t.name not in (there or ())]
     foreign = [t for t in lacking if not t.owned]

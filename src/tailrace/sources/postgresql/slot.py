@@ -12,14 +12,14 @@ import psycopg
 from .connect import Session, lsn, quoted, quoted_table
 
 MOST = 63
-"""Bytes of a PostgreSQL name."""
+"""Maximum bytes of a PostgreSQL name."""
 IN_USE, IN_USE_S = "55006", 10.0
-"""A server needs a moment to see that a reader has gone, more when it is busy: so many seconds a slot that is
-in use is asked for again."""
+"""Seconds for which a slot in use is requested again: a server needs a moment to notice that a reader has
+gone, more if it is busy."""
 
 
 def name_of(task: str) -> str:
-    """The name of a task's publication and slot; no other task's, whatever has to be changed or cut.
+    """The name of a task's publication and slot; unique per task, even if characters are replaced or cut.
 
     >>> name_of("shop_eu"), name_of("shop-eu")
     ('tailrace_shop_eu', 'tailrace_shop_eu_8c4e0485')
@@ -40,8 +40,8 @@ def begins(session: Session, slot: str) -> int | None:
 
 
 def retained(session: Session, slot: str) -> tuple[int, int | None, int | None]:
-    """Where the log ends (LSN); how many bytes of it a slot keeps (None: there is no such slot); how many
-    more may come before the server gives them up (None: it never does, `max_slot_wal_keep_size` is -1)."""
+    """Where the log ends (LSN); how many bytes of it a slot retains (None: there is no such slot); how many
+    more can be written before the server discards them (None: never, `max_slot_wal_keep_size` is -1)."""
     row = session.execute(
         "select pg_current_wal_flush_lsn() - '0/0', pg_current_wal_flush_lsn() - restart_lsn, safe_wal_size "
         "from (values (1)) one left join pg_replication_slots on slot_name = %s",
@@ -62,7 +62,7 @@ def published(session: Session, publication: str) -> set[str] | None:
 
 
 def options(session: Session) -> str:
-    """What a publication of ours is made with."""
+    """Options of a publication that tailrace creates."""
     said = "publish_via_partition_root = true"
     if session.info.server_version >= 180000:
         # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
@@ -71,7 +71,7 @@ def options(session: Session) -> str:
 
 
 def owned(session: Session, publication: str) -> bool:
-    """Whether the role may alter a publication; False when there is none."""
+    """Whether the role may alter a publication; False if there is none."""
     row = session.execute(
         "select pg_has_role(pubowner, 'USAGE') from pg_publication where pubname = %s", (publication,)
     ).fetchone()
@@ -79,7 +79,7 @@ def owned(session: Session, publication: str) -> bool:
 
 
 def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
-    """Makes the publication, or adds the tables it lacks; takes none out."""
+    """Creates the publication, or adds missing tables; removes none."""
     there = published(session, publication)
     lacking = [table for table in tables if table not in (there or ())]
     if there is not None and not lacking:
@@ -93,7 +93,7 @@ def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
 
 
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
-    """Takes tables out of the publication, as far as they are in it; one that others made stays as it is."""
+    """Removes tables from the publication if they are in it; one created by others is not changed."""
     there = published(session, publication) or set()
     if not owned(session, publication):
         return
@@ -103,19 +103,19 @@ def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
 
 
 def next_transaction(session: Session) -> int:
-    """The number that the next transaction which writes will have."""
+    """The id that the next writing transaction will get."""
     row = session.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 
 def oldest_transaction(session: Session) -> int:
-    """The number of the oldest transaction that has written and goes on; the next one's when none does."""
+    """The id of the oldest open transaction that has written; the next one's if there is none."""
     row = session.execute("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 
 def log_end(session: Session) -> int:
-    """An LSN behind everything committed by now that the stream will reach without further writes.
+    """An LSN after everything committed by now that the stream will reach without further writes.
 
     The stream goes as far as the log is flushed. Commits that did not wait for that (synchronous_commit off)
     are flushed within three wal_writer_delays; what is not after a second belongs to nobody's commit.
@@ -124,7 +124,7 @@ def log_end(session: Session) -> int:
         "select pg_current_wal_insert_lsn() - '0/0', current_setting('wal_block_size')"
     ).fetchone()
     inserted, page = (int(row[0]), int(row[1])) if row else (0, 8192)
-    if inserted % page <= 40:  # right behind a page's header: the last record ended at the page's border
+    if inserted % page <= 40:  # directly after a page header: the last record ended at the page boundary
         inserted -= inserted % page
     deadline = time.monotonic() + 1.0
     while True:
@@ -136,7 +136,7 @@ def log_end(session: Session) -> int:
 
 
 def drop(session: Session, slot: str) -> None:
-    """Takes a slot away, where it is there; waits a moment for one whose reader has just gone."""
+    """Drops a slot if it exists; waits a moment for one whose reader has just gone."""
     end = time.monotonic() + IN_USE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Snapshots that fit a slot: all tables as of one position of the log, for readers in any process."""
+"""Snapshots that match a slot: all tables as of one position of the log, for readers in any process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .slot import MOST
 
 
 class SlotSnapshot:
-    """A slot just made, with the snapshot its making exported: good until this connection is closed.
+    """A newly created slot, with the snapshot exported by its creation: valid until this connection is
+    closed.
 
     Args:
         url: the server.
@@ -38,13 +39,13 @@ class SlotSnapshot:
         self.snapshot = Snapshot(row[2], position_at(lsn(row[1])))
 
     def close(self) -> None:
-        """Gives up the snapshot, and the slot when it is temporary."""
+        """Releases the snapshot, and the slot if it is temporary."""
         self._session.close()
 
 
 @contextmanager
 def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
-    """A snapshot at a position of the log, by a slot that lives no longer than the context."""
+    """A snapshot at a position of the log, by a slot that exists only as long as the context."""
     suffix = f"_tmp_{secrets.token_hex(4)}"
     made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, temporary=True, where=where)
     with closing(made):

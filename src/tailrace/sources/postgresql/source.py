@@ -70,7 +70,7 @@ class PostgresSource:
         self.slot = self.publication = slot or pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
         self._renamed: tuple[Renamed, ...] = ()
-        self._asked: dict[int, str] = {}  # the names that relations were asked for
+        self._asked: dict[int, str] = {}  # names under which relations were requested
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
@@ -89,7 +89,8 @@ class PostgresSource:
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working, each with its cure."""
+        """Everything that would keep capture of these tables from working; each finding says how to fix
+        it."""
         with asking(self.where):
             server = address(self.url)
             names = [self._now(t) for t in tables]
@@ -103,29 +104,30 @@ class PostgresSource:
             return checks.check(question, stored)
 
     def identity(self) -> dict[str, str]:
-        """`system_identifier`, `database`, `slot`: where the task's positions mean something; `begin`, the
-        position of the slot, when there is one."""
+        """`system_identifier`, `database`, `slot`: where the task's positions are meaningful; `begin`, the
+        position of the slot, if it exists."""
         with asking(self.where):
             found = checks.identity(self._session(), self.slot)
             begin = pg_slot.begins(self._session(), self.slot)
         return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+        """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
+        exist."""
         with asking(self.where):
             return catalog.tables(self._session(), patterns, exclude)
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
-        """`schema.table` as they are called now, by oid; those that are gone are missing."""
+        """Current `schema.table` names by oid; tables that are gone are missing."""
         with asking(self.where):
             return catalog.names(self._session(), relids)
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known by another name than they have now."""
+        """Tables that are known under another name than their current one."""
         self._renamed = tuple(renamed)
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
-        """Publication and slot, made when they are not there; whether the slot is new.
+        """Creates publication and slot if they are missing; returns whether the slot is new.
 
         A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
         got another name, or went, since they were listed; nothing is published then. PositionError: the slot
@@ -159,7 +161,7 @@ class PostgresSource:
             pg_slot.drop(self._session(), self.slot)
 
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
-        """The slot and the publication, as far as they are there."""
+        """The slot and the publication, if they exist."""
         with asking(self.where):
             return leaving.kept(self._session(), self.slot, self.publication, stored)
 
@@ -186,7 +188,7 @@ class PostgresSource:
         return True
 
     def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
-        """Where the log ends once all transactions that may have written unpublished changes are over."""
+        """Where the log ends once all transactions that may have written unpublished changes have ended."""
         self._drop_fresh()
         with asking(self.where):
             session = self._session()
@@ -197,12 +199,12 @@ class PostgresSource:
 
     @property
     def slot_is_new(self) -> bool:
-        """Whether `prepare` made the slot, and nobody has taken its snapshot yet."""
+        """Whether `prepare` created the slot, and its snapshot has not been used yet."""
         return self._fresh is not None
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """A snapshot all readers can share, and where the stream goes on after it."""
+        """A snapshot that all readers can share, and where the stream continues after it."""
         fresh, self._fresh = self._fresh, None
         if fresh is not None:
             with closing(fresh):
@@ -212,18 +214,19 @@ class PostgresSource:
                 yield snapshot
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position; PositionError when slot or log are gone."""
+        """Begins reading after a position; PositionError if slot or log are gone."""
         self._probe, self._caught_up = None, time.time()
         self._timeline.begin(known)
         self._stream.start(None if after is None else lsn_of(after), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
+        did."""
         with asking(self.where):
             self._timeline.look()
         chunk = self._stream.read(limit_bytes, wait_s)
         if chunk is not None and not chunk.records.num_rows:
-            self._still_published()  # PostgreSQL 18 sends nothing, silently, when the publication was dropped
+            self._still_published()  # PostgreSQL 18 silently sends nothing if the publication was dropped
         return chunk
 
     def heartbeat(self) -> None:
@@ -231,12 +234,13 @@ class PostgresSource:
         self._stream.heartbeat()
 
     def acknowledge(self, position: bytes) -> None:
-        """Lets the server forget the log before a position: it is durable here."""
+        """Lets the server discard the log before a position: it is durable in LOG."""
         self._stream.acknowledge(lsn_of(position))
 
     def lag(self) -> Lag:
         """Bytes of log between the server's end and the acknowledged position; seconds since the newest
-        transaction read, or since we last had read everything, whichever is less. Needs a started stream."""
+        transaction read, or since everything had last been read, whichever is less. Needs a started stream.
+        """
         with asking(self.where):
             end, retained, left = pg_slot.retained(self._session(), self.slot)
         now, seen = time.time(), self._stream.seen
@@ -251,7 +255,7 @@ class PostgresSource:
         return Lag(max(0, end - self._stream.flushed), seconds, retained, left)
 
     def relation(self, table: str) -> Relation:
-        """The layout a table has now, with the columns its publication sends."""
+        """The current layout of a table, with the columns that its publication sends."""
         now = self._now(table)
         with asking(self.where):
             types = self._types(table, now)
@@ -260,7 +264,7 @@ class PostgresSource:
         return _under(table, found)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The table cut into pieces of about that many rows; none for a root without partitions."""
+        """The table divided into pieces of about that many rows; none for a root without partitions."""
         with asking(self.where):
             return baseline.parts(self._session(), relation, rows_per_part)
 
@@ -275,13 +279,14 @@ class PostgresSource:
         return baseline.PgPartReader(self.url)
 
     def mark(self, text: str) -> bytes:
-        """Writes a logical message (prefix `tailrace`) in a transaction of its own; the position after it."""
+        """Writes a logical message (prefix `tailrace`) in its own transaction; returns the position after
+        it."""
         with asking(self.where):
             self._session().execute("select pg_logical_emit_message(true, 'tailrace', %s)", (text,))
         return self.end_position()
 
     def end_position(self) -> bytes:
-        """Where the server's log ends: all that was committed by now lies before it."""
+        """Where the server's log ends: everything committed by now is before it."""
         with asking(self.where):
             return position_at(pg_slot.log_end(self._session()))
 
@@ -291,7 +296,7 @@ class PostgresSource:
         return position_at(self._stream.seen) if self._stream.seen else None
 
     def close(self) -> None:
-        """Gives up all connections; publication and slot stay."""
+        """Closes all connections; publication and slot stay."""
         self._stream.close()
         self._drop_fresh()
         if self._side is not None:
@@ -308,7 +313,7 @@ class PostgresSource:
                 )
 
     def _session(self) -> Session:
-        with self._lock:  # baselines ask from a thread of their own
+        with self._lock:  # baselines call this from their own thread
             if self._side is None or self._side.closed:
                 self._side = connect(self.url)
             return self._side
@@ -319,7 +324,7 @@ class PostgresSource:
             self._fresh = None
 
     def _announced(self, message: RelationMessage, moment: Moment, previous: Relation | None) -> Relation:
-        """Its first layout has the name that the relation is known by, whatever it was called just then."""
+        """Its first layout has the name under which the relation is known, whatever it was called then."""
         said = f"{message.schema}.{message.name}"
         known = self._asked | {one.relid: one.known for one in self._renamed}
         name = known.get(message.relid, previous.table if previous else said)
@@ -333,7 +338,7 @@ class PostgresSource:
         return next((one.now for one in self._renamed if one.known == table), table)
 
     def _types(self, known: str, now: str) -> dict[str, str]:
-        """The types of a table's columns, under the name it has now."""
+        """The types of a table's columns, under its current name."""
         start = f"{known}."
         return {f"{now}.{n.removeprefix(start)}": t for n, t in self.types.items() if n.startswith(start)}
 

@@ -27,14 +27,14 @@ from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
 
 STATUS_S = 10.0
-"""A status goes out at least this often (sooner when wal_sender_timeout is short)."""
+"""Maximum seconds between two status messages (less if wal_sender_timeout is short)."""
 MOST_BYTES = 512 << 20
-"""No chunk gathers more: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
+"""Maximum bytes of a chunk: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
 TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
-"""How long a busy stream is left alone once it is read empty. The server sends every message by itself: to a
-reader that waits for it, each is a trip through the network stack and a wake-up, several times what decoding
-costs; behind messages that wait already it is a copy. A Unix socket holds a few hundred messages, TCP
-megabytes."""
+"""Seconds between two reads of a busy stream once it is read empty. The server sends every message by
+itself: to a reader that blocks, each is a trip through the network stack and a wake-up, several times the
+cost of decoding; behind messages that are already queued it is a copy. A Unix socket holds a few hundred
+messages, TCP megabytes."""
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqB")
 
@@ -102,7 +102,7 @@ class SlotStream:
             time.sleep(0.05)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next chunk: about `limit_bytes`, or what comes within `wait_s` seconds; None for nothing.
+        """The next chunk: about `limit_bytes`, or what arrives within `wait_s` seconds; None for nothing.
 
         SourceError when the stream breaks: what was not returned comes again after a new `start`.
         """
@@ -148,7 +148,7 @@ class SlotStream:
             consume()
 
     def _wait(self, deadline: float, busy: bool) -> bool:
-        """Waits for the socket, or a moment when messages come in; False when the deadline has passed."""
+        """Waits for the socket, or a moment if messages are arriving; False when the deadline has passed."""
         while True:
             now = time.monotonic()
             due = self._status_at + self._status_s
@@ -178,8 +178,8 @@ class SlotStream:
         raise refused(said, state.decode() if state else None, self.where)
 
     def _idle(self) -> Chunk | None:
-        """Nothing came. When the server is past what was read, everything before it concerns others: the
-        position may move there, so that the slot does not keep log that nobody needs."""
+        """Nothing arrived. If the server is past what was read, everything before it concerns other tables:
+        the position may move there, so that the slot does not retain log that nobody needs."""
         now = time.monotonic()
         if self._builder.open or self.seen <= self._read_to or now - self._idle_at < self.idle_advance_s:
             return None
@@ -187,8 +187,8 @@ class SlotStream:
         return Chunk(EMPTY, [], 0, position_at(self.seen))
 
     def _announce(self, built: Built) -> list[tuple[int, Relation]]:
-        """Layouts that are new, of tables that have records. Leaf partitions are announced too, but their
-        records bear the root's relid."""
+        """New layouts of tables that have records. Leaf partitions are announced too, but their records have
+        the root's relid."""
         relids = built.records.column("RELID").to_numpy()
         new: list[tuple[int, Relation]] = []
         waiting: list[tuple[int, RelationMessage]] = []
@@ -214,12 +214,12 @@ class SlotStream:
         return Moment(lsn_of(address), built.records.column("TRXID")[record].as_py(), address, end)
 
     def heartbeat(self) -> None:
-        """Tells the server that we live; for when `read` is not called for more than some seconds."""
+        """Keepalive to the server, if `read` is not called for more than some seconds."""
         if self._session is not None and time.monotonic() - self._status_at >= self._status_s / 2:
             self._send_status()
 
     def acknowledge(self, lsn: int) -> None:
-        """Lets the server forget the log before an LSN. Never goes back."""
+        """Lets the server discard the log before an LSN. Never goes back."""
         self._flushed = max(self._flushed, lsn)
         if self._session is not None:
             self._send_status()
@@ -249,7 +249,8 @@ class SlotStream:
         return self._builder.last_commit_us
 
     def ping(self) -> None:
-        """Asks the server how far it is, at most ten times a second; the answer comes with a later `read`."""
+        """Asks the server for its position, at most ten times a second; the answer comes with a later
+        `read`."""
         if self._session is not None and time.monotonic() - self._status_at >= 0.1:
             self._send_status(ask=True)
 

@@ -1,4 +1,4 @@
-"""A source's catalog over time: looks at its tables, so that a change lies between two of them.
+"""A source's catalog over time: reads its tables repeatedly, so that each change lies between two looks.
 
 The closer they are, the more is proved of the layout a change was made with. Published tables are looked at
 once a second (numbers only, in one query), and read whole when something changed, or when a Relation message
@@ -18,12 +18,12 @@ from .layout import Bracket
 
 EVERY_S = 1.0
 SMALLEST_DDL = 128
-"""Bytes: no DDL that concerns columns writes less log; a row of pg_attribute alone is longer."""
+"""Bytes: no DDL that affects columns writes less log; a row of pg_attribute alone is longer."""
 SEEN_S = 20.0
-"""A transaction is in the log, and may be read from there, a moment before others see what it did: longer
-where a synchronous standby is waited for."""
+"""Seconds: a transaction is in the log, and may be read there, a moment before others see its effects;
+longer with a synchronous standby."""
 OPEN = -1
-"""The stamp of an attribute that may have been another one."""
+"""The stamp of an attribute that may have been a different one."""
 _KEPT = 64
 
 
@@ -44,13 +44,13 @@ class Timeline:
         self._due = 0.0
 
     def begin(self, known: Sequence[Relation]) -> None:
-        """Takes in what was kept with the newest layouts."""
+        """Starts from what was kept with the newest layouts."""
         for one in known:
             kept = Evidence.parse(one.evidence).looks
             self._looks[one.relid] = deque([*kept, *self._looks.get(one.relid, ())], _KEPT)
 
     def follow(self, relids: Iterable[int]) -> None:
-        """Looks at these tables from now on."""
+        """Adds these tables to those it looks at."""
         for relid in relids:
             if relid not in self._looks:
                 self._looks[relid], self._due = deque(maxlen=_KEPT), 0.0
@@ -92,7 +92,7 @@ class Timeline:
         return found
 
     def _table(self, relid: int) -> LiveTable:
-        """Reads a table; kept when it is another one than at the last look."""
+        """Reads a table; keeps it if it differs from the last look."""
         found = self._read(relid)
         looks = self._looks.setdefault(relid, deque(maxlen=_KEPT))
         tables = self._tables.setdefault(relid, deque(maxlen=_KEPT))

@@ -1,4 +1,4 @@
-"""The rows that a table has: read through the task's DB-API driver while its writers wait."""
+"""Reads the rows of a table through the task's DB-API driver while its writers wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quoted(table: str) -> str:
 
 
 def lock(connection: Connection, tables: Sequence[str]) -> None:
-    """Makes the writers of these tables wait until the connection's transaction ends."""
+    """Makes writers of these tables wait until the connection's transaction ends."""
     for table in tables:
         with closing(connection.cursor()) as cursor:
             cursor.execute(f"LOCK TABLE {quoted(table)} IN SHARED MODE")
@@ -39,7 +39,7 @@ def lock(connection: Connection, tables: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class SolidPartReader:
-    """Reads a table as of a snapshot, in whatever process: a picklable function."""
+    """Reads a table as of a snapshot, in any process: a picklable function."""
 
     server: Server
 
@@ -58,7 +58,8 @@ class SolidPartReader:
 
 
 def batch(relation: Relation, rows: Sequence[Sequence[Any]]) -> BaselineBatch:
-    """A driver's rows as columns. Only a column with a value that does not fit is looked at singly."""
+    """A driver's rows as columns. Only columns with a value that does not fit are processed value by
+    value."""
     arrays, bad = [], []
     for column, values in zip(relation.columns, zip(*rows, strict=True), strict=True):
         kind = arrow_type(column.type)

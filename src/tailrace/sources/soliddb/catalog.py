@@ -1,4 +1,4 @@
-"""What a solidDB server says of its tables: SYS_TABLES, SYS_COLUMNS. Source: spec/soliddb.md §6."""
+"""Catalog queries to a solidDB server: SYS_TABLES, SYS_COLUMNS. Source: spec/soliddb.md §6."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ KINDS = {
     "double": "float8", "string": "text", "binary": "bytea", "date": "date", "timestamp_ntz": "timestamp",
     "timestamp": "timestamptz",
 }  # fmt: skip
-"""Lake type -> the name of the text its values have in LOG (decimals: numeric)."""
+"""Lake type -> name of the text form of its values in LOG (decimals: numeric)."""
 
 
 def names(connection: Connection) -> dict[str, int]:
-    """`schema.table` -> id of the user's tables."""
+    """`schema.table` -> id, for the user's tables."""
     found = rows(connection, TABLES, ())
     return {
         f"{schema}.{name}": int(relid)
@@ -38,7 +38,7 @@ def names(connection: Connection) -> dict[str, int]:
 
 
 def chosen(there: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """The tables that the patterns select; ConfigError for a plain name that is not there."""
+    """The tables selected by the patterns; ConfigError for a plain name that does not exist."""
     for one in patterns:
         if not set(one) & set("*?[") and one not in there:
             raise ConfigError(
@@ -55,7 +55,7 @@ def relation(
     keys: Mapping[str, Sequence[str]],
     types: Mapping[str, str],
 ) -> Relation:
-    """The layout a table has now. Its key is what the option `keys` says."""
+    """The current layout of a table. Its key comes from the option `keys`."""
     schema, _, name = table.partition(".")
     found = [_row(r) for r in rows(connection, COLUMNS, (relid,))]
     key = keys.get(table, ())
@@ -88,7 +88,7 @@ _SOURCE = re.compile(r"(.*?)(?:\((\d+|None),(\d+)\))? (-?\d+|None)/(-?\d+|None)"
 
 
 def fields(relation: Relation) -> tuple[RowField, ...]:
-    """How the columns of a layout stand in DATA: told by their source types.
+    """The encoding of a layout's columns in DATA, derived from their source types.
 
     >>> price = Column("P", 1, "NUMERIC(10,2) 2/5", "numeric", "string")
     >>> fields(Relation(7, "S", "T", "f", (price,)))

@@ -1,4 +1,4 @@
-"""Connections to solidDB through whatever DB-API driver the task names, and what their errors mean."""
+"""Connections to solidDB through the DB-API driver that the task names, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ...errors import (
 _LOST = {"OperationalError", "InterfaceError", "OSError", "EOFError"}
 """Names of DB-API's (and Python's) errors after which a new connection may help."""
 OVERFLOW = "Log overflow"
-"""What the server says when a position is no longer in its log (spec/soliddb.md §7)."""
+"""The server's message if a position is no longer in its log (spec/soliddb.md §7)."""
 
 
 class Cursor(Protocol):
-    """What is used of a DB-API cursor."""
+    """The methods used of a DB-API cursor."""
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any: ...
     def fetchone(self) -> Sequence[Any] | None: ...
@@ -34,7 +34,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of a DB-API connection; parameters are written `?`."""
+    """The methods used of a DB-API connection; parameters are written `?`."""
 
     def cursor(self) -> Cursor: ...
     def rollback(self) -> Any: ...
@@ -82,14 +82,14 @@ class Server:
                     with closing(made.cursor()) as cursor:
                         cursor.execute(sql)
                 return made
-            except Exception as error:  # noqa: BLE001 - drivers have errors of their own
+            except Exception as error:  # noqa: BLE001 - drivers have their own errors
                 said.append(str(error))
         raise UnreachableError(f"no node answers: {'; '.join(said)}", where=self.where)
 
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns a driver's errors into ours."""
+    """Turns a driver's errors into tailrace's."""
     try:
         yield
     except TailraceError:

@@ -1,4 +1,4 @@
-"""Rows of SYS_LOG -> log records as LOG has them, columnar. Source: spec/soliddb.md §2-§5."""
+"""Converts rows of SYS_LOG to log records of LOG, columnar. Source: spec/soliddb.md §2-§5."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 BEFORE, SQL, EMPTY = 5, 6, 0
 CAPTURE_OFF = 0x40
 ALTERS = (22, 45, 47)
-"""LOGRECIDs after which a table's columns may be others: alter, create, rename."""
+"""LOGRECIDs after which a table's columns may have changed: alter, create, rename."""
 _LAYOUT = "is source.options.row_layout right? was the table's layout different when this record was written?"
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
@@ -36,7 +36,7 @@ class SysLogBuilder:
         self.tables: dict[int, str] = {}
         self.known: dict[int, Relation] = {}
         self.open: tuple[int, bool] | None = None
-        """Of the open transaction: time (microseconds), and whether it has CAPTURE_OFF."""
+        """The open transaction: its time (microseconds), and whether it has CAPTURE_OFF."""
         self.skipped: Counter[int] = Counter()
 
     def build(self, rows: Sequence[Sequence[Any]]) -> Chunk:
@@ -61,7 +61,7 @@ class _Batch:
         ended = bool(self.recid[-1] == COMMIT)
         state.open = None if ended else (int(self.times[-1]), bool(self.off[-1]))
         state.skipped.update(int(k) for k in self.recid[~np.isin(self.recid, PUBLISHED)])
-        self.relations: list[tuple[int, Relation]] = []  # row -> layout in force from it on
+        self.relations: list[tuple[int, Relation]] = []  # row -> layout valid from it on
         self.made = pa.nulls(len(rows), pa.binary())
         self.truncates = np.zeros(len(rows), np.bool_)
         self.whole = np.isin(self.of, self.of[self.recid == COMMIT]) & (self.of > 0)
@@ -73,7 +73,7 @@ class _Batch:
         kept = self._changes(wanted, layouts) | self.truncates
         marks = np.isin(self.recid, (TRX_START, COMMIT))
         busy = np.isin(self.of, self.of[kept])
-        keep = kept | (marks & (busy | ~self.whole))  # empty transactions are left out
+        keep = kept | (marks & (busy | ~self.whole))  # empty transactions are omitted
         commits = np.flatnonzero(self.recid == COMMIT)
         before = np.concatenate([[0], np.cumsum(keep)])
         position = None if not len(commits) else self._behind(int(commits[-1]))
@@ -103,7 +103,8 @@ class _Batch:
         return np.asarray(np.isin(which, which[self.recid == INSERT]), np.bool_)
 
     def _layouts(self, wanted: npt.NDArray[np.bool_]) -> dict[int, list[tuple[int, Relation]]]:
-        """Per table the layouts in force, each with its first row. A table's DDL asks the server again."""
+        """Per table the valid layouts, each with its first row. After a table's DDL the server is queried
+        again."""
         state = self.state
         found: dict[int, list[tuple[int, Relation]]] = {}
         for relid in np.unique(self.relid[wanted]).tolist():
@@ -130,7 +131,7 @@ class _Batch:
         return found
 
     def _ddl(self, row: int) -> tuple[int | None, int]:
-        """The table (of those that are wanted) of a DDL record, and what it did."""
+        """The (wanted) table of a DDL record, and what the statement did."""
         kind, info = ddl(self.data[row].as_py() or b"")
         relid = int(self.relid[row])
         if relid in self.state.tables:
@@ -144,7 +145,8 @@ class _Batch:
     def _changes(
         self, wanted: npt.NDArray[np.bool_], layouts: dict[int, list[tuple[int, Relation]]]
     ) -> npt.NDArray[np.bool_]:
-        """Encodes the images of rows into `made`; gives the rows that are records (before images are not)."""
+        """Encodes the images of rows into `made`; returns the rows that are records (before images are
+        not)."""
         rows = np.flatnonzero(wanted)
         kinds = self.recid[rows]
         follows = np.zeros(len(rows), np.bool_)
@@ -209,9 +211,10 @@ class _Batch:
         return made
 
     def _key_changes(self, mine: Ints, key: Sequence[pa.Array], old: Ints) -> Ints:
-        """The rows of the new images of `mine`. Inserts and deletes of one statement that strictly alternate,
-        with different keys, are key changes: their second row becomes the update, `old` its old image's row.
-        A transaction that goes on in another chunk is left as it is: what belongs together is not known."""
+        """The rows of the new images of `mine`. Inserts and deletes of one statement that strictly
+        alternate, with different keys, are key changes: their second row becomes the update, `old` its old
+        image's row. A transaction that continues in another chunk is left unchanged: it is not known what
+        belongs together."""
         new: Ints = mine.copy()
         at = np.flatnonzero(np.isin(self.recid[mine], (INSERT, DELETE)) & self.whole[mine])
         if not key or len(at) < 2:

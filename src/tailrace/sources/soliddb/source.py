@@ -51,7 +51,7 @@ def from_task(task: Task) -> SolidSource:
         given.connect, given.url.split("?")[0], given.arguments, tuple(given.nodes), tuple(given.statements)
     )
     options = formats.options(formats.get("soliddb"), dict(given.options))
-    assert isinstance(options, SolidOptions)  # noqa: S101 - what that format's options are
+    assert isinstance(options, SolidOptions)  # noqa: S101 - these are that format's options
     return SolidSource(server, options, types=task.types, fetch_rows=given.fetch_rows, locks=given.lock)
 
 
@@ -83,7 +83,7 @@ class SolidSource:
         self._ids: dict[str, int] = {}
         self._renamed: tuple[Renamed, ...] = ()
         self._begin: bytes | None = None
-        self._least = b""  # where the stream begins: later than LOG's end when that is not its first one
+        self._least = b""  # where the stream begins: later than LOG's end unless it is the first one
         self._length: int = self.options.logaddr_bytes
         self._asked: tuple[float, bytes] | None = None
         self._stream = SysLogStream(
@@ -98,7 +98,7 @@ class SolidSource:
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture from working: the log cannot be read, a key is not said."""
+        """Everything that would keep capture from working: the log cannot be read, a key is not declared."""
         if stored and stored.get("begin") and settled:
             self._begin = self._least = bytes.fromhex(str(stored["begin"]))
         found = []
@@ -116,28 +116,29 @@ class SolidSource:
         return found
 
     def identity(self) -> dict[str, str]:
-        """The length of LOGADDR, and where the task began: both must be known when it comes back."""
+        """The length of LOGADDR, and where the task began: both are needed at the next start."""
         self._begin = self._begin or self.end_position()
         return {"logaddr_bytes": str(self._log_end_length()), "begin": self._begin.hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names that the patterns select, sorted; ConfigError for a name that is not there."""
+        """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
+        exist."""
         with self._lock, asking(self.server.where):
             self._ids = self._known(found := names(self._session()))
         return chosen(list(found), patterns, exclude)
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
-        """`schema.table` as they are called now, by relation id; those that are gone are missing."""
+        """Current `schema.table` names by relation id; tables that are gone are missing."""
         with self._lock, asking(self.server.where):
             found = names(self._session())
         return {relid: table for table, relid in found.items() if relid in relids}
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known by another name than they have now."""
+        """Tables that are known under another name than their current one."""
         self._renamed, self._ids = tuple(renamed), {}
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
-        """Nothing is made at the source; the stream takes these tables from now on."""
+        """Creates nothing at the source; the stream includes these tables from now on."""
         for table in tables:
             self._id(table)
         self._stream.want({self._ids[t]: t for t in tables})
@@ -149,18 +150,18 @@ class SolidSource:
         self._begin = self._least = self.end_position()
 
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
-        """Nothing: the log is the server's own."""
+        """Nothing: the log belongs to the server."""
         return []
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
-        """Nothing to take away."""
+        """Nothing to remove."""
 
     def withdraw(self, tables: Sequence[str]) -> None:
-        """The stream passes these tables over from now on."""
+        """The stream skips these tables from now on."""
         self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
 
     def lost(self, tables: Sequence[str]) -> list[str]:
-        """Tables that have another id than the one their changes are read by."""
+        """Tables whose current id differs from the one their changes are read by."""
         read = self._stream.tables
         return [t for t in tables if t in read.values() and self._id(t) not in read]
 
@@ -180,7 +181,7 @@ class SolidSource:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The end of the log while nobody writes into the wanted tables, until the context ends."""
+        """The end of the log while the wanted tables are locked for writers, until the context ends."""
         with asking(self.server.where):
             holder = self.server.open()
         try:
@@ -195,7 +196,7 @@ class SolidSource:
             let_go(holder)
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position, or where the stream begins when that is later; PositionError: the
+        """Begins reading after a position, or where the stream begins if that is later; PositionError: the
         log is gone."""
         begin = max(after or b"", self._least) or self._begin
         if begin is None:
@@ -207,7 +208,8 @@ class SolidSource:
         self._stream.start(begin, self._log_end_length(), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records: about `limit_bytes`, or what came in `wait_s` seconds; None when nothing did."""
+        """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
+        did."""
         return self._stream.read(limit_bytes, wait_s)
 
     def heartbeat(self) -> None:
@@ -217,19 +219,19 @@ class SolidSource:
         """Nothing: the server keeps LogReader.MaxLogSize of log, whoever has read it."""
 
     def lag(self) -> Lag:
-        """Positions do not count bytes: 0 of them; seconds since everything was read, 0.0 when it is."""
+        """Positions do not count bytes: 0 of them; seconds since everything was read, 0.0 if it is."""
         if not self._stream.idle_at:
             return Lag(0, 0.0)
         behind_s = time.monotonic() - self._stream.idle_at
         return Lag(0, behind_s if behind_s > 2.0 else 0.0)
 
     def relation(self, table: str) -> Relation:
-        """The layout a table has now; its key is what the option `keys` says."""
+        """The current layout of a table; its key comes from the option `keys`."""
         with self._lock, asking(self.server.where):
             return relation(self._session(), table, self._id(table), self._keys, self._types)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The whole table: solidDB has nothing to cut it by."""
+        """The whole table: solidDB has nothing to divide it by."""
         return [BaselinePart(quoted(self._now(relation.table)), 0, None, 0)]
 
     def read_part(
@@ -247,7 +249,7 @@ class SolidSource:
         raise UnsupportedError("solidDB's log does not accept messages", where=self.server.where)
 
     def end_position(self) -> bytes:
-        """Where the server's log ends: all that was committed by now lies before it."""
+        """Where the server's log ends: everything committed by now is before it."""
         with self._lock, asking(self.server.where):
             end = log_end(self._session())
         self._length = self._length or len(end)
@@ -255,15 +257,15 @@ class SolidSource:
         return self._asked[1]
 
     def reached(self) -> bytes | None:
-        """The position before which everything has been read: at least the end that was asked for, once a
-        fetch begun after that found nothing."""
+        """The position before which everything has been read: at least the requested end, once a fetch begun
+        after that found nothing."""
         seen = self._stream.seen
         if self._asked and seen and self._stream.idle_at > self._asked[0]:
             return max(seen, self._asked[1])
         return seen
 
     def close(self) -> None:
-        """Gives up all connections."""
+        """Closes all connections."""
         self._stream.close()
         let_go(self._side)
         self._side = None
@@ -290,7 +292,7 @@ class SolidSource:
         return self.relation(table)
 
     def _known(self, ids: Mapping[str, int]) -> dict[str, int]:
-        """Ids by the names that tables are known by."""
+        """Ids by the names under which tables are known."""
         known = {one.relid: one.known for one in self._renamed}
         return {known.get(relid, name): relid for name, relid in ids.items()}
 
@@ -298,7 +300,7 @@ class SolidSource:
         return next((one.now for one in self._renamed if one.known == table), table)
 
     def _session(self) -> Connection:
-        with self._lock:  # baselines ask from a thread of their own
+        with self._lock:  # baselines call this from their own thread
             if self._side is None:
                 self._side = self.server.open()
             return self._side

@@ -1,4 +1,4 @@
-"""The endless cursor over SYS_LOG -> chunks of log records. Source: spec/soliddb.md §2, §3, §7.
+"""The endless cursor over SYS_LOG as chunks of log records. Source: spec/soliddb.md §2, §3, §7.
 
 Rows come as the driver gives them; all that is done with them after that is columnar. An update's two rows
 become one record, images become pgoutput messages (LOG has one kind of image), and what is no change of a
@@ -42,13 +42,13 @@ class SysLogStream:
         self._held: list[Sequence[Any]] = []
         self._ending = False
         self.seen: bytes | None = None
-        """The position behind the last whole transaction read."""
+        """The position after the last whole transaction read."""
         self.idle_at = 0.0
         """When (monotonic clock) a fetch that found nothing more began."""
 
     @property
     def skipped(self) -> Mapping[int, int]:
-        """RECIDs of kinds nobody published, and how many of each were passed over."""
+        """RECIDs of unpublished kinds, and how many of each were skipped."""
         return self._builder.skipped
 
     def want(self, tables: Mapping[int, str]) -> None:
@@ -66,7 +66,7 @@ class SysLogStream:
         return list(self._builder.tables.values())
 
     def start(self, after: bytes, length: int, known: Sequence[Relation]) -> None:
-        """Begins behind a record; `known` layouts are not announced again.
+        """Begins after a record; `known` layouts are not announced again.
 
         Raises:
             PositionError: the server no longer has the log there.
@@ -82,7 +82,7 @@ class SysLogStream:
             self._cursor.execute(SELECT, (long(record_before(after), length),))
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records; None when there are none now. A fetch may take a second: the server answers an
+        """The next records; None if there are none now. A fetch may take a second: the server answers an
         idle one with an empty row."""
         if self._ending:
             raise ConnectionLostError("the server is shutting down", where=self._server.where)
@@ -99,7 +99,7 @@ class SysLogStream:
                 self.idle_at = began
             if time.monotonic() >= deadline:
                 break
-        # A before image waits for the image behind it.
+        # A before image waits for the image after it.
         self._held = [rows.pop()] if rows and rows[-1][0] == BEFORE else []
         if not rows:
             return None
@@ -121,13 +121,13 @@ class SysLogStream:
         return came
 
     def close(self) -> None:
-        """Gives up the connection."""
+        """Closes the connection."""
         let_go(self._connection)
         self._connection = self._cursor = None
 
 
 def log_end(connection: Connection) -> bytes:
-    """The newest LOGADDR, as the server has it."""
+    """The newest LOGADDR of the server."""
     with closing(connection.cursor()) as cursor:
         cursor.execute(END)
         row = cursor.fetchone()
