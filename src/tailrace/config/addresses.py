@@ -1,4 +1,4 @@
-"""Addresses of databases as a user types them, looked at before anything connects.
+"""Checks of database addresses as typed by a user, before anything connects.
 
 No message has any of the address in it that may be its password: where one is malformed, nobody knows which
 part of it that is.
@@ -42,7 +42,7 @@ def source_scheme(url: str) -> str:
 
 
 def check(url: str) -> None:
-    """Raises ConfigError for an address that cannot be one.
+    """Raises ConfigError for an invalid address.
 
     >>> check("postgresql://me:secret@db:5432/shop?sslmode=require")
     >>> check("postgresql://me:secret@db:54321234/shop")

@@ -1,4 +1,4 @@
-"""What sections of a task file are made of: their model, and types of values with the words for mistakes."""
+"""Building blocks of a task file's sections: their base model, and value types with messages for mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import addresses, secrets
 
 
 def _text(value: Any) -> Any:
-    # YAML reads `name: 2024` as a number and `no` as false; saying so beats pydantic's words.
+    # YAML reads `name: 2024` as a number and `no` as false; this message is clearer than pydantic's.
     if isinstance(value, (bool, int, float)):
         raise ValueError(f"{value!r} is not text: put it in quotes")
     return value
@@ -44,12 +44,12 @@ def _address(url: str, info: ValidationInfo) -> str:
 
 
 def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Arguments by keyword, with what their texts take from variables and files."""
+    """Keyword arguments, with variables and files in their texts replaced."""
     return {k: secrets.expand(v, _start(info)) if isinstance(v, str) else v for k, v in arguments.items()}
 
 
 def _start(info: ValidationInfo) -> Path:
-    """Where relative paths start."""
+    """The folder that relative paths start from."""
     return Path((info.context or {}).get("folder") or Path.cwd())
 
 
@@ -72,7 +72,8 @@ def _database(url: str) -> str:
 
 
 def _folder(value: str, info: ValidationInfo) -> str:
-    """A folder as absolute path; relative ones start at the task file (at the current folder without one)."""
+    """A folder as absolute path; a relative one starts at the task file (without one, at the current
+    folder)."""
     if "://" in value:
         raise ValueError(
             "an address is not a folder: object stores are not supported yet, mount it as a file system"
@@ -106,7 +107,7 @@ ConfText = Annotated[
 
 
 class Settings(BaseModel):
-    """A section: unknown keys are mistakes, values do not change."""
+    """A section: unknown keys are mistakes, values are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True

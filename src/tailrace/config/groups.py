@@ -1,4 +1,4 @@
-"""Groups of tables in a task: an interval, a limit of retries and automatic baselines of their own."""
+"""Groups of tables in a task, with their own interval, retry limit and automatic baselines."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ BIT_MAP, MEDIUM, MAXIMUM = 1, 2, 3
 
 @dataclass(frozen=True)
 class Policy:
-    """The level of one table, and of columns that have a lower one."""
+    """The level of a table, and of columns with a lower one."""
 
     level: int = MAXIMUM
     columns: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Policy:
 
 
 def policy_of(levels: Mapping[str, int], table: str) -> Policy:
-    """A table's policy out of a task's: `schema.table` (with `*`, `?`; the last that fits) and
+    """A table's policy from a task's settings: `schema.table` (with `*`, `?`; the last match wins) and
     `schema.table.column` -> level.
 
     >>> policy_of({"shop.*": 2, "shop.item": 3, "shop.item.note": 0}, "shop.item")

@@ -54,7 +54,7 @@ def size(value: Any) -> int:
 
 
 def show_seconds(value: float) -> str:
-    """A duration in the largest unit that writes it as a whole number.
+    """A duration in seconds, in the largest unit that gives a whole number.
 
     >>> [show_seconds(s) for s in (0.5, 1, 90, 3600, 604800, 0, 0.0005)]
     ['500ms', '1s', '90s', '1h', '7d', '0s', '0.5ms']
@@ -66,7 +66,7 @@ def show_seconds(value: float) -> str:
 
 
 def show_size(value: int) -> str:
-    """A size in the largest unit that writes it as a whole number.
+    """A size in bytes, in the largest unit that gives a whole number.
 
     >>> [show_size(n) for n in (0, 1, 65536, 64 << 20, 1 << 30, 1500)]
     ['0B', '1B', '64KiB', '64MiB', '1GiB', '1500B']
@@ -78,7 +78,7 @@ def show_size(value: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """About how long, for people.
+    """An approximate duration, for people.
 
     >>> [span(s) for s in (0, 0.4, 59, 120, 7200, 200000)]
     ['0 s', '0.4 s', '59 s', '2 min', '2 h', '2 days']
@@ -90,7 +90,7 @@ def span(seconds: float) -> str:
 
 
 def about(size: float) -> str:
-    """About how many bytes, for people.
+    """An approximate number of bytes, for people.
 
     >>> [about(n) for n in (0, 900, 5 << 20, 3 << 30)]
     ['0 B', '900 B', '5.0 MiB', '3.0 GiB']
@@ -131,7 +131,7 @@ _DURATION = rf"{_NUMBER}|({_NUMBER}(ms|s|m|h|d)\s*)+"
 
 
 def _written(words: str, example: str) -> WithJsonSchema:
-    """How the task file's JSON schema describes a quantity."""
+    """The JSON schema of a quantity."""
     return WithJsonSchema(
         {
             "type": ["number", "string"],
@@ -143,9 +143,9 @@ def _written(words: str, example: str) -> WithJsonSchema:
 
 
 HowLong = Annotated[float, BeforeValidator(how_long), Field(ge=0), _written(f"{_DURATION}|forever", "30d")]
-"""A field that says how long something is kept; its value is seconds, infinite for `forever`."""
+"""A field for how long something is kept; its value is seconds, infinite for `forever`."""
 Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0), _written(_DURATION, "5m")]
-"""A field that holds a duration; its value is seconds."""
+"""A field for a duration; its value is seconds."""
 
 Bytes = Annotated[int, BeforeValidator(size), Field(ge=0), _written(f"{_NUMBER}[A-Za-z]*", "64MiB")]
-"""A field that holds a size; its value is bytes."""
+"""A field for a size; its value is bytes."""

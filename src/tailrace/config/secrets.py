@@ -1,4 +1,4 @@
-"""What a task file takes from elsewhere: `${NAME}` from the environment, `${file:PATH}` from a file.
+"""Values that a task file takes from elsewhere: `${NAME}` from the environment, `${file:PATH}` from a file.
 
 Nothing of what they hold is in any message.
 """
@@ -15,7 +15,7 @@ _PLACE = re.compile(rf"\$\{{file:(?P<file>(?:[^{{}}$]|{_NAME})+)\}}|\$\{{(?P<nam
 
 
 def expand(text: str, folder: Path, *, address: bool = False) -> str:
-    """The text with what stands in these places.
+    """The text with these references replaced.
 
     Args:
         text: as the task file has it.
@@ -48,7 +48,7 @@ def _variable(name: str) -> str:
 
 
 def _file(path: str, folder: Path) -> str:
-    """What a file holds, without the line's end behind it."""
+    """The contents of a file, without a trailing newline."""
     try:
         held = (folder / Path(path).expanduser()).read_text("utf-8")
     except UnicodeDecodeError:

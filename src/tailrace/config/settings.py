@@ -1,5 +1,5 @@
-"""The sections of a task file. Every setting is declared once, here, in `table_settings.py` (what tables may
-have of their own) and in `task.py` (the top level).
+"""The sections of a task file. Every setting is declared once: here, in `table_settings.py` (settings of
+tables) or in `task.py` (the top level).
 
 The docstring under a field is its documentation: `docs/task-file.md` and the comments that `tailrace init`
 writes come from it.
@@ -35,25 +35,24 @@ class SourceSettings(Settings):
     exclude: list[Pattern] = Field(default=[])
     """Tables to leave out of those that `tables` selects."""
     connect: Text = ""
-    """`soliddb://` only: what opens a DB-API connection, `package.module:function`."""
+    """`soliddb://` only: the function that opens a DB-API connection, `package.module:function`."""
     arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
-    """`soliddb://` only: what that function is called with, by keyword. `${NAME}` and `${file:PATH}` in texts
-    are replaced as in `url`."""
+    """`soliddb://` only: keyword arguments of that function. `${NAME}` and `${file:PATH}` in texts are
+    replaced as in `url`."""
     nodes: list[Annotated[dict[str, Any], AfterValidator(arguments_expanded)]] = Field(default=[], repr=False)
     """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
-    read, and after it is lost the next."""
+    read, and when it is lost the next one."""
     statements: list[Text] = Field(default=[])
-    """`soliddb://` only: SQL that each new connection runs first, e.g. what chooses a replication
-    partition."""
+    """`soliddb://` only: SQL that each new connection runs first, e.g. to choose a replication partition."""
     options: dict[Text, Text] = Field(default={})
     """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
     `capture_off`, ...)."""
     fetch_rows: int = Field(default=1, ge=1, le=100_000)
-    """`soliddb://` only: rows asked of the driver at once. Use more than 1 only with a driver that does not
-    wait until that many rows are there."""
+    """`soliddb://` only: number of rows per fetch. Use more than 1 only with a driver that does not wait
+    until that many rows are available."""
     lock: bool = True
-    """`soliddb://` only: lock tables for writers while a baseline reads them. Without, they are read in open
-    windows (docs/control.md), and tables without a key are refused."""
+    """`soliddb://` only: lock tables for writers while a baseline reads them. Otherwise they are read in
+    open windows (docs/control.md), and tables without a key are refused."""
 
 
 class TargetSettings(Settings):
@@ -83,7 +82,7 @@ class TargetSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _kind(cls, raw: Any) -> Any:
-        """A text is an address or a folder; an address says what kind of target it is."""
+        """A string is an address or a folder; an address determines the kind of target."""
         if isinstance(raw, str):
             raw = {"database" if "://" in raw else "path": raw}
         if isinstance(raw, dict) and raw.get("database"):

@@ -1,4 +1,4 @@
-"""Which version a task's state on disk has: `<home>/control/version.json`, written when the state is made.
+"""The version of a task's state on disk: `<home>/control/version.json`, written when the state is created.
 
 It goes up when an older release could no longer read what a newer one writes. Every command that opens a task
 refuses a newer version; an older one can be read, and the pipeline brings it up when it starts (`upgrades`).
@@ -23,7 +23,7 @@ _NAME = "version"
 
 
 def of(home: str) -> int | None:
-    """The version of the state in a task's home; None when there is no state.
+    """The version of the state in a task's home; None if there is no state.
 
     Raises:
         ConfigError: it has one that this release does not know, or none that can be read.
@@ -47,7 +47,7 @@ def of(home: str) -> int | None:
 
 
 def begin(home: str) -> int:
-    """The version of a task's state, which is made now if there is none; see `of`."""
+    """The version of a task's state, which is created now if there is none; see `of`."""
     version = of(home)
     if version is None:
         write(home)
@@ -56,7 +56,7 @@ def begin(home: str) -> int:
 
 
 def write(home: str) -> None:
-    """Says that the state has the version of this release."""
+    """Records that the state has the version of this release."""
     json_files.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
 
 

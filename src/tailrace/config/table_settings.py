@@ -1,4 +1,4 @@
-"""What a task says of single tables: `tables:` in the task file, pattern -> settings, over those of `apply:`.
+"""Settings of single tables: `tables:` in the task file, pattern -> settings, on top of those of `apply:`.
 
 All patterns that fit a table hold for it; where two say the same thing, the more specific one wins: the one
 with more characters that are no `*` or `?`, of equals the later one.
@@ -22,18 +22,18 @@ _LIMITED = re.compile(r"log then (\w+) after (\d+)")
 
 
 class OnConflict(Settings):
-    """What happens at a conflict, and from how many on something else does."""
+    """The policy for a conflict, with an optional limit and a policy beyond it."""
 
     policy: PolicyName
-    """What happens at each."""
+    """The policy."""
     after: int | None = Field(default=None, ge=1)
-    """`log` only: how many of a table's conflicts of this kind are logged, since its baseline or since it was
-    resumed, before `then` happens at the next one."""
+    """`log` only: how many of a table's conflicts of this kind are logged, since its baseline or since it
+    was resumed, before `then` applies to the next one."""
     then: Literal["suspend", "stop"] = "suspend"
-    """What happens then."""
+    """The policy beyond the limit."""
 
     def model_post_init(self, context: Any) -> None:
-        """Refuses a limit on what has none."""
+        """Refuses a limit on a policy that has none."""
         if self.after is not None and self.policy != "log":
             raise ValueError(f"only `log` can be given a limit, not {self.policy!r}")
 
@@ -42,7 +42,7 @@ class OnConflict(Settings):
 
 
 def on_conflict(value: Any) -> Any:
-    """A policy as people write it, as `OnConflict` takes it.
+    """A policy as written in a task file, converted for `OnConflict`.
 
     >>> on_conflict("ignore"), on_conflict("log then stop after 100")
     ({'policy': 'ignore'}, {'policy': 'log', 'after': 100, 'then': 'stop'})
@@ -89,7 +89,7 @@ def _target(value: str) -> str:
 class RuleSettings(Settings):
     """How changes are applied (docs/apply.md)."""
 
-    # One place says them for `apply:` and for `tables:`, where None is: as `apply` says.
+    # Declared once for `apply:` and for `tables:`, where None means: as in `apply`.
     mode: Mode | None = None
     """`strict`, `upsert`, `archive` or `soft_delete`; default: `upsert`."""
     on: Policies = Field(default={})
@@ -113,7 +113,7 @@ class RuleSettings(Settings):
 
 
 class TableSettings(RuleSettings):
-    """Settings of the tables that a pattern fits."""
+    """Settings of the tables that match a pattern."""
 
     where: Text | None = None
     """Row filter: Spark SQL over the source's columns; only rows for which it is true are in the target."""
@@ -132,12 +132,12 @@ class TableSettings(RuleSettings):
 
     @property
     def rule_mode(self) -> str:
-        """The mode, where one was chosen; else `upsert`."""
+        """The mode, if one was set; otherwise `upsert`."""
         return self.mode or ("soft_delete" if self.soft_delete else "upsert")
 
 
 def fitting(patterns: Iterable[str], table: str) -> list[str]:
-    """The patterns that fit a table, the more specific ones last.
+    """The patterns that match a table, the more specific ones last.
 
     >>> fitting(["shop.item", "log.*", "*.*", "shop.*"], "shop.item")
     ['*.*', 'shop.*', 'shop.item']
@@ -147,8 +147,8 @@ def fitting(patterns: Iterable[str], table: str) -> list[str]:
 
 
 def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], table: str) -> TableSettings:
-    """What holds for `schema.table`: what the patterns that fit it say, the more specific ones over the
-    others, all over `base`.
+    """The effective settings of `schema.table`: those of all matching patterns, the more specific ones on
+    top, all on top of `base`.
 
     Policies belong to a mode: whoever names another one begins with that mode's own.
 
@@ -173,5 +173,5 @@ def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], tabl
 
 
 def _laid_over(below: Any, value: Any) -> Any:
-    """Mappings join key by key; all else is replaced."""
+    """Mappings are merged key by key; everything else is replaced."""
     return {**below, **value} if isinstance(value, dict) and isinstance(below, dict) else value

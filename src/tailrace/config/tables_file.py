@@ -1,4 +1,4 @@
-"""The file that `tailrace apply --tables` takes: `tables:` of a task file, alone."""
+"""The file for `tailrace apply --tables`: only the section `tables:` of a task file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TablesFile(Settings):
     tables: dict[Pattern, TableSettings] = Field(default={})
 
     def table(self, name: str) -> TableSettings:
-        """What holds for `schema.table`."""
+        """The effective settings of `schema.table`."""
         return settled({}, self.tables, name)
 
 

@@ -1,4 +1,4 @@
-"""The task file: one task's source, target and settings, and the paths of everything it keeps."""
+"""The task file: source, target and settings of one task, and the paths of everything it keeps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Mistake", "Task", "dump", "file_name", "load", "read", "reference"]
 
 
 class Task(Settings):
-    """One task: a source, a target, and all that lies between them."""
+    """One task: a source, a target, and everything in between."""
 
     name: Text = Field(pattern=r"^[a-z0-9_-]{1,40}$")
     """Name of the task: lower-case letters, digits, `_`, `-`, at most 40. The publication and the
@@ -74,11 +74,12 @@ class Task(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, raw: Any) -> Any:
-        """What defaults cannot say: a home after the name, a section with nothing (but comments) in it."""
+        """Defaults that pydantic cannot express: a home from the name, a section that is empty (except for
+        comments)."""
         if not isinstance(raw, dict):
             return raw
         given = {key: {} if value is None and key in SECTIONS else value for key, value in raw.items()}
-        # Made from a dictionary, so that its folder too starts at the task file.
+        # Created from a dictionary, so that its folder also starts at the task file.
         given.setdefault("target", {})
         tables = given.get("tables")
         if isinstance(tables, dict):
@@ -97,12 +98,12 @@ class Task(Settings):
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def model_post_init(self, context: Any) -> None:
-        """Keeps where relative folders started."""
+        """Keeps the folder that relative paths start from."""
         self._folder = Path((context or {}).get("folder") or Path.cwd()).resolve()
 
     @property
     def folder(self) -> Path:
-        """Where the relative folders of this task start: the task file's folder."""
+        """The folder that relative paths of this task start from: the task file's folder."""
         return self._folder
 
     @property
@@ -115,7 +116,7 @@ class Task(Settings):
         return policy_of(self.policies, table)
 
     def table(self, name: str) -> TableSettings:
-        """What holds for `schema.table`: `apply`, and over it what `tables` says."""
+        """The effective settings of `schema.table`: those of `tables` on top of `apply`."""
         general = {n: getattr(self.apply, n) for n in RuleSettings.model_fields}
         return settled(general, self.tables, name)
 
@@ -124,7 +125,7 @@ class Task(Settings):
         return group_of(self.groups, table)
 
     def automatic_baseline(self, table: str) -> bool:
-        """Whether a table gets a new baseline by itself where only that helps."""
+        """Whether a table gets a new baseline automatically if only that helps."""
         group = self.group(table)
         return group is not None and self.groups[group].automatic_baseline
 
@@ -145,7 +146,7 @@ class Task(Settings):
 
     @property
     def relations_path(self) -> str:
-        """The relation history beside LOG (Delta)."""
+        """The relation history (Delta), next to LOG."""
         return f"{self.home}/relations"
 
     @property
@@ -172,7 +173,7 @@ class Task(Settings):
         return f"{self.home}/staging/{file_name(table)}"
 
     def target_path(self, table: str) -> str:
-        """The target (Delta) of `schema.table`; without meaning when the target is a database."""
+        """The target (Delta) of `schema.table`; meaningless if the target is a database."""
         return f"{self.target.path}/{file_name(table)}"
 
     def control_path(self, name: str) -> str:
@@ -189,7 +190,7 @@ SECTIONS: dict[str, type[Settings]] = {
 
 
 def load(path: str | Path) -> Task:
-    """The task that a file describes; relative folders in it start at the file.
+    """The task described by a file; relative folders in it start at the file.
 
     Raises:
         ConfigError: the file is not there, or wrong: every mistake with its line. Or the task's state is of a
@@ -229,7 +230,7 @@ def reference() -> str:
 
 
 def read(text: str, folder: Path) -> Task | list[Mistake]:
-    """The task that a text describes, or everything that is wrong with it, in the order of its lines."""
+    """The task described by a text, or all mistakes in it, in the order of its lines."""
     document = yaml_lines.parse(text)
     mistakes = list(document.mistakes)
     if isinstance(document.data, dict):
@@ -256,13 +257,13 @@ def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator
         elif one["type"] in ("model_type", "dict_type"):
             what = f"{name} is a section: put its settings below it, or in {{ }}"
         else:
-            # The value itself is left out of the words: it may be an address with a password.
+            # The value itself is left out of the message: it may be an address with a password.
             what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"
         yield Mistake(document.line(path), what)
 
 
 def _nearest(path: tuple[str | int, ...]) -> str:
-    """What an unknown setting was meant to be: a similar name in its section, or the same name elsewhere."""
+    """A suggestion for an unknown setting: a similar name in its section, or the same name elsewhere."""
     section, key = path[:-1], str(path[-1])
     models: dict[str, type[Settings]] = {**SECTIONS, "tables": TableSettings, "groups": GroupSettings}
     known = models[str(section[0])].model_fields if section else Task.model_fields

@@ -1,4 +1,5 @@
-"""The task file's JSON schema, from the declarations: editors complete and check task files with it."""
+"""The task file's JSON schema, generated from the declarations: editors use it to complete and check task
+files."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from .task import SECTIONS, Task
 
 _LARGE = 10_000
 _KEYS = {"on": CONFLICTS, "ddl": DDL_KINDS}
-"""What these settings may have as keys."""
+"""Keys that these settings may have."""
 _DROPPED = ("title", "shown")
 
 
 def schema() -> dict[str, Any]:
-    """The schema (draft 7): what a task file may have, with the settings' documentation and defaults.
+    """The schema (draft 7): what a task file may contain, with the settings' documentation and defaults.
 
     >>> found = schema()
     >>> found["required"], found["definitions"]["CaptureSettings"]["properties"]["commit_every"]["default"]
@@ -32,7 +33,7 @@ def schema() -> dict[str, Any]:
         _as_written(one, models[name])
     _as_written(made, Task)
     settings = made["properties"]
-    for name in SECTIONS.keys() - {"source"}:  # one may have nothing but comments in it
+    for name in SECTIONS.keys() - {"source"}:  # a section may contain only comments
         _or(settings, name, {"type": "null"})
     _or(settings, "target", {"type": "string"})
     _or(settings["tables"], "additionalProperties", {"type": "null"})
@@ -42,12 +43,12 @@ def schema() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The schema as a file has it."""
+    """The schema as file contents."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path) -> Path:
-    """Writes the schema to a folder, over what is there under its name."""
+    """Writes the schema to a folder, replacing a file of that name."""
     path = folder / task_text.SCHEMA
     path.write_text(text(), encoding="utf-8")
     return path
@@ -59,7 +60,7 @@ def _models() -> Iterator[type[Settings]]:
 
 
 def _as_written(found: dict[str, Any], model: type[Settings]) -> None:
-    """Values as a task file has them: durations and sizes with units, large numbers with `_` in them."""
+    """Values as written in a task file: durations and sizes with units, large numbers with `_`."""
     for name, field in model.model_fields.items():
         said = found["properties"][name]
         default = said.pop("default", None)
@@ -73,14 +74,14 @@ def _as_written(found: dict[str, Any], model: type[Settings]) -> None:
 
 
 def _or(within: dict[str, Any], name: str, other: dict[str, Any]) -> None:
-    """Lets a value be something else, too."""
+    """Allows a value to be something else as well."""
     said = within[name]
     about = {k: said.pop(k) for k in ("description", "default") if k in said}
     within[name] = {**about, "anyOf": [*said.get("anyOf", [said]), other]}
 
 
 def _clean(found: Any) -> Any:
-    """Without what only this program reads; a documentation in one line."""
+    """Without what only this program reads; documentation on one line."""
     if isinstance(found, list):
         return [_clean(one) for one in found]
     if not isinstance(found, dict):

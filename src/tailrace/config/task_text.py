@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .task import Task
 
 SCHEMA = "tailrace.schema.json"
-"""The file beside the task file that has its JSON schema (`task_schema`)."""
+"""The file with the JSON schema, next to the task file (`task_schema`)."""
 ALWAYS = {"name", "home", "url", "tables", "path"}
-"""Settings that are written out even when they have their default."""
+"""Settings that are written out even if they have their default."""
 
 
 def dump(task: Task, *, url: str | None = None) -> str:
-    """A task as a commented task file; settings that have their default stand there as comments.
+    """A task as a commented task file; settings with their default value are comments.
 
     `url` is written as the source's address instead of the one in use: `${NAME}` in it stays as it is.
     """
@@ -60,7 +60,7 @@ def _setting(name: str, field: FieldInfo, value: Any, folder: Path, *, indent: s
 
 
 def _plain(value: Any) -> Any:
-    """A value without models: as a task file has it."""
+    """A value without models: as in a task file."""
     if isinstance(value, OnConflict):
         return str(value)
     if isinstance(value, Settings):
@@ -83,7 +83,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def shown(field: FieldInfo, value: Any) -> str:
-    """A setting's value as a task file has it."""
+    """A setting's value as in a task file."""
     if value is None:
         return ""
     readers = _readers(field)

@@ -1,4 +1,4 @@
-"""YAML with line numbers: the values of a file, and on which line each key and value stands."""
+"""YAML with line numbers: the values of a file, and the line of each key and value."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import yaml
 
 _MOST = 100_000
-"""Nodes of a document."""
+"""Maximum number of nodes in a document."""
 _DEEPEST = 100
-"""Levels of brackets in brackets."""
+"""Maximum depth of nested brackets."""
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list indexes from the top, e.g. `("source", "tables", 0)`."""
+"""Path of a value: keys and list indexes from the top, e.g. `("source", "tables", 0)`."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing wrong in a file: the line (from 1) and what is wrong there."""
+    """A mistake in a file: the line (from 1) and a message."""
 
     line: int
     what: str
@@ -29,7 +29,7 @@ class Mistake:
 
 @dataclass
 class Document:
-    """What a YAML text holds.
+    """A parsed YAML text.
 
     Attributes:
         data: its values; None when the text is not YAML (then `mistakes` says why).
@@ -42,7 +42,7 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """The line of that value, or of the nearest thing around it that is in the file.
+        """The line of that value, or of the nearest enclosing one that is in the file.
 
         >>> doc = parse("{a: 1, b: {c: [2, 3]}}")
         >>> doc.data, doc.line(("b", "c", 1)), doc.line(("b", "missing")), doc.line(("x",))
@@ -54,7 +54,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Brackets in brackets cost the square of their depth: there is an end to them."""
+    """Nested brackets cost the square of their depth, so the depth is limited."""
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - as in the library
         if self.flow_level >= _DEEPEST:
@@ -63,11 +63,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str) -> Document:
-    """The document a YAML text holds; never raises for what is in the text."""
+    """Parses a YAML text; never raises because of its contents."""
     document = Document()
     try:
         loader = _Loader(text)
-    except yaml.YAMLError as error:  # characters that YAML does not have
+    except yaml.YAMLError as error:  # characters that YAML does not allow
         document.mistakes.append(_syntax(error))
         return document
     try:
@@ -90,12 +90,12 @@ def parse(text: str) -> Document:
 
 
 def _bounded(root: yaml.Node) -> bool:
-    """Whether the nodes, those behind aliases counted each time, are not too many to be looked at."""
+    """Whether the number of nodes is within bounds, counting those behind aliases each time."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = _MOST + 1  # as long as it is inside itself
+            sizes[id(node)] = _MOST + 1  # while it is inside itself
             pairs = node.value if isinstance(node, yaml.CollectionNode) else ()
             children = (n for p in pairs for n in (p if isinstance(p, tuple) else (p,)))
             sizes[id(node)] = 1 + sum(map(size, children))
@@ -118,7 +118,7 @@ def _lines(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _duplicates(node: yaml.Node) -> Iterator[Mistake]:
-    """Keys that stand twice in one mapping: YAML readers silently keep the last."""
+    """Duplicate keys in one mapping: YAML readers silently keep the last."""
     children: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}

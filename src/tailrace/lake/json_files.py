@@ -25,7 +25,7 @@ def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     at = dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds")
-    # Named by process: two that write the same name must not share a draft.
+    # Named by process: two processes that write the same name must not share a draft.
     draft = home / f".{name}.{os.getpid()}.json"
     try:
         with room(str(home)):
@@ -41,7 +41,7 @@ def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
 
 
 def read(folder: str | Path, name: str) -> dict[str, Any] | None:
-    """The state of that name; None when nothing was written yet."""
+    """The state of that name; None if nothing has been written yet."""
     try:
         text = (Path(folder) / f"{name}.json").read_text()
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def read(folder: str | Path, name: str) -> dict[str, Any] | None:
 
 
 def _sync_folder(home: Path) -> None:
-    """Makes the rename itself survive a power cut."""
+    """Makes the rename itself survive a power failure."""
     handle = os.open(home, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""How many commits a Delta table of a task keeps: its `_delta_log` is listed at each look at the table.
+"""How many commits a task's Delta tables keep: `_delta_log` is listed each time a table is opened.
 
 Commits from before a checkpoint are needed by time travel and by streams alone.
 """
@@ -17,22 +17,22 @@ from . import delta as lake
 from .failpoints import reach
 
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 3 hours"}
-"""Tables whose files go once they are an hour out of use need not remember them for a week."""
+"""Settings for tables whose unused files go after an hour: they need not remember them for a week."""
 KEPT_S = 3600.0
-"""How long commits and unused files are kept of tables that nobody reads as of an older version."""
+"""Seconds for which commits and unused files of tables are kept that nobody reads as of an older version."""
 _COMMIT = re.compile(r"\d{20}\.json")
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
 
 
 def settle(table: str) -> None:
-    """Gives a table from before this release the properties that keep its checkpoints small."""
+    """Sets the properties that keep checkpoints small on a table of an earlier release."""
     delta = DeltaTable(table)
     if any(delta.metadata().configuration.get(k) != v for k, v in PROPERTIES.items()):
         delta.alter.set_table_properties(dict(PROPERTIES))
 
 
 def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_S) -> int:
-    """Deletes commits that are older than that and stand before a checkpoint; gives how many files.
+    """Deletes commits that are older than that and precede a checkpoint; returns the number of files.
 
     `before`: commits from this version on stay, whatever their age.
     """
@@ -54,14 +54,14 @@ def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_
 
 
 def versions(table: str) -> list[int]:
-    """The versions whose own commits are there, in order."""
+    """The versions whose own commits exist, in order."""
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log"))
     return sorted(int(one.base_name[:20]) for one in found if _COMMIT.fullmatch(one.base_name))
 
 
 def commit_progress(table: str, version: int) -> dict[str, int]:
-    """What a version's own commit says of applications: id -> how far it has come."""
+    """Progress recorded in a version's own commit: app id -> change number."""
     fs, folder = lake.filesystem(table)
     with fs.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as file:
         actions = [json.loads(line) for line in file.read().splitlines()]
@@ -69,7 +69,7 @@ def commit_progress(table: str, version: int) -> dict[str, int]:
 
 
 def committed_at(table: str, version: int) -> dt.datetime:
-    """When a version was committed, by the clock of who did it, or of the storage where that is not said."""
+    """When a version was committed, by the writer's clock, or the storage's if the commit does not say."""
     fs, folder = lake.filesystem(table)
     path = f"{folder}/_delta_log/{version:020}.json"
     with fs.open_input_stream(path) as file:

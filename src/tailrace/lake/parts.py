@@ -1,4 +1,5 @@
-"""Parts: parquet files that are streamed into a table's folder, and belong to it once they are committed."""
+"""Parts: parquet files that are streamed into a table's folder and belong to the table once they are
+committed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _WORDS = frozenset(
         "result_error", "run_id", "group_id", "subscription_id",
     ]
 )  # fmt: skip
-"""Columns of few words, in LOG, TRACKING, change tables and key logs."""
+"""Columns with few distinct values, in LOG, TRACKING, change tables and key logs."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Part:
         self._full = f"{folder}/{self.path}"
         self._metadata: list[pq.FileMetaData] = []
         self.rows = 0
-        # Dictionaries pay for repeated words only; unique bytes (images, positions) would be hashed in vain.
+        # Dictionaries pay off for repeated values only; unique bytes (images, positions) would be hashed in
+        # vain.
         words = [f.name for f in schema if f.name in _WORDS]
         with self._room():
             self._writer = pq.ParquetWriter(
@@ -89,7 +91,7 @@ class Part:
         self.rows += table.num_rows
 
     def close(self) -> AddedFile | None:
-        """Ends the file; None (and no file) when nothing was written."""
+        """Finishes the file; None (and no file) if nothing was written."""
         with self._room():
             self._writer.close()
         if not self.rows:
@@ -100,17 +102,17 @@ class Part:
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """Where there is no room, the file makes some by going."""
+        """If there is no space, deletes the file to free some."""
         try:
             with room(self._full):
                 yield
         except StorageFullError:
             if writer := getattr(self, "_writer", None):
-                writer.is_open = False  # it would try again when it is collected, and say so
+                writer.is_open = False  # otherwise it would try again when it is collected, and report that
             self._fs.delete_file(self._full)
             raise
 
     def discard(self) -> None:
-        """Drops the file without a trace."""
+        """Deletes the file."""
         self._writer.close()
         self._fs.delete_file(self._full)

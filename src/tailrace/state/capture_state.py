@@ -1,4 +1,4 @@
-"""What `<home>/run/capture.json` says of the process that captures."""
+"""The contents of `<home>/run/capture.json`: what the capture process is doing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CaptureState:
     attempts: int = 0
 
     def runs(self) -> None:
-        """The stream is being read.
+        """The stream is being read: resets what `lost` has set.
 
         >>> one = CaptureState()
         >>> one.lost("no route"), one.lost("refused"), one.attempts, one.message
@@ -62,7 +62,7 @@ class CaptureState:
         self.state, self.message, self.since, self.attempts = RUNNING, None, None, 0
 
     def lost(self, message: str) -> None:
-        """The source cannot be reached, and is tried again. How far behind it is nobody knows."""
+        """The source cannot be reached, and capture retries. The lag is unknown."""
         now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
         self.state, self.message, self.since = RECONNECTING, message, self.since or now
         self.attempts += 1

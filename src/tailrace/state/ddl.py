@@ -1,4 +1,4 @@
-"""What a task knows of its source's DDL: decisions of apply, and events that only the catalog tells.
+"""What a task records about its source's DDL: decisions of apply, and events that only the catalog shows.
 
 Two small Delta tables under `<home>/control`, only ever added to:
 
@@ -41,7 +41,7 @@ Key = tuple[str, str, str, int]
 
 @dataclass(frozen=True)
 class CatalogEvent:
-    """A table that was dropped, renamed or made again."""
+    """A table that was dropped, renamed or recreated."""
 
     table: str
     relid: int
@@ -53,7 +53,7 @@ class CatalogEvent:
 
 
 def decisions(path: str) -> dict[Key, str]:
-    """All decisions; the first of a key holds."""
+    """All decisions; for each key the first one is final."""
     if not lake.exists(path):
         return {}
     found: dict[Key, str] = {}
@@ -63,7 +63,7 @@ def decisions(path: str) -> dict[Key, str]:
 
 
 def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
-    """Keeps decisions."""
+    """Records decisions."""
     now = dt.datetime.now(dt.timezone.utc)
     names = ("table", "change_seq", "kind", "attnum")
     rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
@@ -73,7 +73,7 @@ def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
 
 
 def wanted_names(events: Iterable[CatalogEvent], decisions: Mapping[Key, str]) -> dict[str, str]:
-    """The names that targets are to have, by table: those of renamed tables whose renaming is not ignored.
+    """The names that targets should have, by table: those of renamed tables whose renaming is not ignored.
 
     A table that was made again begins under its own name.
 
@@ -104,7 +104,7 @@ def events(path: str) -> list[CatalogEvent]:
 
 
 def happened(path: str, new: Iterable[CatalogEvent]) -> None:
-    """Keeps events."""
+    """Records events."""
     now = dt.datetime.now(dt.timezone.utc)
     rows = [dict(vars(one), noticed_at=now) for one in new]
     if rows:

@@ -1,4 +1,4 @@
-"""What apply did, in slots of time: rows, and how late they were."""
+"""What apply did, in time slots: rows, and latency."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot of time in which something was applied: its end, rows inserted, updated and deleted in it, and
-    the longest time from a commit of the source to the target (whole seconds; None: not known)."""
+    """A time slot in which something was applied: its end, rows inserted, updated and deleted in it, and the
+    longest time from a commit of the source to the target (whole seconds; None: unknown)."""
 
     end: dt.datetime
     rows: int
@@ -26,7 +26,7 @@ class Slot:
 
 
 def slots(stored: str, applied: str, width: dt.timedelta) -> list[Slot]:
-    """The slots of which all records are kept, in order."""
+    """The slots whose records are all kept, in order."""
     ledger = Ledger(applied, APPLIED)
     wanted = ["upto", "applied_at", "committed_at", "inserted", "updated", "deleted"]
     rows = ledger.batches(wanted).select(wanted)
@@ -36,14 +36,14 @@ def slots(stored: str, applied: str, width: dt.timedelta) -> list[Slot]:
     many = pc.add(pc.add(counts[0], counts[1]), counts[2])
     found = pa.table({"slot": pc.divide(at, wide), "rows": many, "late": pc.divide(late, _SECOND)})
     gone = pc.max(ledger.totals(["upto"])["gone"]).as_py()
-    if gone is not None:  # of the slot that it is in, too
+    if gone is not None:  # of its own slot, too
         found = found.filter(pc.greater(found["slot"], gone // wide))
     made = found.group_by("slot").aggregate([("rows", "sum"), ("late", "max")]).sort_by("slot")
     return [Slot(_START + (r["slot"] + 1) * width, r["rows_sum"], r["late_max"]) for r in made.to_pylist()]
 
 
 def _committed(stored: str, rows: pa.Table) -> pa.ChunkedArray:
-    """When the source committed what each record is of; an earlier release did not write it there."""
+    """When the source committed the changes of each record; earlier releases did not record it."""
     known = rows["committed_at"]
     if not known.null_count:
         return known

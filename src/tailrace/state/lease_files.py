@@ -1,4 +1,5 @@
-"""The files of leases: one a term, made exclusively, replaced whole; `leases` says what they are for."""
+"""The files of leases: one per term, created exclusively, replaced as a whole; `leases` explains their
+use."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from functools import cache
 from pathlib import Path
 
 PERIOD_S = 30.0
-"""For how long a lease is good."""
+"""Seconds for which a lease is valid."""
 _KEPT = 32
-"""How many terms stay."""
+"""Number of terms whose files are kept."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease, or had it when it was `released`; see the module."""
+    """The holder of a lease, or its last holder if it was `released`; see the module."""
 
     term: int
     host: str = "a host that has not given its name yet"
@@ -35,24 +36,25 @@ class Holder:
 
     @property
     def here(self) -> bool:
-        """Whether it is, or was, under this kernel: the operating system's lock tells whether it lives."""
+        """Whether the holder is, or was, under this kernel: then the operating system's lock shows whether
+        it is alive."""
         return self.kernel == kernel()
 
     def words(self) -> str:
-        """Who it is, for a message."""
+        """The holder, for a message."""
         return f"process {self.pid} on {self.host}, since {self.since}" if self.pid else self.host
 
 
 @cache
 def kernel() -> str:
-    """What tells this running kernel from all others; a restart of the machine makes it another one."""
+    """Identifies this running kernel; a restart of the machine changes it."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{platform.node()} {uuid.getnode():x}"
 
 
 def newest_term(folder: Path, name: str) -> int:
-    """The greatest term of a lease; 0: nobody ever had it."""
+    """The highest term of a lease; 0: it was never taken."""
     start, terms = f"{name}.lease.", [0]
     with suppress(FileNotFoundError):
         names = (file.name for file in folder.iterdir())
@@ -61,22 +63,22 @@ def newest_term(folder: Path, name: str) -> int:
 
 
 def newest(folder: Path, name: str) -> Holder | None:
-    """Who had a lease last; None: nobody ever had it."""
+    """The last holder of a lease; None: it was never taken."""
     while term := newest_term(folder, name):
         try:
             text = file_of(folder, name, term).read_text()
-        except FileNotFoundError:  # so old that it went, just now
+        except FileNotFoundError:  # so old that it was just removed
             continue
         try:
             said = json.loads(text)
             return Holder(term, **{k: said[k] for k in Holder.__dataclass_fields__ if k != "term"})
-        except (ValueError, KeyError, TypeError):  # it is being made
+        except (ValueError, KeyError, TypeError):  # it is being created
             return Holder(term)
     return None
 
 
 def make(folder: Path, name: str, mine: Holder) -> bool:
-    """Makes the file of a new term; False when somebody else has that one, or a later one."""
+    """Creates the file of a new term; False if another process has that term, or a later one."""
     file = file_of(folder, name, mine.term)
     try:
         handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -87,15 +89,17 @@ def make(folder: Path, name: str, mine: Holder) -> bool:
             made.write(_text(mine))
             made.flush()
             os.fsync(made.fileno())
-    except OSError:  # a file without a name in it would be waited for
+    except OSError:  # others would wait for a file without a name in it
         file.unlink(missing_ok=True)
         raise
-    # An old term, whose file was gone already, can be made once more: it does not hold.
+    # An old term whose file was already removed can be created again: it is not valid.
     if newest_term(folder, name) != mine.term:
         file.unlink(missing_ok=True)
         return False
     file_of(folder, name, mine.term - _KEPT).unlink(missing_ok=True)
-    _draft(file_of(folder, name, mine.term - 1)).unlink(missing_ok=True)  # of one that was killed just then
+    _draft(file_of(folder, name, mine.term - 1)).unlink(
+        missing_ok=True
+    )  # left by a process that was killed at that moment
     return True
 
 
@@ -112,7 +116,7 @@ def _text(mine: Holder) -> str:
 
 
 def write(folder: Path, name: str, mine: Holder) -> None:
-    """Replaces the file whole; where there is no room for that, its time alone is changed."""
+    """Replaces the whole file; if there is no space for that, only its time is changed."""
     file = file_of(folder, name, mine.term)
     draft = _draft(file)
     try:
@@ -126,7 +130,7 @@ def write(folder: Path, name: str, mine: Holder) -> None:
 
 
 def age(folder: Path, file: Path) -> float:
-    """Seconds since a file was written, by the clock of the storage itself; 0 when that cannot be told."""
+    """Seconds since a file was written, by the storage's own clock; 0 if unknown."""
     probe = folder / f".probe.{os.getpid()}.{threading.get_ident()}"
     try:
         probe.touch()

@@ -32,18 +32,18 @@ from .lease_files import PERIOD_S, Holder, age, file_of, kernel, make, newest, n
 
 logger = logging.getLogger("tailrace.lease")
 _RENEWALS = 6
-"""How often a lease is renewed in a period."""
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # goes on while the machine is suspended
+"""How often a lease is renewed per period."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # keeps running while the machine is suspended
 
 
 def clock() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended."""
+    """Seconds on a clock that cannot be set, and that keeps running while the machine is suspended."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 def refuse_others(folder: Path, name: str, mine: str) -> None:
-    """Raises LeaseLostError when another than the one of that `id` has a lease. It can be sent to other
-    processes, which work for that one."""
+    """Raises LeaseLostError if a process with another `id` has the lease. It can be sent to other processes
+    that work for the holder."""
     there = newest(folder, name)
     if there is not None and there.id != mine:
         raise LeaseLostError(
@@ -54,7 +54,7 @@ def refuse_others(folder: Path, name: str, mine: str) -> None:
 
 
 class Lease:
-    """A lease that this process has; it is renewed by a thread of its own until `release`.
+    """A lease of this process; a thread renews it until `release`.
 
     Args:
         folder, name: which.
@@ -74,8 +74,8 @@ class Lease:
         return self._mine.term
 
     def check(self) -> None:
-        """Raises LeaseLostError when somebody else has taken the lease, or may have by now: it could not be
-        renewed. One that is late, and that nobody took, is taken again."""
+        """Raises LeaseLostError if another process has taken the lease, or may have by now because it could
+        not be renewed. A lease that is late and was not taken is taken again."""
         refuse_others(self._folder, self._name, self._mine.id)
         with self._lock:
             if clock() < self._until:
@@ -98,11 +98,12 @@ class Lease:
     __call__ = check
 
     def __reduce__(self) -> tuple[object, ...]:
-        # In other processes, which work for this one: they ask whether it has the lease, and renew nothing.
+        # In other processes that work for the holder: they check whether it has the lease, and renew
+        # nothing.
         return partial, (refuse_others, self._folder, self._name, self._mine.id)
 
     def release(self) -> None:
-        """Gives the lease back: the next one need not wait."""
+        """Releases the lease: the next holder need not wait."""
         self._over.set()
         self._thread.join()
         with self._lock, suppress(OSError):
@@ -111,7 +112,7 @@ class Lease:
 
     def _renewing(self) -> None:
         while not self._over.wait(self._mine.period / _RENEWALS):
-            # What cannot be renewed now, or is lost, `check` tells whoever works under it.
+            # If it cannot be renewed, or is lost, `check` raises the error.
             with suppress(OSError):
                 self._renew()
 
@@ -133,7 +134,7 @@ def take(
     patient: bool = True,
     locked: bool = True,
 ) -> Lease:
-    """Takes a lease that nobody has.
+    """Takes a free lease.
 
     Args:
         folder, name: which.
@@ -156,12 +157,14 @@ def take(
             raise refused(there)
 
 
-_watched: dict[Path, tuple[object, float, bool]] = {}  # what a lease was, since when by our clock, fresh then
+_watched: dict[
+    Path, tuple[object, float, bool]
+] = {}  # the lease as last seen, since when by our clock, and whether it looked alive at first
 
 
 def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -> bool:
-    """Whether the holder of a lease, on another host, lives: True as long as it was not watched for a whole
-    period without a change.
+    """Whether the holder of a lease, on another host, is alive: True until it was watched for a whole period
+    without a change.
 
     Args:
         folder, name: which.
@@ -185,7 +188,7 @@ def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -
             before = _watched.get(folder / name)
             if before is None or before[0] != now:
                 if before is not None and not first:
-                    return True  # it changed while we looked
+                    return True  # it changed while we watched
                 fresh = not guess or before is not None or age(folder, file) < 3 * there.period
                 _watched[folder / name] = before = now, clock(), fresh
             if clock() - before[1] >= there.period * 1.1:

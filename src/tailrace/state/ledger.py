@@ -70,7 +70,7 @@ APPLIED_APP = "tailrace/applied"
 
 @dataclass(frozen=True)
 class Stored:
-    """One store batch: the last commit in it, and what it put into each table's change table."""
+    """One store batch: the last commit in it, and what it added to each table's change table."""
 
     upto: int
     change_seq: str
@@ -85,7 +85,7 @@ class Stored:
 
     @property
     def size(self) -> int:
-        """Bytes of these rows, as they are stored."""
+        """Size of these rows in bytes, as stored."""
         return sum(c.get("bytes", 0) for c in self.tables.values())
 
 
@@ -145,8 +145,8 @@ class Baseline:
 
 
 def write_stored(path: str, batch: Stored, relids: Mapping[str, int], after: int | None = None) -> None:
-    """Records a store batch: one row for the batch (table NULL) and one per table. `after`: from where its
-    changes were counted on; OvertakenError when another process has recorded some of them since."""
+    """Records a store batch: one row for the batch (table NULL) and one per table. `after`: the number that
+    its changes were counted from; OvertakenError if another process has recorded some of them since."""
     head = {
         "upto": batch.upto,
         "change_seq": batch.change_seq,
@@ -192,8 +192,8 @@ def read_waiting(
 
 
 def newest_stored(path: str, upto: int) -> dict[str, int]:
-    """Of each table the number of the newest store batch up to `upto` that has its changes, if that batch is
-    kept or the newest of all."""
+    """Per table, the number of the newest store batch up to `upto` that has changes of it, if that batch is
+    kept or is the newest of all."""
     ledger = Ledger(path, STORED)
     found = {r["table"]: r["upto"] for r in ledger.totals(["upto"]).to_pylist() if r["table"] is not None}
     if later := [t for t, n in found.items() if n > upto]:
@@ -206,7 +206,7 @@ def newest_stored(path: str, upto: int) -> dict[str, int]:
 def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: str | None = None) -> None:
     """Records an apply batch: one row for the batch (table NULL) and one per target touched."""
     now = dt.datetime.now(dt.timezone.utc)
-    # One process at a time writes records, each in a commit of its own: versions count them.
+    # One process at a time writes records, each in its own commit: versions count them.
     number = lake.version(path) + 1
     head = {"upto": upto.upto, "change_seq": upto.change_seq, "position": upto.position, "applied_at": now}
     head |= {"number": number, "committed_at": upto.commit_time}
@@ -230,13 +230,13 @@ def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
 
 
 def newest_applied(path: str) -> dict[str, int]:
-    """Of each table the change number that its target has reached by its last record."""
+    """Per table, the change number that its target has reached according to its last record."""
     rows = Ledger(path, APPLIED).totals(["upto"]).to_pylist()
     return {r["table"]: r["upto"] for r in rows if r["table"] is not None}
 
 
 def _batches(rows: pa.Table) -> list[Stored]:
-    """Rows of `stored` as batches, oldest first; each row has what its batch has in common."""
+    """Rows of `stored` as batches, oldest first; each row contains what its batch has in common."""
     batches: dict[int, Stored] = {}
     tables: dict[int, dict[str, Mapping[str, int]]] = {}
     for r in rows.sort_by([("upto", "ascending"), ("table", "ascending")]).to_pylist():
@@ -258,7 +258,7 @@ def write_baseline(path: str, done: Baseline) -> None:
     """Records a baseline whose rows are in the target; one with an open window once more when it closes."""
     row = {k: v for k, v in vars(done).items() if k != "relation"}
     row |= {"relid": done.relation.relid, "layout": done.relation.to_json()}
-    if lake.exists(path):  # made by an earlier release, perhaps
+    if lake.exists(path):  # perhaps created by an earlier release
         lake.add_columns(path, list(BASELINES_SCHEMA))
     reach("baselines.record")
     lake.append(path, pa.Table.from_pylist([row], BASELINES_SCHEMA))
@@ -270,7 +270,7 @@ def read_baselines(path: str) -> dict[str, Baseline]:
 
 
 def read_open(path: str) -> dict[str, Baseline]:
-    """Of each table the newest baseline, where its rows are in the target and its window is still open."""
+    """Per table, the newest baseline if its rows are in the target and its window is still open."""
     newest = {one.table: one for one in _baselines(path)}
     return {table: one for table, one in newest.items() if not one.done}
 
@@ -286,7 +286,7 @@ def _layout(text: str) -> Relation:
 
 
 def _baselines(path: str) -> list[Baseline]:
-    """All of them, in order; of one with an open window the closed record comes last."""
+    """All baselines, in order; for one with an open window, the closed record comes last."""
     found = []
     for r in lake.read(path).to_pylist() if lake.exists(path) else []:
         relation = _layout(r["layout"])

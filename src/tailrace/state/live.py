@@ -34,9 +34,10 @@ from .leases import Lease
 
 @contextmanager
 def lock(folder: str | Path, name: str, *, patient: bool = True) -> Iterator[Lease]:
-    """Has the half of that name for this process until the block ends; every commit inside is made under its
-    lease (`guards`). A process that dies on this machine leaves it free at once: the operating system drops
-    its lock. One on another machine is watched for `leases.PERIOD_S` seconds first, unless not `patient`.
+    """Holds the half of that name for this process until the block ends; every commit inside is made under
+    its lease (`guards`). If a process on this machine dies, the half is free at once: the operating system
+    releases its lock. One on another machine is first watched for `leases.PERIOD_S` seconds, unless not
+    `patient`.
 
     Raises:
         ConfigError: another process has it: the same half of the same task runs already.
@@ -57,8 +58,8 @@ def lock(folder: str | Path, name: str, *, patient: bool = True) -> Iterator[Lea
 
 
 def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
-    """Raises ConfigError when another process has the half of that name, and does not end `within` so many
-    seconds; takes nothing. One on another host that does not say anything is watched, as `lock` does."""
+    """Raises ConfigError if another process holds the half of that name and does not end `within` that many
+    seconds; takes nothing. A silent holder on another host is watched, as in `lock`."""
     home, end = Path(folder), time.monotonic() + within
     while locked(folder, name):
         there = newest(home, name)
@@ -78,8 +79,8 @@ def _runs(home: Path, name: str, there: Holder | None) -> ConfigError:
 
 
 def _take(file: IO[str]) -> bool | None:
-    """Takes the operating system's lock; None where the file system has none. Patient for half a second,
-    because an asker (`locked`) holds it for an instant."""
+    """Takes the operating system's lock; None if the file system has no locks. Retries for half a second,
+    because `locked` holds the lock for an instant."""
     for _ in range(10):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,14 +93,14 @@ def _take(file: IO[str]) -> bool | None:
 
 
 def locked(folder: str | Path, name: str, *, sure: bool = False) -> bool:
-    """Whether a living process, here or on another host, has the half of that name.
+    """Whether a living process, on this or another host, holds the half of that name.
 
     Of another host nobody can tell at first sight. With `sure` it counts as alive until this process has
     watched it for a whole period; else the age of its lease decides, as the storage's clock has it.
     """
     free: bool | None = None
     try:
-        # Shared: two askers do not take each other for the holder.
+        # Shared: two callers do not mistake each other for the holder.
         with (Path(folder) / f"{name}.lock").open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             free = True

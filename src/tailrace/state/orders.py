@@ -1,4 +1,5 @@
-"""Control of single tables: orders that an operator, a policy or tailrace itself gave, and what follows.
+"""Control of single tables: orders given by an operator, a policy or tailrace itself, and the resulting
+state.
 
 `<home>/control/orders` is a small Delta table that is only ever added to; both processes of a task look at it
 every second or so. Nothing else says whether a table is paused, suspended, asked for or removed, so it holds
@@ -83,7 +84,7 @@ class Order:
 
 @dataclass(frozen=True)
 class TableControl:
-    """What the orders make of one table.
+    """The state of one table that results from the orders.
 
     Attributes:
         member: `file` (as the task file says), `added` or `removed`.
@@ -119,7 +120,7 @@ class TableControl:
 
     @property
     def busy(self) -> bool:
-        """Whether capture is at its target: a baseline replaces it, or it gets another name."""
+        """Whether capture is changing its target: a baseline replaces it, or it is being renamed."""
         return bool(self.landing or self.moving)
 
     @property
@@ -129,11 +130,11 @@ class TableControl:
 
 
 class Answered(Protocol):
-    """A baseline, as far as orders go."""
+    """The part of a baseline that orders depend on."""
 
     @property
     def order(self) -> int:
-        """Number of the newest order of its table when it began; 0 when there was none."""
+        """Number of the newest order of its table when it began; 0 if there was none."""
 
     @property
     def number(self) -> int:
@@ -150,7 +151,7 @@ def give(
     baseline: int | None = None,
     target: str | None = None,
 ) -> int:
-    """Writes an order for each table, all at once; gives the number of the last one.
+    """Writes an order for each table, all at once; returns the number of the last one.
 
     Raises:
         TailraceError: others give orders without a pause.
@@ -166,12 +167,15 @@ def give(
         upto = max(there, 0) + len(orders)
         try:
             reach("orders.give")
-            if lake.exists(path):  # made by an earlier release, perhaps
+            if lake.exists(path):  # perhaps created by an earlier release
                 lake.add_columns(path, list(SCHEMA))
             rows = pa.Table.from_pylist(orders, SCHEMA)
             lake.append(path, rows, progress={APP: upto}, after={APP: there})
             return upto
-        except (OvertakenError, CommitFailedError):  # somebody else took these numbers, or made the table
+        except (
+            OvertakenError,
+            CommitFailedError,
+        ):  # another process used these numbers, or created the table
             continue
     if wanted:
         raise TailraceError(
@@ -186,13 +190,13 @@ def suspend(path: str, table: str, why: str, *, who: str = "apply") -> int:
 
 
 def resync(path: str, table: str, why: str, *, who: str = "apply", exact: bool = False) -> int:
-    """Asks for a new baseline of a table; it ends a suspension. Changes keep flowing meanwhile."""
+    """Requests a new baseline of a table; it ends a suspension. Changes keep flowing in the meantime."""
     return give(path, RESYNC_EXACT if exact else RESYNC, [table], why=why, who=who)
 
 
 def heard(run: str, number: int) -> bool:
-    """Whether apply goes by an order: the pipeline of that folder of live files has taken it in, or it does
-    not run, and will look before it begins."""
+    """Whether apply has acknowledged an order: the pipeline with that folder of live files has picked it up,
+    or it is not running and will read orders before it begins."""
     return (
         not live.locked(run, "pipeline", sure=True)
         or int((json_files.read(run, "pipeline") or {}).get("orders", 0)) >= number
@@ -200,12 +204,12 @@ def heard(run: str, number: int) -> bool:
 
 
 def newest(path: str) -> int:
-    """The number of the newest order; 0 when there is none."""
+    """The number of the newest order; 0 if there is none."""
     return max(lake.progress(path, APP), 0)
 
 
 def read(path: str) -> list[Order]:
-    """All orders, in order; none when nobody gave one."""
+    """All orders, in order; empty if there are none."""
     if not lake.exists(path):
         return []
     return parsed(lake.read(path))
@@ -223,7 +227,7 @@ def parsed(rows: pa.Table) -> list[Order]:
 
 
 def states(orders: Iterable[Order], baselines: Mapping[str, Answered]) -> dict[str, TableControl]:
-    """What the orders make of each table that they name, given the newest baseline of each table.
+    """The state of each table that the orders name, given the newest baseline of each table.
 
     >>> at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
     >>> orders = [Order(1, at, "s.t", "suspend", "n became text", "ddl"), Order(2, at, "s.t", "resync")]
@@ -249,7 +253,7 @@ def paused(path: str, baselines: Mapping[str, Answered]) -> dict[str, TableContr
 
 
 def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
-    """The names of targets that are called otherwise than their tables.
+    """The names of targets that differ from their tables' names.
 
     >>> target_names({"s.t": TableControl("s.t", target="s.u"), "s.v": TableControl("s.v")})
     {'s.t': 's.u'}
@@ -258,7 +262,7 @@ def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
 
 
 def followed(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
-    """What an order makes of a table, given its newest baseline."""
+    """The state of a table after an order, given its newest baseline."""
     said: dict[str, Any] = {"why": one.why, "who": one.who, "since": one.at}
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED

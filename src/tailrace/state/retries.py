@@ -1,4 +1,4 @@
-"""Errors in a row of tables in groups with a limit, `<home>/control/errors`: so that a restart counts on.
+"""Consecutive errors of tables in groups with a limit, `<home>/control/errors`: counted across restarts.
 
 Only ever added to, by the process that applies. Columns: `table`, `errors` (so many in a row, bigint; 0: its
 changes were applied, or nobody tries any more), `what` (the last one), `at` (UTC), `number` (1, 2, 3, ...: a
@@ -26,7 +26,8 @@ APP = "tailrace/errors"
 
 @dataclass(frozen=True)
 class Failing:
-    """A table that is tried again: so many `errors` in a row, `what` the last one was, and when."""
+    """A table that is retried: the number of consecutive `errors`, the last one (`what`), and when it
+    happened."""
 
     errors: int
     what: str
@@ -34,7 +35,7 @@ class Failing:
 
 
 def failing(path: str) -> dict[str, Failing]:
-    """The tables that are tried again."""
+    """The tables that are retried."""
     if not lake.exists(path):
         return {}
     # Rows of an earlier release have no number.
@@ -44,11 +45,11 @@ def failing(path: str) -> dict[str, Failing]:
 
 
 def note(path: str, table: str, errors: int, what: str = "") -> None:
-    """Notes how many errors in a row a table has had; 0: none now."""
+    """Records the number of consecutive errors of a table; 0: none now."""
     now, last = dt.datetime.now(dt.timezone.utc), lake.progress(path, APP)
     number = max(last, 0) + 1
     row = {"table": table, "errors": errors, "what": what, "at": now, "number": number}
     reach("apply.errors")
-    if lake.exists(path):  # made by an earlier release, perhaps
+    if lake.exists(path):  # perhaps created by an earlier release
         lake.add_columns(path, list(SCHEMA))
     lake.append(path, pa.Table.from_pylist([row], SCHEMA), progress={APP: number}, after={APP: last})

@@ -1,4 +1,4 @@
-"""Ledger tables that stay small however long a task runs: their rows are added up, and old ones go.
+"""Ledger tables that stay small however long a task runs: their rows are added up, and old ones removed.
 
 A ledger is a Delta table that is appended to with every batch. Its column `kind` tells three kinds of rows:
 
@@ -33,9 +33,9 @@ from ..lake.failpoints import reach
 
 NEW, PAST, TOTAL = None, "past", "total"
 COLUMNS = [("kind", pa.string()), ("gone", pa.int64())]
-"""What a ledger has besides its own columns."""
+"""Columns of a ledger in addition to its own."""
 FOLD_EVERY = 32
-"""A ledger is folded about every so many commits: so many small files a reader opens at most."""
+"""A ledger is folded about every so many commits: the maximum number of small files that a reader opens."""
 _TRIES = 8
 LAST = (1 << 63) - 1
 _BATCH_ROWS = 32 * 1024
@@ -47,9 +47,9 @@ _NOTHING_IS_0 = pc.ScalarAggregateOptions(min_count=0)
 
 @dataclass(frozen=True)
 class Book:
-    """What a ledger's totals are made of: columns that are added up, columns that say which row is later (a
-    NULL comes first), the column whose greatest removed value is kept in `gone`, and that with the time at
-    which a row was written (rows of an earlier release that have none get the time of their fold)."""
+    """How a ledger's totals are computed: columns that are summed, columns that order rows (NULL first), the
+    column whose greatest removed value is kept in `gone`, and the column with the time at which a row was
+    written (rows of an earlier release without one get the time of their fold)."""
 
     schema: pa.Schema
     sums: tuple[str, ...]
@@ -60,8 +60,8 @@ class Book:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a ledger: path, as its name says of which kind, bytes, the change numbers in it and when the
-    last of its rows was written (None: not known)."""
+    """A file of a ledger: path, kind as in its name, bytes, the range of change numbers in it, and when the
+    last of its rows was written (None: unknown)."""
 
     path: str
     kind: str | None
@@ -71,12 +71,12 @@ class File:
     written: dt.datetime | None
 
     def meets(self, after: int, upto: int) -> bool:
-        """Whether it may have change numbers in (after, upto]."""
+        """Whether it may contain change numbers in (after, upto]."""
         return (self.high is None or self.high > after) and (self.low is None or self.low <= upto)
 
 
 class Ledger:
-    """One version of a ledger table; a table that is not there has no rows."""
+    """One version of a ledger table; a missing table has no rows."""
 
     def __init__(self, path: str, book: Book) -> None:
         self.path, self._book = path, book
@@ -85,12 +85,12 @@ class Ledger:
         self.files = [] if self._delta is None else sorted(_files(self._delta, book), key=_order)
 
     def progress(self, app: str) -> int:
-        """How far an application has come; -1 when it never began."""
+        """The progress of an application; -1 if it never began."""
         reached = None if self._delta is None else self._delta.transaction_version(app)
         return -1 if reached is None else int(reached)
 
     def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """One row a table, over all rows that there ever were; of the batches themselves, too."""
+        """One row per table, over all rows ever written; also one for the batches themselves."""
         names = set(columns or self._book.schema.names) | {*self._book.order, "table", "gone", "kind"}
         found = self.rows(
             [f for f in self.files if f.kind != PAST], [n for n in self._book.schema.names if n in names]
@@ -105,8 +105,8 @@ class Ledger:
         tables: Collection[str] | None = None,
         files: Sequence[File] | None = None,
     ) -> pa.Table:
-        """Rows with change numbers in (after, upto] that are there one by one, new and past ones; `tables`,
-        `files`: of these alone."""
+        """Rows with change numbers in (after, upto] that exist individually, new and past ones; only of
+        `tables` or `files` if given."""
         among = self.files if files is None else files
         files = [f for f in among if f.kind != TOTAL and f.meets(after, upto)]
         names = [n for n in self._book.schema.names if columns is None or n in {*columns, "kind"}]
@@ -123,15 +123,15 @@ class Ledger:
         return self._dataset(files).to_table(columns=list(columns), filter=where)
 
     def streamed(self, files: Sequence[File]) -> Iterator[pa.Table]:
-        """All rows of some files, file after file, some at a time."""
+        """All rows of some files, file by file, in batches."""
         for one in files:
             few = {"batch_size": _BATCH_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
             for batch in self._dataset([one]).to_batches(use_threads=False, **few):
                 yield pa.Table.from_batches([batch])
 
     def replace(self, old: Sequence[File], new: Sequence[lake.AddedFile]) -> bool:
-        """Takes files away and adds others, in one commit on this version; False when that is not the newest
-        one any more."""
+        """Removes files and adds others, in one commit on this version; False if that is no longer the
+        newest one."""
         delta, now = self._delta, int(time.time() * 1000)
         if delta is None:
             return False
@@ -155,16 +155,16 @@ class Ledger:
 
 
 def fold(path: str, book: Book) -> bool:
-    """Adds new rows to the totals; False when others wrote all the time, and it is for the next time."""
+    """Adds new rows to the totals; False if others wrote all the time, and it is left to the next time."""
     if lake.exists(path):
-        lake.add_columns(path, [pa.field(*c) for c in COLUMNS])  # made by an earlier release, perhaps
+        lake.add_columns(path, [pa.field(*c) for c in COLUMNS])  # perhaps created by an earlier release
     return _again(lambda: _fold(Ledger(path, book), book))
 
 
 def trim(
     path: str, book: Book, keep: Callable[[pa.Table], pa.ChunkedArray], old: Callable[[File], bool], many: int
 ) -> bool:
-    """Removes past rows; False when others wrote all the time.
+    """Removes past rows; False if others wrote all the time.
 
     Args:
         keep: which rows stay, given their columns `upto`, `table` and the ledger's time; it is asked about
@@ -179,7 +179,7 @@ def trim(
 
 
 def add_up(rows: pa.Table, book: Book) -> pa.Table:
-    """Rows and totals of them, added up: one row of kind `total` for each value of `table`.
+    """Adds up rows and totals: one row of kind `total` for each value of `table`.
 
     >>> book = Book(pa.schema([("table", pa.string()), ("upto", pa.int64()), ("rows", pa.int64()), *COLUMNS]),
     ...             ("rows",), ("upto",), "upto", "at")
@@ -221,7 +221,7 @@ def _trim(
     one: Ledger, book: Book, group: Sequence[File], keep: Callable[[pa.Table], pa.ChunkedArray]
 ) -> bool:
     if not {f.path for f in group} <= {f.path for f in one.files}:
-        return True  # somebody else has done it
+        return True  # another process has done it
     light = one.rows(group, list(dict.fromkeys([*_HELD, book.gone, book.time])))
     stays = keep(light)
     if len(group) == 1 and pc.all(stays, min_count=0).as_py():
@@ -246,7 +246,7 @@ def _marked(rows: pa.Table, book: Book, now: dt.datetime) -> pa.Table:
 
 
 def _with_gone(totals: pa.Table, gone: pa.Table) -> pa.Table:
-    """Totals with what is removed from now on."""
+    """Totals that include what is removed from now on."""
     most = {
         r["table"]: r["gone_max"] for r in gone.group_by("table").aggregate([("gone", "max")]).to_pylist()
     }

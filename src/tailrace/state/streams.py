@@ -1,4 +1,4 @@
-"""The streams a task reads: from which server and position on, and whether one is to be given up.
+"""The streams that a task reads: from which server and position on, and whether one has to be replaced.
 
 A stream is what the source keeps for a task so that no change is missed: PostgreSQL's replication slot. What
 lies between two of them is lost, so a new one is never begun in silence. `<home>/control/streams` is a small
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 APP = "tailrace/streams"
 _OF_THE_STREAM = ("slot", "begin")
-"""What of an identity a new stream does not share with the one before."""
+"""Keys of the identity that a new stream does not share with the previous one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class StreamRecord:
 
     @property
     def stored(self) -> Mapping[str, str] | None:
-        """What the source has to be; None: nothing is known. An empty `begin`: no stream of it is there yet.
+        """What the source has to match; None: nothing is known. An empty `begin`: its stream does not exist
+        yet.
 
         >>> StreamRecord(2, 1, MADE, {"slot": "tailrace_shop", "begin": "0A"}).stored
         {'slot': 'tailrace_shop', 'begin': '0A'}
@@ -76,7 +77,7 @@ class StreamRecord:
 
 
 def newest(task: Task) -> StreamRecord:
-    """What holds now."""
+    """The current record."""
     path = task.control_path("streams")
     if not lake.exists(path):
         return _before(task)
@@ -87,18 +88,18 @@ def newest(task: Task) -> StreamRecord:
 
 
 def _before(task: Task) -> StreamRecord:
-    """Of a task that an earlier release made: it wrote the identity beside its live state."""
+    """For a task created by an earlier release, which wrote the identity next to its live state."""
     found = json_files.read(task.run_path, "source") or {}
     logged = log.state(task.log_path).position is not None
     if not found and not logged:
         return StreamRecord()
-    # Where LOG says how far it is, a `begin` may be of a later start.
+    # If LOG has a position, `begin` may belong to a later start.
     left_out = {"at", "begin"} if logged else {"at"}
     return StreamRecord(0, 1, MADE, {k: str(v) for k, v in found.items() if k not in left_out})
 
 
 def give_up(task: Task, *, who: str, why: str) -> int:
-    """Orders that the task's stream is given up and a new one made; gives the new one's number.
+    """Orders that the task's stream is given up and a new one created; returns the new stream's number.
 
     Raises:
         ConfigError: capture runs, or the task has read nothing yet.
@@ -117,7 +118,7 @@ def give_up(task: Task, *, who: str, why: str) -> int:
 
 
 def write(task: Task, one: StreamRecord) -> StreamRecord:
-    """Adds a row after the one that `one` follows; TailraceError when somebody else has."""
+    """Adds a row after the one that `one` follows; TailraceError if another process has added one."""
     position = log.state(task.log_path).position
     row = {
         "number": one.number + 1,

@@ -1,4 +1,4 @@
-"""What a task's store and apply batches come to, table by table, and how far each table is.
+"""Totals of a task's store and apply batches, table by table, and each table's progress.
 
 All of it is read from totals and from the few rows that came since: how long a task has run does not matter,
 only how much waits for tables that are behind.
@@ -22,8 +22,8 @@ from .rolling import Ledger
 
 @dataclass(frozen=True)
 class StoredTotal:
-    """Of one table: the last change number stored, change-table rows since the task began, and up to where
-    single batches are not kept any more (-1: all are)."""
+    """One table: the last change number stored, change-table rows since the task began, and the number up to
+    which single batches have been removed (-1: all are kept)."""
 
     upto: int
     rows: int
@@ -32,7 +32,7 @@ class StoredTotal:
 
 @dataclass(frozen=True)
 class AppliedTotal:
-    """Of one target: the last record (change number, position, time, version), and rows inserted, updated and
+    """One target: the last record (change number, position, time, version), and rows inserted, updated and
     deleted since the task began."""
 
     upto: int
@@ -60,7 +60,7 @@ class Totals:
             if r["table"] is not None
         }
         self.applied_upto = record.progress(app)
-        # After the record: what is applied is stored.
+        # In this order: what is applied is already stored.
         self._stored = Ledger(stored, STORED)
         self.stored_upto = self._stored.progress(STORE_APP)
         self.stored = {
@@ -72,7 +72,7 @@ class Totals:
     def reached(
         self, baselines: Mapping[str, Baseline], loads: Mapping[str, tuple[int, str, int]]
     ) -> dict[str, int]:
-        """How far each target is by what is recorded; no further than it is in truth.
+        """Each target's progress according to the records; never further than the actual progress.
 
         A record of before the newest baseline does not count: the baseline has replaced what was done then.
         `loads`: of each mapped table the newest load (`apply.loading.loaded`).
@@ -88,11 +88,11 @@ class Totals:
         return found
 
     def late(self, reached: Mapping[str, int]) -> list[str]:
-        """Tables with changes that are stored and not reached."""
+        """Tables with stored changes that their target has not reached."""
         return [t for t, one in self.stored.items() if one.upto > reached.get(t, -1)]
 
     def behind(self, reached: Mapping[str, int]) -> dict[str, int]:
-        """Change-table rows that are stored and that targets do not have, of tables that are behind."""
+        """Stored change-table rows that targets do not have, for tables that are behind."""
         late = {t: reached.get(t, -1) for t in self.late(reached)}
         found = {t: self.stored[t].rows for t, upto in late.items() if upto <= 0}
         late = {t: upto for t, upto in late.items() if upto > 0}
@@ -103,8 +103,8 @@ class Totals:
         return found | dict.fromkeys(late, 0) | {r["table"]: r["rows_sum"] for r in sums}
 
     def waiting_since(self, reached: Mapping[str, int], tables: Iterable[str]) -> dict[str, dt.datetime]:
-        """Of those of these tables that are behind, when the oldest store batch that their targets do not
-        have was committed at the source. No more of the record is read than it takes to find that."""
+        """For those of these tables that are behind, when the source committed the oldest store batch that
+        their targets do not have. Reads no more of the record than needed."""
         names = set(tables)
         late = {t: reached.get(t, -1) for t in self.late(reached) if t in names}
         found: dict[str, dict[str, Any]] = {}
@@ -121,14 +121,14 @@ class Totals:
 
 
 def _later(rows: pa.Table, than: Mapping[str, int]) -> pa.Table:
-    """Rows of tables with change numbers greater than the one that is given for their table."""
+    """Rows of tables with change numbers above the one given for their table."""
     place = pc.index_in(rows["table"], pa.array(list(than), pa.string())).to_numpy()
     return rows.filter(rows["upto"].to_numpy() > np.fromiter(than.values(), np.int64, len(than))[place])
 
 
 def last_stored(path: str, upto: int | None = None) -> Stored | None:
-    """The newest store batch, without its tables; None when there is none. `upto`: the newest not after that
-    change number, of those that are kept."""
+    """The newest store batch, without its tables; None if there is none. `upto`: the newest of those kept
+    that is not after that change number."""
     ledger, names = Ledger(path, STORED), ["upto", "change_seq", "position", "commit_time"]
     rows = ledger.totals(names) if upto is None else ledger.batches([*names, "table"], upto=upto)
     rows = rows.filter(pc.is_null(rows["table"])).select(names).sort_by("upto")
@@ -137,7 +137,7 @@ def last_stored(path: str, upto: int | None = None) -> Stored | None:
 
 
 def stored_since(path: str, after: int) -> tuple[int, list[str]]:
-    """The change number of the newest store batch (at least `after`), and the tables with changes later than
+    """The change number of the newest store batch (at least `after`), and the tables with changes after
     `after`."""
     newest = {r["table"]: r["upto"] for r in Ledger(path, STORED).totals(["upto"]).to_pylist()}
     upto = max(newest.pop(None, after), after)
@@ -151,13 +151,13 @@ def batches_of(path: str, table: str) -> tuple[list[Stored], int]:
 
 
 def parts_gone(path: str) -> dict[str, int]:
-    """Of each table the change number up to which its parts of store batches may be missing, if some are."""
+    """Per table, the change number up to which its parts of store batches may be missing, if some are."""
     rows = Ledger(path, STORED).totals(["upto"]).to_pylist()
     return {r["table"]: r["gone"] for r in rows if r["table"] is not None and r["gone"] is not None}
 
 
 def batches_after(path: str, table: str, after: int) -> list[Stored]:
-    """A table's part of the store batches later than a change number.
+    """A table's part of the store batches after a change number.
 
     Raises:
         PositionError: some of them are not kept any more.

@@ -1,4 +1,4 @@
-"""Brings a task's state up to the version of this release; done again, each step changes nothing."""
+"""Upgrades a task's state to the version of this release; each step can be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ logger = logging.getLogger("tailrace.upgrade")
 
 
 def upgrade(task: Task) -> None:
-    """Every step from the state's version on. Only the process that has the task's pipeline may do it.
+    """Runs every step from the state's version on. Only the process that holds the task's pipeline may do
+    it.
 
     Raises:
         TailraceError: a step could not be finished; the next start goes on with it.
@@ -32,7 +33,7 @@ def upgrade(task: Task) -> None:
 
 
 def _totals(task: Task) -> None:
-    """1 to 2: what the ledgers have is added up."""
+    """Version 1 to 2: adds up the rows of the ledgers."""
     for name, book in (("stored", STORED), ("applied", APPLIED)):
         path = task.control_path(name)
         if not lake.exists(path):
@@ -47,4 +48,4 @@ def _totals(task: Task) -> None:
 
 
 STEPS: dict[int, Callable[[Task], None]] = {1: _totals}
-"""Version -> what makes the next one of it."""
+"""Version -> the step to the next one."""

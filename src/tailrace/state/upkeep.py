@@ -1,4 +1,4 @@
-"""Keeps a task's control tables small: batches that nobody needs go, and what was written over.
+"""Keeps a task's control tables small: removes batches that nobody needs, and records that were replaced.
 
 What stays of `stored`: each table's parts of batches that its target does not have yet, its newest one, and
 all of the last `maintenance.keep_ledger`. Of `applied`: all of the last `keep_ledger`. Totals count all there
@@ -30,7 +30,7 @@ Keep = Callable[[pa.Table], pa.ChunkedArray]
 
 
 def shorten(task: Task, loads: Mapping[str, tuple[int, str, int]], now: dt.datetime | None = None) -> None:
-    """Removes what is old and needed by nobody; `loads`: see `Totals.reached`."""
+    """Removes what is old and not needed; `loads`: see `Totals.reached`."""
     stored, applied = task.control_path("stored"), task.control_path("applied")
     limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=task.maintenance.keep_ledger)
     totals = Totals(stored, applied)
@@ -47,8 +47,8 @@ def shorten(task: Task, loads: Mapping[str, tuple[int, str, int]], now: dt.datet
 
 
 def in_force(task: Task, *, logged: int | None = None, now: dt.datetime | None = None) -> None:
-    """Removes errors, loads and baselines that later ones have replaced, and of what is older than
-    `keep_ledger` orders that are over and tokens whose window is closed, once they are many.
+    """Removes errors, loads and baselines that later ones have replaced, and, once they are many and older
+    than `keep_ledger`, finished orders and tokens of closed windows.
 
     Args:
         logged: the change number up to which the key log has its tokens; None: there is no key log.
@@ -63,8 +63,8 @@ def in_force(task: Task, *, logged: int | None = None, now: dt.datetime | None =
 
 
 def _rewrite(path: str, rule: Callable[[pa.Table], pa.Table]) -> None:
-    """Leaves those rows in a table that a rule gives, when they are far fewer; somebody else's commit in
-    between leaves all for the next round."""
+    """Keeps only the rows of a table that a rule selects, if they are far fewer; a concurrent commit leaves
+    all rows for the next round."""
     if not lake.exists(path):
         return
     delta = DeltaTable(path)
@@ -79,13 +79,14 @@ def _rewrite(path: str, rule: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def _newest(name: str) -> Callable[[pa.Table], pa.Table]:
-    """Each table's row with the largest number, and all behind it; of baselines the newest that is closed."""
+    """Each table's row with the largest number, and all rows behind it; for baselines the newest closed
+    one."""
 
     def keep(rows: pa.Table) -> pa.Table:
         if "number" not in rows.column_names:  # made by an earlier release
             return rows
         done = rows
-        if name == "baselines":  # one whose window is open does not replace the one before
+        if name == "baselines":  # one whose window is open does not replace the previous one
             done = rows.filter(
                 pc.or_(
                     pc.not_equal(pc.fill_null(rows["window"], "exact"), "open"),
@@ -107,10 +108,10 @@ def _orders(rows: pa.Table, taken: Mapping[str, Baseline], limit: dt.datetime) -
 
 
 def over_and_done(orders: Iterable[Order], taken: Mapping[str, Answered]) -> set[int]:
-    """Numbers of the orders that change nothing any more: those between two moments at which all orders
-    before them made the same of their table. `orders`: all up to some number, in order. Those behind one
-    that a baseline has still to answer stay: what they make of the table depends on it."""
-    way: dict[str, dict[TableControl, int]] = {}  # of each table: state -> the order that led there
+    """Numbers of the orders that no longer have an effect: those between two moments at which all previous
+    orders gave their table the same state. `orders`: all up to some number, in order. Orders after one that
+    a baseline still has to answer stay: their effect depends on it."""
+    way: dict[str, dict[TableControl, int]] = {}  # per table: state -> the order that led to it
     over: set[int] = set()
     for one in orders:
         states = way.setdefault(one.table, {TableControl(one.table): 0})
@@ -137,7 +138,7 @@ def _tokens(
 
 
 def passed(task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]) -> dict[str, int]:
-    """The change number up to which each table's changes are needed no more, by what is recorded.
+    """The change number up to which each table's changes are no longer needed, according to the records.
 
     Nothing is given up of tables that wait for a baseline or get a new one: where that begins is known only
     when it is there.
@@ -157,8 +158,8 @@ def passed(task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]
 
 
 def parts_to_keep(passed: Mapping[str, int], newest: Mapping[str, int], limit: dt.datetime) -> Keep:
-    """Which rows of `stored` stay: those stored since `limit`, of tables that have not passed them, and each
-    table's newest."""
+    """Which rows of `stored` stay: those stored since `limit`, those of tables whose targets have not passed
+    them, and the newest row of each table."""
 
     def keep(rows: pa.Table) -> pa.ChunkedArray:
         whole = pc.is_null(rows["table"])
