@@ -256,7 +256,7 @@ class Routes:
         self.keep(halt.decisions)
 
     def keep(self, made: Sequence[tuple[kept.Key, str]]) -> None:
-        """Keeps decisions."""
+        """Records decisions."""
         if self._record:
             kept.decided(self._path, made)
         self._decided = (self._decided or {}) | dict(made)

@@ -21,22 +21,23 @@ class Streams:
 
     @property
     def anew(self) -> bool:
-        """Whether an operator has given up the stream, and nothing was done about it."""
+        """Whether an operator has given up the stream, and this has not been handled yet."""
         return self.now.state == ANEW
 
     def clear(self, source: LogSource) -> None:
-        """Takes away what the source keeps of a stream that was given up, or not made to its end."""
+        """Removes what the source keeps for a stream that was given up, or not created completely."""
         if self.now.state in (ANEW, MAKING):
             source.renew()
 
     def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
-        """`source.prepare`; a stream is made only after that was recorded, and read only after it is, too."""
+        """`source.prepare`; a stream is created only after that was recorded, and read only after its
+        creation was recorded."""
         if self.now.state == MADE:
             fresh = source.prepare(tables, begin=False)
             if not self.now.number:
                 found = {**source.identity(), **self.now.identity}
                 if "begin" not in self.now.identity and log.state(self._task.log_path).position is not None:
-                    found.pop("begin", None)  # LOG knows where it goes on
+                    found.pop("begin", None)  # LOG knows where to continue
                 self._say(replace(self.now, identity=found))
             return fresh
         before = replace(self.now, stream=max(self.now.stream, 1))
@@ -44,7 +45,7 @@ class Streams:
         try:
             fresh = source.prepare(tables)
         except ConnectionLostError:
-            raise  # nobody knows whether it was made
+            raise  # it is unknown whether it was created
         except SourceError:
             self._say(replace(before, state=UNMADE if before.stream == 1 else ANEW))
             raise

@@ -1,4 +1,4 @@
-"""`tailrace demo`: an embedded PostgreSQL, real load, and proof that the targets are equal."""
+"""`tailrace demo`: an embedded PostgreSQL, real load, and a comparison of source and targets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def demo(folder: Path, *, seconds: float, scale: int, as_json: bool) -> bool:
-    """Plays the demo and leaves everything in a folder; whether all targets were equal to the source.
+    """Runs the demo and leaves everything in a folder; returns whether all targets were equal to the source.
 
     Args:
         folder: made, or replaced when an earlier demo made it (ConfigError when something else did).

@@ -1,4 +1,4 @@
-"""The demo's load: pgbench and the shop's writer, side by side."""
+"""The demo's load: pgbench and the shop's writer, in parallel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShopLoad:
 
 
 def pgbench(url: str, log: Path, *arguments: str, stop: threading.Event | None = None) -> str:
-    """Runs pgbench until it ends, or `stop` is set; gives what it said. SourceError when it fails."""
+    """Runs pgbench until it ends, or `stop` is set; returns its output. SourceError if it fails."""
     stop = stop or threading.Event()
     command = [str(wheel_binaries() / "pgbench"), *arguments, url]
     with log.open("w+b") as output:
@@ -44,7 +44,8 @@ def pgbench(url: str, log: Path, *arguments: str, stop: threading.Event | None =
 def load(
     url: str, folder: Path, seconds: float, *, stop: threading.Event, told: Callable[[str], None]
 ) -> ShopLoad:
-    """Both for so many seconds; every act of the writer is told as it happens. `stop` ends it early."""
+    """Runs both for that many seconds; each act of the writer is reported as it happens. `stop` ends it
+    early."""
     acts: list[str] = []
 
     def tell(act: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo's folder: made by us, marked as ours, replaced only then."""
+"""The demo's folder: created and marked by the demo, and only then replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATABASE = "demo"
 
 
 def make(folder: Path) -> EmbeddedPostgres:
-    """An empty folder with our mark, in place of an earlier demo's; gives the server to start in it.
+    """An empty folder with the demo's mark, replacing an earlier demo's; returns the server to start in it.
 
     ConfigError when the folder holds something that no demo made.
     """
@@ -41,7 +41,7 @@ def make(folder: Path) -> EmbeddedPostgres:
 
 
 def server_of(folder: Path) -> EmbeddedPostgres:
-    """The server of a demo that was played, not started; ConfigError when there is none."""
+    """The server of an earlier demo, not started; ConfigError if there is none."""
     mark = folder / MARK
     if not mark.exists():
         raise ConfigError("there is no demo here", where=str(folder), hint="tailrace demo --folder NAME")
@@ -49,7 +49,7 @@ def server_of(folder: Path) -> EmbeddedPostgres:
 
 
 def hints(folder: Path, task_file: Path, target: str) -> list[str]:
-    """Commands to try after the demo, as one types them here."""
+    """Commands to try after the demo, as typed in the current folder."""
     python = Path(sys.executable)
     beside = python.parent / "tailrace"
     found = shutil.which("tailrace")
@@ -64,5 +64,5 @@ def hints(folder: Path, task_file: Path, target: str) -> list[str]:
 
 
 def _here(path: Path) -> str:
-    """A path as seen from the working directory, when it is below it."""
+    """A path relative to the working directory, if it is below it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -31,13 +31,13 @@ from .show import Show
 from .story import StoryEvent, life
 
 PATIENCE_S = 900.0
-"""No step of the demo takes longer: whatever has not happened by then never will."""
+"""Maximum seconds for a step of the demo: what has not happened by then never will."""
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """One table at the end: rows on both sides, whether the checksums were equal, changes stored (I, U, D, T)
-    and their rate from the first write to the last apply."""
+    """The result for one table: rows on both sides, whether the checksums were equal, changes stored (I, U,
+    D, T) and their rate from the first write to the last apply."""
 
     table: str
     source_rows: int
@@ -76,7 +76,7 @@ class Played:
 
 
 def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
-    """Plays it all; the server is stopped and everything else left in the folder."""
+    """Runs everything; the server is stopped and everything else left in the folder."""
     with place.make(folder) as server:
         show.step(f"PostgreSQL runs in {folder / 'pg'}")
         url = _fill(server, folder, scale, show)
@@ -112,7 +112,7 @@ def _fill(server: EmbeddedPostgres, folder: Path, scale: int, show: Show) -> str
         pgbench(url, folder / "pgbench.log", "-i", "-q", "-s", str(scale))
         shop.build(url)
         with psycopg.connect(url, autocommit=True) as session:
-            # It has no key, and is only ever added to; the check would warn of updates all the same.
+            # It has no key, and is append-only; the check would nevertheless warn of updates.
             session.execute("alter table pgbench_history replica identity full")
     show.step(f"pgbench's tables at scale {scale} and the schema shop are loaded")
     return url
@@ -125,13 +125,13 @@ class Running:
         self._work = work
 
     def check(self) -> None:
-        """Raises what ended the task, when it ended."""
+        """Raises the error that ended the task, if it has ended."""
         if self._work.done():
             self._work.result()
             raise TailraceError("the task ended before the demo did", where="tailrace run")
 
     def until(self, done: Callable[[], bool], what: str, tick: Callable[[], None]) -> None:
-        """Waits for something to come true while the task runs."""
+        """Waits for a condition while the task runs."""
         end = time.monotonic() + PATIENCE_S
         while not done():
             self.check()
@@ -186,7 +186,7 @@ def _drain(task: Task, running: Running, show: Show) -> float:
     source = open_source(task)
     try:
         wanted = source.end_position().hex().upper()
-        source.mark("demo")  # a record after everything: once it is stored, so is all before it
+        source.mark("demo")  # a record after everything: once it is stored, so is everything before it
     finally:
         source.close()
 

@@ -1,4 +1,4 @@
-"""The schema `shop`: tables that are awkward on purpose, and what is in them before anything is captured."""
+"""The schema `shop`: deliberately awkward tables, and their contents before anything is captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who works in the schema `shop`: small mixed transactions all the time, and once each act.
+"""A user of the schema `shop`: small mixed transactions all the time, and each act once.
 
 An act is something change capture gets wrong when it is done carelessly. They are spread over the given
 time; whatever the time, every act happens.
@@ -17,11 +17,11 @@ from ..sources.postgresql.connect import Session
 from .schema import ROWS, TABLES
 
 HERO, HERO_LATER = 1_000_001, 2_000_002
-"""The customer whose life the demo tells, before and after its key changes."""
+"""The customer whose story the demo shows, before and after its key changes."""
 
 
 def build(url: str) -> None:
-    """Makes the schema and its first rows."""
+    """Creates the schema and its first rows."""
     with psycopg.connect(url, autocommit=True) as session:
         session.execute(TABLES)
         session.execute(ROWS)
@@ -44,7 +44,7 @@ class ShopWriter:
         self.rolled_back = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Does it; `stop` ends it early, with the acts that were not done undone."""
+        """Runs the writer; `stop` ends it early, without the remaining acts."""
         began = time.monotonic()
         with psycopg.connect(self._url, autocommit=True) as session:
             for k, act in enumerate(ACTS):

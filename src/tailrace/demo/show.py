@@ -1,4 +1,4 @@
-"""What the demo says on a terminal: lines with seconds, a bar while it works, and the result."""
+"""What the demo shows on a terminal: lines with seconds, a progress bar, and the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Show:
-    """Tells the demo as it goes; `quiet` keeps the steps and prints nothing."""
+    """Shows the demo's progress; `quiet` keeps the steps and prints nothing."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = console(quiet=quiet)
@@ -39,7 +39,7 @@ class Show:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """Seconds since the demo began."""
         return round(time.monotonic() - self._began, 1)
 
     def step(self, words: str) -> None:
@@ -54,19 +54,19 @@ class Show:
 
     @contextmanager
     def doing(self, words: str) -> Iterator[None]:
-        """A spinner while something takes its time."""
+        """A spinner while something takes time."""
         self._words = words
         with self._console.status(escape(words)) as self._status:
             yield
         self._status = None
 
     def about(self, detail: str) -> None:
-        """Says beside the spinner what it is at."""
+        """Shows next to the spinner what is being done."""
         if self._status is not None:
             self._status.update(f"{escape(self._words)}: {escape(detail)}")
 
     def baselines(self, task: Task) -> None:
-        """Says beside the spinner how far the baselines are."""
+        """Shows the progress of baselines next to the spinner."""
         running = (json_files.read(task.run_path, "capture") or {}).get("baselines") or {}
         rows = sum(one.get("rows") or 0 for one in running.values())
         if rows:
@@ -74,7 +74,7 @@ class Show:
 
     @contextmanager
     def loading(self, task: Task, seconds: float) -> Iterator[None]:
-        """A bar over the time of the load, with what capture and pipeline have done beside it."""
+        """A bar over the time of the load, with the progress of capture and pipeline."""
         columns = (
             BarColumn(bar_width=10),
             TextColumn("{task.completed:.0f}/{task.total:.0f} s  {task.fields[words]}"),

@@ -1,4 +1,4 @@
-"""One row's life, read from its change table: what happened to it, in order, before and after."""
+"""The story of one row, read from its change table: what happened to it, in order, before and after."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What an operator asks a key log: which rows are flagged, what became of one key, how late changes are,
-which errors there are. No JVM; filters go down to the files; memory does not grow with the key log.
-"""
+"""Queries to a key log: flagged rows, the story of one key, latencies, errors. No JVM; filters are pushed
+down to the files; memory does not grow with the key log."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _TIMES = ("subscription_id", "keylog_ts", "change_row_timestamp", "change_row_na
 
 
 def where(table: str | None = None, since: str | None = None, key: Sequence[str] = ()) -> Filter:
-    """The filter of a question's options, all of which must hold; None: every row.
+    """The filter for a query's options, all of which must hold; None: every row.
 
     Args:
         table: a subscription, `*` and `?` as in file names.
@@ -53,12 +52,12 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
 
 
 def _pattern(table: str) -> str:
-    """A file name's pattern as RE2 knows it."""
+    """A file name pattern as a regular expression of RE2."""
     return re.sub(r"^\(\?s:(.*)\)\\[zZ]$", r"\1", translate(table))
 
 
 def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
-    """A time, or a duration before now.
+    """A time, given as a time or as a duration before now.
 
     >>> noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
     >>> print(moment("90m", noon), moment("2026-03-01T09:00", noon))
@@ -78,7 +77,7 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
 
 
 def _has(pair: str) -> ds.Expression:
-    """Whether a row is about a key's value: in `before_key`, `after_key` or the image."""
+    """Whether a row has a key's value: in `before_key`, `after_key` or the image."""
     name, sign, value = pair.partition("=")
     if not sign or not name.strip():
         raise ConfigError(f"the key {pair!r} has no value", hint="write NAME=VALUE, e.g. --key id=7")
@@ -91,7 +90,7 @@ def _has(pair: str) -> ds.Expression:
 
 
 def item_text(name: str, value: str) -> str:
-    """A column and its value as a key log writes them.
+    """A column and its value as written in a key log.
 
     >>> item_text("id", "7"), item_text("word", 'a"b' + chr(10))
     ('id="7"', 'word="a&quot;b&#x000A"')
@@ -103,7 +102,8 @@ def item_text(name: str, value: str) -> str:
 
 
 def overview(keylog: str) -> list[Row]:
-    """How each subscription stands: rules and state, runs, their changes, flagged rows since its baseline."""
+    """The state of each subscription: rules and state, runs, their changes, flagged rows since its
+    baseline."""
     rows.opened(keylog)
     found = []
     runs = control_tables.rows(keylog, STATISTIC)
@@ -132,7 +132,7 @@ def runs(keylog: str, limit: int, table: str | None = None) -> list[Row]:
 
 
 def errors(keylog: str, which: Filter = None) -> list[Row]:
-    """Errors by table and kind: how many, the first and the last time, the `keylog_sort` of the last.
+    """Errors by table and kind: count, first and last time, and the `keylog_sort` of the last.
 
     The kind is what stands before the first colon.
     """
@@ -161,8 +161,8 @@ def errors(keylog: str, which: Filter = None) -> list[Row]:
 
 def latency(keylog: str, which: Filter = None) -> list[Row]:
     """How long changes take from the source's commit to their row in the key log, by table, in milliseconds:
-    `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: how many the two clocks make
-    earlier than they were."""
+    `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: the number of changes that
+    seem to be logged before they were made, because the two clocks differ."""
     found: dict[str, Latencies] = {}
     for batch in rows.batches(rows.opened(keylog), _TIMES, which):
         took = latency_us(batch)
@@ -180,6 +180,6 @@ def latency(keylog: str, which: Filter = None) -> list[Row]:
 
 
 def flagged(which: Filter) -> Filter:
-    """A filter, and that a row is flagged."""
+    """A filter that also requires a row to be flagged."""
     odd: Filter = rows.flagged()
     return odd if which is None else odd & which

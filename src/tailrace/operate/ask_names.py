@@ -1,4 +1,4 @@
-"""Questions to a key log that find nothing, because they name a table or a column that it does not have."""
+"""Queries to a key log that find nothing because they name a table or column that it does not have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _TEXTS = ("before_key", "after_key", "after_image")
 
 
 def check(keylog: str, table: str | None, key: Sequence[str] = ()) -> None:
-    """Says why nothing was found, where names are why; asked only then, since it may read a whole column.
+    """Raises an error if nothing was found because of a name; called only then, since it may read a whole
+    column.
 
     Raises:
         ConfigError: no table fits `table`, or its rows have no column that `key` (`NAME=VALUE`) names.
@@ -50,7 +51,7 @@ def _columns(keylog: str, table: str | None) -> set[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """The columns of a key or an image as a key log writes them.
+    """The column names in a key or an image as written in a key log.
 
     >>> names_in('<Dest>"s"."t"</Dest><row>id="7" note="a b=c" tag=&xsi:nil="true"</row>')
     ['id', 'note', 'tag']

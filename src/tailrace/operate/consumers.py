@@ -1,19 +1,20 @@
-"""Who reads what retention may take away, and how far each has come: a small Delta table.
+"""Registered readers of what retention may remove, and their progress: a small Delta table.
 
 | column | type | meaning |
 | --- | --- | --- |
 | `name` | string | the consumer |
-| `acknowledged` | bigint | the greatest number that it needs no longer; -1: it needs all there is |
+| `acknowledged` | bigint | the greatest number that it no longer needs; -1: it needs everything |
 | `since` | timestamp | when it was registered |
-| `at` | timestamp | when it last said how far it is |
+| `at` | timestamp | when it last acknowledged |
 | `tables` | string | the tables it reads, `schema.table` with `*` and `?`, separated by commas; NULL: all |
-| `log` | boolean | whether it reads LOG, too |
-| `until` | timestamp | when it is forgotten by itself: what a process that dies leaves; NULL: never |
+| `log` | boolean | whether it also reads LOG |
+| `until` | timestamp | when it expires, in case its process dies; NULL: never |
 
 Numbers are a key log's `keylog_sort`, or a task's change numbers.
 
-Before retention takes anything it notes here, on the version that it has looked at, how far it may go. So it
-sees a consumer that registers meanwhile, or the consumer sees how far it goes: none is passed over.
+Before retention removes anything, it records here how far it may go, on the version of this table that it
+has read. So either it sees a consumer that registers at the same time, or the consumer sees how far it goes:
+none is missed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SCHEMA = pa.schema(
 NOTHING_YET = -1
 HELD_S = 86_400.0
 PROMISED = "tailrace/kept"
-"""As in the tables that changes are taken from."""
+"""The app id used in the tables that changes are removed from."""
 _TRIES, _VACUUM_EVERY, _VACUUM_S = 20, 50, 86_400.0
 
 
@@ -123,12 +124,12 @@ class Consumers:
 
     @property
     def promised(self) -> int:
-        """The number up to which retention has taken what it may, or is about to; -1: nothing."""
+        """The number up to which retention has removed changes, or is about to; -1: none."""
         return lake.progress(self.path, PROMISED)
 
     def promise(self, upto: int, version: int) -> bool:
-        """Notes that retention is about to take what it may up to a number; False when the consumers are no
-        longer those of that version: look again."""
+        """Records that retention is about to remove changes up to a number; False if the consumers are no
+        longer those of that version: read them again."""
         if version < 0:
             lake.create(self.path, SCHEMA)
             return False
@@ -138,7 +139,7 @@ class Consumers:
     def add(
         self, name: str, *, tables: str | None = None, log: bool = False, until: dt.datetime | None = None
     ) -> None:
-        """Registers a consumer: it needs everything that is there.
+        """Registers a consumer: it needs everything that exists now.
 
         Raises:
             ConfigError: it is registered already.
@@ -157,7 +158,7 @@ class Consumers:
         self._change(added)
 
     def acknowledge(self, name: str, number: int) -> None:
-        """Notes that a consumer needs nothing up to a number.
+        """Records that a consumer needs nothing up to a number.
 
         Raises:
             ConfigError: it is not registered, or has acknowledged more already.
@@ -179,7 +180,7 @@ class Consumers:
         self._change(moved)
 
     def remove(self, name: str) -> None:
-        """Forgets a consumer.
+        """Removes a consumer.
 
         Raises:
             ConfigError: it is not registered.
@@ -188,7 +189,7 @@ class Consumers:
 
     @contextmanager
     def held(self, who: str, *, most_s: float = HELD_S) -> Iterator[None]:
-        """Keeps all there is until the block ends; so many seconds at most, if the process dies in it."""
+        """Keeps everything until the block ends; at most that many seconds if the process dies within it."""
         now = dt.datetime.now(dt.timezone.utc)
         name = f"{who} ({platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:6]})"
         self.add(name, until=now + dt.timedelta(seconds=most_s))
@@ -206,7 +207,7 @@ class Consumers:
         raise ConfigError(f"no consumer {name!r} is registered", where=self.path, hint=hint)
 
     def _change(self, work: Callable[[list[Consumer]], list[Consumer]]) -> None:
-        """Replaces the consumers by what `work` makes of them; begins anew when somebody else was faster."""
+        """Replaces the consumers by the result of `work`; starts over if another writer was faster."""
         for _ in range(_TRIES):
             version, have = self.look()
             made = [asdict(c) for c in work(have)]
@@ -218,19 +219,19 @@ class Consumers:
             files, now = [added] if added else [], max(version, 0)
             done = lake.overwrite(self.path, files, schema=SCHEMA, progress={}, only_after=now)
             if done is not None:
-                if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
+                if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the previous one
                     lake.vacuum(self.path, _VACUUM_S)
                 return
         raise ConfigError("the consumers are constantly being written by other processes", where=self.path)
 
 
 def consumers_of(task: Task) -> Consumers:
-    """Who reads a task's change tables, TRACKING and LOG."""
+    """The registered consumers of a task's change tables, TRACKING and LOG."""
     return Consumers(task.control_path("consumers"), "`tailrace consumer TASK add NAME` registers one")
 
 
 def consumers_said(task: Task) -> dict[str, str]:
-    """What is to be said of a task's consumers, by name: see `laggards`."""
+    """Warnings about a task's consumers, by name: see `laggards`."""
     found = consumers_of(task).all()
     if not found:
         return {}

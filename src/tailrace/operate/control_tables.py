@@ -1,4 +1,4 @@
-"""The control tables beside a key log: small Delta tables, one row a key, written whole.
+"""The control tables of a key log: small Delta tables, one row per key, always written as a whole.
 
 They stand in the key log's folder under their own names (`groups`, `subscriptions`, `ir_subscription`,
 `statistic`) when the key log is called `ir_keylog`; beside one of another name, that name stands before
@@ -27,7 +27,7 @@ _VACUUM_EVERY = 50
 
 
 def path(keylog: str, name: str) -> str:
-    """Where a control table stands.
+    """Path of a control table.
 
     >>> path("/lake/ir_keylog", "statistic"), path("/lake/orders/", "statistic")
     ('/lake/statistic', '/lake/orders.statistic')
@@ -42,12 +42,12 @@ def schema(name: str) -> pa.Schema:
 
 
 def rows(keylog: str, name: str) -> list[Row]:
-    """The rows of a control table; none when it is not there."""
+    """The rows of a control table; empty if it does not exist."""
     return _read(path(keylog, name))[1]
 
 
 def put(keylog: str, name: str, new: Iterable[Mapping[str, Any]]) -> None:
-    """Adds rows, or replaces the values given of those that are there (by the table's first column)."""
+    """Adds rows, or replaces the given values in existing rows (matched by the table's first column)."""
     wanted = [dict(r) for r in new]
     key = TABLES[name].columns[0].name
 
@@ -61,7 +61,7 @@ def put(keylog: str, name: str, new: Iterable[Mapping[str, Any]]) -> None:
 
 
 def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> None:
-    """Replaces a control table by what `work` makes of its rows; nothing is written when that is the same.
+    """Replaces a control table's rows by the result of `work`; writes nothing if they are the same.
 
     Another writer's commit in between makes it begin anew, with that one's rows.
 
@@ -82,7 +82,7 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
         reach("control.change")
         done = lake.overwrite(place, files, schema=columns, progress={}, only_after=version)
         if done is not None:
-            if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the one before
+            if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the previous one
                 lake.vacuum(place, _VACUUM_S)
             return
     raise ConfigError("the control table is constantly being written by other processes", where=place)

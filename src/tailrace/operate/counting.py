@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 class Counted:
-    """Figures of one run that grow batch by batch.
+    """Counts of one run that grow batch by batch.
 
     >>> Counted().as_row()["change_count"], Counted().as_row()["latency_avg_ms"]
     (0, None)
@@ -36,7 +36,7 @@ class Counted:
         self._timed, self._sum_us, self._max_us = 0, 0, 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows of that run."""
+        """Adds rows of that run."""
         action, made = batch["action_taken"], pc.fill_null(pc.greater(batch["result_row_count"], 0), False)
         for name, codes in _MADE.items():
             mine = pc.is_in(action, pa.array(codes))
@@ -47,7 +47,7 @@ class Counted:
         self.counts["flagged"] += batch.filter(rows.flagged()).num_rows
         least, most = (f(batch["keylog_sort"]).as_py() for f in (pc.min, pc.max))
         self.first = least if self.first is None else min(self.first, least)
-        # It only grows within a run, and its greatest is the one after the last row.
+        # It only grows within a run, so its greatest value is the one after the last row.
         flagged = pc.max(batch["flagged_count"]).as_py()
         self.flagged_count = max(flagged or 0, self.flagged_count or 0)
         self.last = most if self.last is None else max(self.last, most)
@@ -60,7 +60,7 @@ class Counted:
             self._sum_us += pc.sum(took).as_py()
 
     def as_row(self) -> dict[str, Any]:
-        """The figures, as columns of `statistic`."""
+        """The counts as columns of `statistic`."""
         mean = self._sum_us / self._timed / 1000 if self._timed else None
         return {
             **{f"{name}_count": many for name, many in self.counts.items()},
@@ -72,15 +72,15 @@ class Counted:
 
 
 def latency_us(batch: pa.RecordBatch) -> pa.Array:
-    """Microseconds from each change to its row in the key log: the source's clock against ours, so a clock
-    that is behind makes them too small, even negative. NULL where the change tells no time."""
+    """Microseconds from each change to its row in the key log. Two clocks: if ours is behind the source's,
+    the values are too small, even negative. NULL if the change has no time."""
     whole = batch["change_row_timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     rest = pc.divide(pc.fill_null(batch["change_row_nanosecond"], 0).cast(pa.int64()), 1000)
     return pc.subtract(batch["keylog_ts"].cast(pa.int64()), pc.add(whole, rest))
 
 
 def count(keylog: str, runs: Iterable[str], into: Mapping[str, Counted] | None = None) -> dict[str, Counted]:
-    """Figures of runs. `into`: what was counted of them before; only rows after that are read.
+    """Counts of runs. `into`: what was counted before; only later rows are read.
 
     Rows of a run are found by the files' own statistics: run ids begin with their time.
     """

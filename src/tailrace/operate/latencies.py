@@ -1,4 +1,4 @@
-"""Percentiles of any number of latencies in little memory: they are counted in steps."""
+"""Percentiles of any number of latencies in little memory: they are counted in buckets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 STEP = 0.01
-"""A step is so much of the latencies in it: percentiles are right within one of them."""
+"""Width of a bucket relative to its latencies: percentiles are accurate to within one bucket."""
 
 
 class Latencies:
-    """Latencies in microseconds: exact are `many`, `total`, `most` and how many are `negative`.
+    """Latencies in microseconds; `many`, `total`, `most` and the number of `negative` ones are exact.
 
     >>> some = Latencies()
     >>> some.add(np.array([1000.0, 2000.0, 3000.0]))
@@ -23,7 +23,7 @@ class Latencies:
         self._steps: dict[int, int] = {}
 
     def add(self, took: npt.NDArray[np.float64]) -> None:
-        """Takes latencies in microseconds."""
+        """Adds latencies in microseconds."""
         self.most = max(self.most, float(took.max())) if self.many else float(took.max())
         self.many, self.total = self.many + len(took), self.total + float(took.sum())
         self.negative += int((took < 0).sum())
@@ -32,7 +32,7 @@ class Latencies:
             self._steps[int(step)] = self._steps.get(int(step), 0) + int(many)
 
     def at(self, share: float) -> float:
-        """The latency that this share of all does not exceed, in milliseconds."""
+        """The latency, in milliseconds, that this share of all latencies does not exceed."""
         wanted, seen, step = share * self.many, 0, 0
         for step in sorted(self._steps):
             seen += self._steps[step]

@@ -1,5 +1,5 @@
-"""How long a key log's rows are kept: by runs, never by age. A run's rows vanish together, with its row in
-`statistic` (spec/sqdr.md §7).
+"""Retention of a key log: by runs, not by age. A run's rows are removed together with its row in `statistic`
+(spec/sqdr.md §7).
 
 What stays, whatever is asked for: runs that are at work, the newest run of every table, and every run with a
 row that a registered consumer has not acknowledged. A consumer says how far it has read by `keylog_sort`
@@ -31,7 +31,8 @@ _AT_ONCE, _TRIES = 500, 20
 
 @dataclass(frozen=True)
 class Pruned:
-    """Runs that are gone, or would be, with their rows; and runs that a consumer holds, with its name."""
+    """Runs that are (or would be) removed, with their rows; and runs that are kept for a consumer, with its
+    name."""
 
     runs: list[str]
     rows: int
@@ -43,7 +44,7 @@ class Pruned:
 
 
 def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Drops all but the newest `keep` past runs of each table.
+    """Removes all but the newest `keep` past runs of each table.
 
     A crash in between leaves runs in `statistic` that have no rows any more; the next call takes them away.
 
@@ -71,7 +72,7 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
 
 
 def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: dict[str, int]) -> Pruned:
-    """Which runs (rows of `statistic`) go; `needed`: what each consumer has acknowledged.
+    """Selects the runs to remove (rows of `statistic`); `needed`: what each consumer has acknowledged.
 
     >>> at = [dict(run_id=r, subscription_id="s.t", state="ended", start_ts=r, last_sort=int(r) * 10,
     ...            change_count=10) for r in "1234"]
@@ -102,7 +103,7 @@ def of_keylog(keylog: str) -> Consumers:
 
 
 def add_consumer(keylog: str, name: str) -> None:
-    """Registers a consumer: it needs every row that is there.
+    """Registers a consumer: it needs every row that exists now.
 
     Raises:
         ConfigError: it is registered already, or there is no key log.
@@ -112,7 +113,7 @@ def add_consumer(keylog: str, name: str) -> None:
 
 
 def acknowledge(keylog: str, name: str, sort: int) -> None:
-    """Notes that a consumer needs nothing up to a `keylog_sort`.
+    """Records that a consumer needs nothing up to a `keylog_sort`.
 
     Raises:
         ConfigError: it is not registered, has acknowledged more already, or the key log is not that far.
@@ -128,7 +129,7 @@ def acknowledge(keylog: str, name: str, sort: int) -> None:
 
 
 def _delete(keylog: str, runs: Sequence[str]) -> None:
-    """A table that goes on being written to may ask to try again."""
+    """Retried: the table may be written at the same time."""
     if not lake.exists(keylog):
         return
     where = f"run_id IN ({', '.join(map(_text, runs))})"

@@ -1,4 +1,5 @@
-"""The rows of a key log, read without a JVM: filters go down to the files, memory stays at a few batches."""
+"""The rows of a key log, read without a JVM: filters are pushed down to the files, memory stays at a few
+batches."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..wire.keylog_values import IGNORED
 BATCH = 16 * 1024
 _TRIED = ("I", "U", "M", "D")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-"""What a file without statistics may hold."""
+"""What a file without statistics may contain."""
 
 
 def opened(keylog: str) -> DeltaTable:
@@ -48,7 +49,7 @@ def opened(keylog: str) -> DeltaTable:
 
 
 def flagged() -> ds.Expression:
-    """The rows that did not end as they should: another row count than one, or an error.
+    """Rows that did not end as expected: a row count other than one, or an error.
 
     What was passed over by a rule (`0x00`) is as it should be, and a truncate tells no number.
     """
@@ -59,7 +60,7 @@ def flagged() -> ds.Expression:
 def batches(
     table: DeltaTable, columns: Sequence[str], where: ds.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that a filter lets through, in no order, a few thousand at a time."""
+    """The rows that match a filter, in no order, a few thousand at a time."""
     yield from table.to_pyarrow_dataset().to_batches(
         columns=list(columns), filter=where, batch_size=BATCH, batch_readahead=2, fragment_readahead=1
     )
@@ -75,7 +76,7 @@ class _File:
 def newest(
     keylog: str, limit: int, where: ds.Expression | None = None, *, upto: int | None = None
 ) -> list[dict[str, Any]]:
-    """The newest rows that a filter lets through, at most `limit` of them, oldest first.
+    """The newest rows that match a filter, at most `limit` of them, oldest first.
 
     Files are read from the newest on, and no more of them than it takes. `upto`: only rows whose
     `keylog_sort` is not greater.
@@ -92,7 +93,7 @@ def newest(
             break
         wanted = _above(where, held, limit)
         data = _parquet(one.path)
-        # First which rows, by the columns that say so; then those rows.
+        # First select the rows by the columns needed for that; then read those rows.
         sorts = data.to_table(columns=["keylog_sort"], filter=wanted, batch_size=BATCH)[
             "keylog_sort"
         ].to_numpy()
@@ -136,19 +137,20 @@ def _files(table: DeltaTable) -> list[_File]:
 
 
 def reached(keylog: str) -> int:
-    """The greatest `keylog_sort` there is; -1: none. The files' statistics know it."""
+    """The greatest `keylog_sort`; -1: there are no rows. It is in the files' statistics."""
     known = [f.high for f in _files(opened(keylog)) if f.high != _MOST]
     return max(known, default=-1)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people and scripts: the byte 0 in words, which no terminal shows and JSON readers refuse."""
+    """A row for people and scripts: the byte 0 as text, because terminals do not show it and JSON readers
+    refuse it."""
     return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row
 
 
 def later(keylog: str, after: int, where: ds.Expression | None = None) -> Iterator[list[dict[str, Any]]]:
-    """All rows that a filter lets through and whose `keylog_sort` is greater than `after`, in order, file by
-    file: a commit's files have numbers of their own."""
+    """All rows that match a filter and whose `keylog_sort` is greater than `after`, in order, file by file:
+    the files of different commits have disjoint ranges of numbers."""
     wanted = pc.field("keylog_sort") > after
     wanted = wanted if where is None else wanted & where
     for one in sorted(_files(opened(keylog)), key=lambda f: f.low):

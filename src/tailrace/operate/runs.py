@@ -1,5 +1,5 @@
-"""Runs: what is at work on a key log, and what was. One run is one table's: a call of `tailrace apply`, a
-stretch of a task that goes on, a repair. Its `run_id` is in each of its rows and has one row in `statistic`.
+"""Runs on a key log, current and past ones. A run belongs to one table: a call of `tailrace apply`, a period
+of a running task, or a repair. Its `run_id` is in each of its rows and has one row in `statistic`.
 
 The row is written when the run begins, now and then while it goes on, and when it ends. Its figures are
 counted from the key log's own rows, so they are right whatever died in between: who begins a run finds those
@@ -29,7 +29,7 @@ RUNNING, ENDED, FAILED, INTERRUPTED = "running", "ended", "failed", "interrupted
 
 @dataclass(frozen=True)
 class Group:
-    """Who writes to a key log: `id` is `group_id` there, the addresses have no password in them."""
+    """A writer of a key log: `id` is its `group_id`; the addresses contain no password."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Subscription:
-    """One table of a group: `id` is `subscription_id`.
+    """One table of a group: `id` is its `subscription_id`.
 
     Attributes:
         rules, mode: its apply rules, and which of its rows are logged.
@@ -55,7 +55,7 @@ class Subscription:
 
 
 class Runs:
-    """The runs of one group, from one process. Any thread may call.
+    """The runs of one group, from one process. Thread-safe.
 
     Args:
         keylog: the key log's path.
@@ -72,11 +72,11 @@ class Runs:
         self._keylog, self._group, self._kind = keylog.rstrip("/"), group, kind
         self._keep, self._every = keep, every
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[str, float]] = {}  # subscription -> run, when it began
+        self._open: dict[str, tuple[str, float]] = {}  # subscription -> run and its start
         self._counted: dict[str, Counted] = {}
 
     def run_ids(self, tables: Iterable[Subscription]) -> dict[str, str]:
-        """The run of each subscription, by its id; begun when there is none.
+        """The run of each subscription, by its id; started if there is none.
 
         Raises:
             ConfigError: another group logs a table of that name here.
@@ -92,7 +92,7 @@ class Runs:
             return {t.id: self._open[t.id][0] for t in wanted}
 
     def current(self, tables: Iterable[str]) -> dict[str, str] | None:
-        """All open runs by subscription; None when one of these has none, or it is time for new ones."""
+        """All open runs by subscription; None if one of these has none, or if new ones are due."""
         with self._lock:
             old = self._every is not None and any(
                 time.monotonic() - began > self._every for _, began in self._open.values()
@@ -107,7 +107,7 @@ class Runs:
         return bool(self._open)
 
     def note(self, held: Mapping[str, str | None] | None = None) -> None:
-        """Brings the figures of open runs up to date. `held`: why tables take no changes; None: they do."""
+        """Updates the figures of open runs. `held`: why tables take no changes; None: they do."""
         with self._lock:
             self._tell_held(held or {})
             self._write({run: {} for run, _ in self._open.values()})
@@ -142,7 +142,7 @@ class Runs:
             prune(self._keylog, self._keep)
 
     def _refuse_others(self, ids: set[str]) -> None:
-        """The tables are joined by `subscription_id` alone, so one cannot be two groups'."""
+        """Joins use `subscription_id` alone, so it cannot belong to two groups."""
         for row in control_tables.rows(self._keylog, IR_SUBSCRIPTION):
             if row["subscription_id"] in ids and row["group_id"] != self._group.id:
                 raise ConfigError(
@@ -172,13 +172,14 @@ class Runs:
             }
             for t in tables
         ]  # fmt: skip
-        # A repair says nothing new of a subscription that is known.
+        # A repair adds nothing to a known subscription.
         if self._kind != APPLY:
             new = [r for r in new if r["subscription_id"] not in known]
         control_tables.put(self._keylog, IR_SUBSCRIPTION, new)
 
     def _end_dead(self, ids: set[str]) -> None:
-        """Runs of these tables that say they run: one process at a time writes to a key log, so they died."""
+        """Ends runs of these tables that are marked as running: one process at a time writes to a key log,
+        so they died."""
         dead = [
             r["run_id"]
             for r in control_tables.rows(self._keylog, STATISTIC)
@@ -197,7 +198,7 @@ class Runs:
             self._counted.pop(self._open.pop(table)[0], None)
 
     def _write(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """The rows of runs with their figures as of now, and what is said of each."""
+        """Writes the rows of runs with their current figures and states."""
         found = count(self._keylog, said, self._counted) if lake.exists(self._keylog) else {}
         self._counted |= {run: c for run, c in found.items() if run in self._counted}
         self._tell_flagged(found)
@@ -223,7 +224,7 @@ class Runs:
         self._tell({t: {"flagged_count": c.flagged_count} for t, c in now.items() if c.last is not None})
 
     def _tell(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """Says something of subscriptions of this group, as far as there are any."""
+        """Updates subscriptions of this group, if there are any."""
 
         def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for row in rows:

@@ -1,4 +1,4 @@
-"""A task as the control tables beside its key log know it: a group, its tables' subscriptions, their runs."""
+"""A task in the control tables of its key log: a group, its tables' subscriptions, their runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..state import ledger, orders
 from .runs import Group, Runs, Subscription
 
 RUN_S = 86_400.0
-"""A task that goes on begins a new run each day, so that old ones can be dropped."""
+"""Seconds after which a running task begins a new run, so that old ones can be removed."""
 NOTE_S = 60.0
-"""How often figures of runs that go on are brought up to date."""
+"""Seconds between updates of the figures of running runs."""
 
 
 class TaskRuns:
-    """The runs of a task that works; for a task without key log it does nothing."""
+    """The runs of a running task; does nothing for a task without key log."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -27,21 +27,21 @@ class TaskRuns:
         self._noted = time.monotonic()
 
     def begin(self, wanted: Collection[str]) -> Mapping[str, str]:
-        """The run of each of these tables; begun, with those of all others, when one has none."""
+        """The run of each of these tables; started, together with those of all others, if one has none."""
         if not self._on:
             return {}
         now = self._runs.current(wanted)
         return self._runs.run_ids(subscriptions(self._task, wanted)) if now is None else now
 
     def note(self) -> None:
-        """Brings figures up to date, once a minute."""
+        """Updates the figures, once a minute."""
         if self._on and time.monotonic() - self._noted >= NOTE_S:
             self._runs.note(self._held())
             self._noted = time.monotonic()
 
     @contextmanager
     def until_end(self) -> Iterator[None]:
-        """Ends all runs when the block ends, with its error when it fails."""
+        """Ends all runs when the block ends, with its error if it fails."""
         try:
             yield
         except BaseException as error:
@@ -61,7 +61,7 @@ class TaskRuns:
 
 
 def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True) -> list[Subscription]:
-    """These tables of a task, and with `others` all that have a baseline; with its results."""
+    """These tables of a task, and with `others` all that have a baseline; with the baseline's results."""
     taken = ledger.read_baselines(task.control_path("baselines"))
     found = []
     for table in sorted({*(taken if others else ()), *wanted}):

@@ -1,4 +1,4 @@
-"""The state of a table: a target's rows with changes laid over them, without writing anything."""
+"""The state of a table: a target's rows with changes applied on top, without writing anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def state_at(
     target: DataFrame, changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN
 ) -> DataFrame:
-    """The rows a table had once these changes were done.
+    """The rows that a table had after these changes.
 
     Args:
         target: the table's rows before them, e.g. an older version of a Delta target. Columns that the

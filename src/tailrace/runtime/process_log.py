@@ -1,4 +1,4 @@
-"""The log of a process that another one started: its lines in a file that gives way to a new one when full.
+"""The log of a child process: lines in a file that is rotated when it is full.
 
 `capture.log` is the one that is written to; `capture.log.1` came before it, and so on; the oldest is deleted.
 """
@@ -17,7 +17,7 @@ _LINE_BYTES = 64 << 10
 
 
 class ProcessLog:
-    """Takes what processes print, one after the other."""
+    """Writes what processes print, one process after the other."""
 
     def __init__(self, path: Path, *, file_bytes: int = FILE_BYTES, files: int = FILES) -> None:
         self.path = path
@@ -25,7 +25,7 @@ class ProcessLog:
         self._taking: threading.Thread | None = None
 
     def take(self, stream: IO[bytes], also: Callable[[str], object] | None = None) -> None:
-        """Writes a process's lines until it ends; `also` gets each, too."""
+        """Writes a process's lines until it ends; `also` is called with each, too."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         work = (stream, also or (lambda _: None))
         self._taking = threading.Thread(target=self._copy, args=work, daemon=True, name="process log")
@@ -43,7 +43,7 @@ class ProcessLog:
             self.path, maxBytes=self._size, backupCount=self._files - 1, encoding="utf-8", errors="replace"
         )
         with stream:
-            while line := stream.readline(_LINE_BYTES):  # one without an end comes in pieces
+            while line := stream.readline(_LINE_BYTES):  # a line without an end arrives in pieces
                 words = line.decode(errors="replace").rstrip("\n")
                 handler.emit(logging.makeLogRecord({"msg": words}))
                 also(f"{words}\n")

@@ -1,4 +1,4 @@
-"""Whether LOG is whole: it numbers its records 1, 2, 3, ..., so what is lost can be told exactly."""
+"""Whether LOG is complete: its records are numbered 1, 2, 3, ..., so missing ones are known exactly."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..lake import log as landed
 from .kept import spans
 
 Run = tuple[int, int]
-"""Numbers from the first to the last, none left out."""
+"""Numbers from the first to the last, without gaps."""
 
 
 def runs(numbers: npt.NDArray[np.int64]) -> list[Run]:
-    """The runs that numbers make, in order.
+    """The runs of consecutive numbers, in order.
 
     >>> runs(np.array([7, 5, 6, 9, 9]))
     [(5, 7), (9, 9)]
@@ -32,7 +32,7 @@ def runs(numbers: npt.NDArray[np.int64]) -> list[Run]:
 
 
 def joined(found: Iterable[Run]) -> list[Run]:
-    """Runs that meet or overlap as one.
+    """Merges runs that touch or overlap.
 
     >>> joined([(7, 9), (1, 4), (5, 6), (8, 8), (12, 12)])
     [(1, 9), (12, 12)]
@@ -47,8 +47,7 @@ def joined(found: Iterable[Run]) -> list[Run]:
 
 
 def missing(after: int, met: Iterable[Run]) -> list[Run]:
-    """What is not among the numbers that were met, from the one behind `after` (-1 and 0: from 1) to the
-    greatest of them.
+    """The numbers that were not found, from `after` + 1 (for -1 and 0: from 1) to the greatest one found.
 
     >>> missing(-1, [(3, 5), (9, 9)]), missing(2, [(3, 5)]), missing(7, [])
     ([(1, 2), (6, 8)], [], [])
@@ -63,7 +62,7 @@ def missing(after: int, met: Iterable[Run]) -> list[Run]:
 
 
 def holes(log: str, after: int) -> list[Run]:
-    """The change numbers behind `after` that LOG has given, and whose records are in none of its files.
+    """The change numbers after `after` that LOG has assigned, but whose records are in none of its files.
 
     Raises:
         PositionError: LOG has not come to `after`: it is another one.
@@ -77,7 +76,7 @@ def holes(log: str, after: int) -> list[Run]:
         )
     fs, folder = lake.filesystem(log)
     found = spans(DeltaTable(log), "CHANGE_SEQ")
-    if not all(s.known for s in found):  # somebody else wrote files: each batch is looked at in any case
+    if not all(s.known for s in found):  # another process wrote files: each batch is checked in any case
         return []
     mine = [s for s in found if s.high > after]
     facts = fs.get_file_info([f"{folder}/{s.path}" for s in mine])
@@ -86,7 +85,7 @@ def holes(log: str, after: int) -> list[Run]:
 
 
 def refuse(lost: Sequence[Run], where: str) -> None:
-    """Raises PositionError when something is missing.
+    """Raises PositionError if something is missing.
 
     >>> refuse([], "LOG")
     >>> refuse([(1, 2), (6, 6)], "LOG")

@@ -1,4 +1,4 @@
-"""Log records of one table -> rows of its change table, columnar.
+"""Converts log records of one table to rows of its change table, columnar.
 
 Takes what LOG holds for one layout of one relation and gives change-table rows (B and U of one update share
 the change sequence), the tracking row of each change, and counts of what occurs. No Spark here: this runs
@@ -36,7 +36,7 @@ class BadImageValue:
 
 @dataclass
 class DecodedImages:
-    """Change-table rows of some log records, and what is known of them.
+    """Change-table rows of some log records, with their field maps and counts.
 
     `rows` has the change table's schema; `field_maps` holds, per record, the OpenEdge field map (NULL unless
     the record is an update); `counts` says how many of each kind there are (keys: COUNTS).
@@ -105,7 +105,7 @@ def _side(
 
 
 def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8], full: Bools) -> None:
-    """Values the server did not send again stand in the full old image."""
+    """Copies values that the server did not send again (unchanged TOAST) from the full old image."""
     unsent = (state == ord("u")) & full[:, None]
     for k in np.flatnonzero(unsent.any(axis=0)):
         take = pa.array(unsent[:, k])
@@ -117,7 +117,7 @@ def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8], full: 
 def _changed(
     new: _Side, old: _Side | None, kind: npt.NDArray[np.uint8], full: Bools, has_old: Bools, key: Bools
 ) -> Bools:
-    """What the change mask says, per row and column (spec/qlik.md §2).
+    """The change mask, per row and column (spec/qlik.md §2).
 
     Inserts: every column. Updates with a full old image: the columns that differ. Updates without: every
     column that was sent, the key only where the old key says so (the source tells no more). Deletes: the key.
@@ -154,7 +154,7 @@ def _assemble(
     changed: Bools,
     present: Bools,
 ) -> pa.RecordBatch:
-    """Main rows (I, U, D) and before rows (B), each B directly in front of its U."""
+    """Main rows (I, U, D) and before rows (B), each B directly before its U."""
     n = records.num_rows
     b_rows = np.flatnonzero(befores)
     main_at = np.arange(n) + np.cumsum(befores)

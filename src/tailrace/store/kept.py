@@ -1,4 +1,4 @@
-"""From where on a change table is complete: retention takes old changes away, and says so in its commits.
+"""From where on a change table is complete: retention removes old changes, and records it in its commits.
 
 A commit that removes changes carries the greatest change number among them, under the app id `KEPT_APP`. Up
 to it changes may be missing, behind it none is. A reader that asks for older ones gets an error, told from
@@ -39,7 +39,7 @@ class Span:
 
 
 def kept(table: DeltaTable | str) -> int:
-    """The change number behind which a table is complete; -1: nothing was ever taken away."""
+    """The change number after which a table is complete; -1: nothing was ever removed."""
     delta = DeltaTable(table) if isinstance(table, str) else table
     found = delta.transaction_version(KEPT_APP)
     return -1 if found is None else int(found)
@@ -63,14 +63,14 @@ def spans(delta: DeltaTable, column: str) -> list[Span]:
 
 
 def _number(value: object) -> int:
-    """The number that a statistic tells; -1 when it tells none, as a sequence that was cut short."""
+    """The number in a statistic; -1 if it has none, such as a truncated sequence."""
     if isinstance(value, str):
         return number_of(value) if len(value) == WIDTH and value.isdecimal() else -1
     return value if isinstance(value, int) else -1
 
 
 def files_between(table: str, column: str, after: int, upto: int) -> list[str]:
-    """Paths of the files of a change table that may hold changes with numbers in (after, upto].
+    """Paths of the files of a change table that may contain changes with numbers in (after, upto].
 
     Raises:
         PositionError: some of these changes may be gone.
@@ -85,7 +85,7 @@ def files_between(table: str, column: str, after: int, upto: int) -> list[str]:
 
 
 def refuse_older(delta: DeltaTable, after: int, *, where: str) -> None:
-    """Raises PositionError when changes behind `after` may be gone from a table."""
+    """Raises PositionError if changes after `after` may have been removed from a table."""
     there = kept(delta)
     if after < there:
         raise PositionError(

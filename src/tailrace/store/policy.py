@@ -48,7 +48,7 @@ def reduced(decoded: DecodedImages, relation: Relation, policy: Policy) -> Decod
 def _images(
     rows: pa.RecordBatch, relation: Relation, levels: Sequence[int], ordinals: Sequence[int], *, befores: bool
 ) -> pa.RecordBatch:
-    """Images without what columns' levels leave out; `befores`: before images only of changed keys."""
+    """Images without what their columns' levels leave out; `befores`: before images only of changed keys."""
     level = np.array(levels)
     keys = np.array([c.key for c in relation.columns], np.bool_)
     changed = unpack(rows[CHANGED], ordinals) & (level >= BIT_MAP)[None, :]
@@ -56,7 +56,7 @@ def _images(
     carried = (
         unpack(rows[CARRIED], ordinals) | rows[CARRIED].is_null().to_numpy(zero_copy_only=False)[:, None]
     )
-    # Without a key a row is known by all of its values: its old image has what its others have.
+    # Without a key, all values identify a row: its old image keeps what its other images keep.
     old = (level >= MAXIMUM) | keys if keys.any() else level >= MEDIUM
     carried &= np.where(before[:, None], old, level >= MEDIUM)
     columns = {CHANGED: mask.pack(changed, ordinals)}
@@ -73,14 +73,14 @@ def _images(
     )
     if not befores:
         return made
-    # A before image stands directly in front of its update.
+    # A before image is directly before its update.
     moved = np.zeros(len(before), np.bool_)
     moved[:-1] = np.any(changed & keys[None, :], axis=1)[1:]
     return made.filter(pa.array(~before | moved))
 
 
 def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) -> Bools:
-    """`bits[i, k]`: whether mask i has `ordinals[k]` set; the other way round of `mask.pack`. NULL: none.
+    """`bits[i, k]`: whether mask i has `ordinals[k]` set; the inverse of `mask.pack`. NULL: none.
 
     >>> unpack(pa.array([b"\\x01\\x80", None, b""]), [7, 8]).tolist()
     [[True, True], [False, False], [False, False]]
@@ -102,7 +102,7 @@ def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) ->
 
 
 def _bytes(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """All values' bytes one behind the other."""
+    """The bytes of all values, concatenated."""
     if not len(values):
         return np.empty(0, np.uint8)
     offsets = np.frombuffer(values.buffers()[1], np.int32)

@@ -1,4 +1,4 @@
-"""Change tables on Delta: create them, and let them follow their source table's layout.
+"""Change tables on Delta: creates them, and adapts them to their source table's layout.
 
 Columns are only ever appended, so an ordinal (a bit of the masks) means the same column for the whole life
 of the table. A widened column is widened in place (one rewrite); a column whose type became another one is
@@ -32,7 +32,7 @@ _WIDER = {
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of one type is a value of the other, unchanged.
+    """Whether every value of one type is also a value of the other, unchanged.
 
     >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
     (True, False)
@@ -48,7 +48,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def kept_as(names: Iterable[str], column: str, number: int) -> str:
-    """The name in a change table of what a layout in force at a change number calls `column`.
+    """The name in a change table of a column called `column` in the layout valid at a change number.
 
     >>> names = ["n__until_50", "n__until_90", "n"]
     >>> [kept_as(names, "n", number) for number in (7, 49, 50, 90)]
@@ -61,15 +61,15 @@ def kept_as(names: Iterable[str], column: str, number: int) -> str:
 
 
 def as_kept(schema: pa.Schema, relation: Relation, number: int) -> Relation:
-    """A layout in force at a change number, its columns under their names in the change table."""
+    """A layout valid at a change number, with its columns under their names in the change table."""
     return relation.with_columns(
         [replace(c, name=kept_as(schema.names, c.name, number)) for c in relation.columns]
     )
 
 
 def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
-    """Makes the change table fit a layout in force from a change number on, and gives its schema; nothing
-    happens when it fits already, or when later layouts have put aside what this one had."""
+    """Adapts the change table to a layout valid from a change number on, and returns its schema; does
+    nothing if it fits already, or if later layouts have set aside what this one had."""
     if not lake.exists(table):
         wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
         lake.create(table, wanted, PROPERTIES)
@@ -82,7 +82,7 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
         for c in relation.columns
         if c.name in kinds and kinds[c.name] != arrow_type(c.type)
     }
-    # A layout of the past may be narrower than the table: its values fit as they are.
+    # A layout of the past may be narrower than the table: its values fit unchanged.
     changed = {name: kind for name, kind in changed.items() if not widens(kind, kinds[name])}
     if changed:
         _rewrite(table, have, changed, number)

@@ -38,8 +38,8 @@ QUARANTINE_SCHEMA = pa.schema(
 
 
 def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
-    """Rows of quarantine, of values with their `table`, `column`, `value`, `reason` and, unless they came
-    with a baseline, `change_seq`."""
+    """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
+    they came with a baseline, `change_seq`."""
     now = dt.datetime.now(dt.timezone.utc)
     return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
 
@@ -47,7 +47,7 @@ def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
 @dataclass(frozen=True)
 class TablePlan:
     """How one source table is stored: its change table (path, schema), its layouts with the change numbers
-    they hold from, the change number it has already got to, and how much of its changes is kept."""
+    from which they are valid, the change number already stored, and how much of its changes is kept."""
 
     table: str
     path: str
@@ -60,8 +60,8 @@ class TablePlan:
 @dataclass(frozen=True)
 class StorePlan:
     """What every task of a store batch needs to know. `stored_after`: changes up to that number are counted
-    in batches that are recorded; after a crash some may come again. `bad_after`: bad values of changes up to
-    that number have been put aside."""
+    in recorded batches; after a crash, later ones may be stored again. `bad_after`: bad values of changes up
+    to that number have been quarantined."""
 
     tables: Mapping[int, TablePlan]
     tracking: str
@@ -73,7 +73,7 @@ class StorePlan:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stores a task's batches; yields one row per part written, one for the last commit seen and one for
-        the numbers of the records met."""
+        the numbers of the records found."""
         yield from _Storing(self).run(batches)
 
 
@@ -142,7 +142,8 @@ class _Storing:
     def store(
         self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: Relation, again: bool
     ) -> pa.RecordBatch:
-        """Writes change-table rows of the records the table does not have yet; gives their tracking rows.
+        """Writes change-table rows of the records that the table does not have yet; returns their tracking
+        rows.
 
         What is counted is all that no recorded batch has, also rows that an interrupted attempt has written
         already (`again`: there may be some): apply goes by the counts.
@@ -252,7 +253,7 @@ def _ranges(table: TablePlan) -> list[tuple[tuple[int, Relation], int]]:
 
 
 def lake_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch as Spark hands it over, in LOG's own Arrow types."""
+    """A batch from Spark, in LOG's own Arrow types."""
     wanted = [log.SCHEMA.field(name) for name in batch.schema.names]
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]

@@ -1,4 +1,5 @@
-"""Takes old changes off a table: files with nothing else go whole, the one on the boundary is rewritten.
+"""Removes old changes from a table: whole files if they contain nothing else; files on the boundary are
+rewritten.
 
 One commit does it. Files are removed as a change of the data; what is left of a boundary file comes back as
 one that is none, for its rows were in the table before. So a stream over the table that passes over deletes
@@ -33,7 +34,7 @@ LAST = "9" * 35
 
 @dataclass(frozen=True)
 class Bound:
-    """Which changes are old: those up to a change number and, as well, up to a change sequence."""
+    """Defines old changes: those up to a change number and also up to a change sequence."""
 
     number: int
     seq: str = LAST
@@ -47,7 +48,7 @@ class Bound:
         return 0 <= number <= self.number and seq <= self.seq
 
     def rows(self, column: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which values, change sequences or change numbers, are those of old changes."""
+        """Which values, change sequences or change numbers, belong to old changes."""
         old = _numbers(column) <= self.number
         if pa.types.is_integer(column.type):
             return old
@@ -56,9 +57,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What went, or would go: whole files, files that were rewritten, rows, bytes; the change number behind
-    which the table is complete then. Rows of files to be rewritten are counted when that is done; until then
-    `most` is the greatest change number that may go."""
+    """What was (or would be) removed: whole files, rewritten files, rows, bytes; and the change number after
+    which the table is then complete. Rows of files to be rewritten are counted only when that is done; until
+    then `most` is the greatest change number that may be removed."""
 
     files: int = 0
     rewritten: int = 0
@@ -70,7 +71,7 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Choice:
-    """The files of a table that a trim is about."""
+    """The files of a table that a trim affects."""
 
     whole: list[Span]
     partly: list[Span]
@@ -85,7 +86,8 @@ Which = Callable[[Span], bool]
 
 
 def choose(found: list[Span], bound: Bound, partly: Which, old: Which) -> Choice:
-    """The files that hold old changes only, and those on the boundary that `partly` wants rewritten."""
+    """Selects the files that contain old changes only, and those on the boundary that `partly` wants
+    rewritten."""
     mine = [s for s in found if s.known and old(s)]
     whole = [s for s in mine if bound.covers(s.high, s.high_seq)]
     edge = (s for s in mine if bound.covers(s.low, s.low_seq) and not bound.covers(s.high, s.high_seq))
@@ -105,8 +107,8 @@ def everything(_: Span) -> bool:
 def planned(
     delta: DeltaTable, column: str, bound: Bound, partly: Which = nothing, old: Which = everything
 ) -> Trimmed:
-    """What `trim` would do, from what commits tell; no file is read, so of files to be rewritten neither rows
-    nor numbers are told, but for the greatest that may go (`most`)."""
+    """What `trim` would do, according to commits; no file is read, so rows and numbers of files to be
+    rewritten are unknown, except for the greatest number that may be removed (`most`)."""
     found, before = choose(spans(delta, column), bound, partly, old), kept(delta)
     rows, size = sum(s.rows for s in found.whole), sum(s.size for s in found.whole)
     upto = max([before, *(s.high for s in found.whole)])
@@ -150,7 +152,7 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
         commit_properties=CommitProperties(
             app_transactions=[Transaction(KEPT_APP, max(upto, 0))],
             custom_metadata={"tailrace": json.dumps({"kept_after": upto, "rows": gone})},
-            max_commit_retries=0,  # what to remove was told from this version
+            max_commit_retries=0,  # what to remove was decided from this version
         ),
     )
     size = sum(s.size for s in found.whole)
@@ -158,7 +160,8 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
 
 
 def _rest(table: str, one: Span, column: str, bound: Bound) -> tuple[lake.AddedFile | None, int, int]:
-    """A part with the rows of a file that stay; how many do not, and the greatest change number of those."""
+    """A part with the remaining rows of a file; how many rows are removed, and the greatest change number of
+    those."""
     fs, folder = lake.filesystem(table)
     rows, last = 0, -1
     with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:

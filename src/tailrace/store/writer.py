@@ -29,8 +29,9 @@ from .task import QUARANTINE_SCHEMA, StorePlan, TablePlan
 
 @dataclass(frozen=True)
 class StorePaths:
-    """Where a store batch reads and writes: Delta table paths, and the change table's path and the policy per
-    table name; `log`: LOG's; `passed`: the change number up to which no target needs anything of it."""
+    """Paths of a store batch: Delta tables that are read and written, and per table name the path and policy
+    of the change table; `log`: LOG's path; `passed`: the change number up to which no target needs anything
+    from it."""
 
     relations: str
     tracking: str
@@ -43,7 +44,7 @@ class StorePaths:
 
 
 class Store:
-    """Stores batches of LOG records; holds the layouts and what each change table has got to."""
+    """Stores batches of LOG records; holds the layouts and the change number stored per change table."""
 
     def __init__(self, paths: StorePaths, *, keep_bad: bool = False) -> None:
         self._paths, self._keep_bad = paths, keep_bad
@@ -58,7 +59,7 @@ class Store:
 
     @property
     def reached(self) -> int:
-        """The change number up to which everything is stored; -1 when nothing is."""
+        """The change number up to which everything is stored; -1 if nothing is."""
         return self._tracking_after
 
     def batch(self, run: Run) -> Stored | None:
@@ -87,7 +88,8 @@ class Store:
         return self._commit(found, last)
 
     def begin(self) -> int:
-        """Looks whether LOG has all that is not stored yet; gives the change number to go on behind.
+        """Checks that LOG has everything that is not stored yet; returns the change number to continue
+        after.
 
         Where something is missing that no target needs, the store goes on behind it, and change tables and
         TRACKING say that they are complete from there on.
@@ -113,7 +115,7 @@ class Store:
         try:
             return run(plan)
         except Exception:
-            if self._paths.log:  # a file that is gone comes as an error like any other
+            if self._paths.log:  # a missing file causes an error like any other
                 gaps.refuse(gaps.holes(self._paths.log, self._tracking_after), self._paths.log)
             raise
 
@@ -137,13 +139,14 @@ class Store:
             reach("store.quarantine")
             lake.commit(self._paths.quarantine, bad, progress=progress, after={STORE_APP: self._bad_after})
             self._bad_after = upto
-        # By path, not by relation: a table dropped and made again has two relation ids and one change table.
+        # By path, not by relation: a table dropped and created again has two relation ids and one change
+        # table.
         for path in sorted({p.path for p in self._plans.values()}):
             relids = [relid for relid, p in self._plans.items() if p.path == path]
             files = [f for relid in relids for f in parts.get(("changes", relid), [])]
             if files:
                 reach("store.change_table")
-                after = {STORE_APP: self._plans[relids[0]].after}  # the rows follow from there
+                after = {STORE_APP: self._plans[relids[0]].after}  # the rows are derived from it
                 lake.commit(path, files, progress=progress, after=after)
                 self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in relids}
         tables: dict[str, dict[str, int]] = {}
@@ -168,7 +171,7 @@ class Store:
         return done
 
     def _refresh(self) -> None:
-        """Takes in layouts that capture has recorded since the last batch."""
+        """Reads layouts that capture has recorded since the last batch."""
         newest = lake.version(self._paths.relations)
         if newest == self._seen:
             return
@@ -177,7 +180,8 @@ class Store:
         by_relid: dict[int, list[tuple[int, Relation]]] = {}
         names: set[str] = set()
         for one in self._history:
-            # The first layout of all holds from the beginning; that of a table made again from where it came.
+            # The very first layout is valid from the beginning; that of a recreated table from where it
+            # appeared.
             again = one.relation.relid in by_relid or one.relation.table in names
             names.add(one.relation.table)
             start = log.number(one) if again else 0
@@ -187,12 +191,12 @@ class Store:
             if self._layouts.get(relid) != layouts:
                 self._plans[relid] = self._plan(layouts, known)
                 self._layouts[relid] = layouts
-        # Two relations may share a change table (dropped and made again): both write its newest schema.
+        # Two relations may share a change table (dropped and created again): both write its newest schema.
         newest_schema = {p.path: lake.arrow_schema(p.path) for p in self._plans.values()}
         self._plans = {k: replace(p, schema=newest_schema[p.path]) for k, p in self._plans.items()}
 
     def _plan(self, layouts: list[tuple[int, Relation]], known: TablePlan | None) -> TablePlan:
-        name = layouts[0][1].table  # a table keeps the name it was first seen under
+        name = layouts[0][1].table  # a table keeps the name under which it was first seen
         path = self._paths.changes(name)
         for start, layout in layouts[max(len(known.layouts) - 1, 0) if known else 0 :]:
             ensure(path, layout, start)

@@ -1,5 +1,5 @@
-"""Literal histories as canonical change tables, and change tables as literal rows again: what format tests
-compare. Masks become column names on the way, so that layouts with other headers compare equal."""
+"""Literal histories as canonical change tables, and change tables as literal rows: what format tests
+compare. Masks become column names, so that layouts with other headers compare equal."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def looked_at(
 
 
 def _timestamps_as_text(df: DataFrame) -> DataFrame:
-    """Python's datetimes go through the machine's time zone and have not every year."""
+    """Python's datetimes go through the machine's time zone and do not support every year."""
     from pyspark.sql import functions as F
 
     made = []

@@ -47,8 +47,8 @@ class FormatConformance:
         raise NotImplementedError
 
     def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str | Sequence[str]]]:
-        """Bad input: what it is, the vendor's tables with it, and words its reason, or words each of its
-        reasons must have."""
+        """Bad input: a description, the vendor's tables with it, and text that its reason must contain (or
+        several, one for each of its reasons)."""
         yield from ()
 
     def vendor_options(self) -> Options:
@@ -163,7 +163,7 @@ class FormatConformance:
             assert (why, odd, missing, len(found)) == ([], [], [], len(expected)), hint
 
     def left(self, ct: ChangeTable) -> list[tuple[Any, ...]]:
-        """What writing leaves of a change table. Gaps that say they lose no row must change none."""
+        """What remains of a change table after writing. Gaps that say they lose no row must change none."""
         from pyspark.sql import functions as F
 
         gaps = self.format.gaps(ct)
@@ -194,7 +194,7 @@ class FormatConformance:
     def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
         tables = {TABLE: change_table(spark, HISTORIES["pairs"] + HISTORIES["hostile text"][5:])}
         options = self.options(tables)
-        # Made once: every kind of file gets the same rows.
+        # Created once: every kind of file gets the same rows.
         written = {n: df.localCheckpoint() for n, df in self.format.write(tables, options).items()}
         want = {name: _compared(self.format, ct) for name, ct in self.read(written, options).changes.items()}
         for kind in self.format.files:
@@ -244,8 +244,8 @@ def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
 def _looked_at(
     form: Format, ct: ChangeTable, *, like: ChangeTable | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Reasons of bad rows, and a change table's rows, headers as far as the format holds them (and `like` has
-    them: a format may know more than it was told); order always counts."""
+    """Reasons of bad rows, and a change table's rows, with the headers that the format holds (and `like`
+    has: a format may add more than it was given); order always counts."""
     known = (like or ct).headers
     wanted = {"operation", *(h for h in known if h in form.holds)} - {"change_mask", "column_mask"}
     return looked_at(ct, headers=sorted(wanted))

@@ -1,4 +1,4 @@
-"""What the conformance suite has formats hold: histories of changes, hostile text, extreme values."""
+"""Contents for the conformance suite of formats: histories of changes, hostile text, extreme values."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def random_history(seed: int) -> list[Image]:
 
 
 def one_after_the_other(names: Sequence[str]) -> list[Image]:
-    """Histories as one: the numbers of each begin behind those of the one before it."""
+    """Histories combined into one: the numbers of each follow those of the previous one."""
     made: list[Image] = []
     for n, name in enumerate(names):
         for one in HISTORIES[name]:

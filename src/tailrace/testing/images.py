@@ -1,4 +1,4 @@
-"""Change tables of literal images, for tests of whatever reads change tables."""
+"""Change tables of literal images, for tests of code that reads change tables."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _header(name: str, columns: Sequence[str], row: Image) -> object:
 
 
 def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
-    """What occurs in these images, as a store counts it (keys: `SPECIAL`)."""
+    """Counts of special cases in these images, as a store counts them (keys: `SPECIAL`)."""
     found = Counter(oper for _, oper, _ in rows)
     befores = {number: values for number, oper, values in rows if oper == "B"}
     for number, oper, values in rows:
@@ -82,7 +82,7 @@ def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
 
 
 def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upto: int = 0) -> TableBatch:
-    """A batch of these images, up to the last of them when not said otherwise."""
+    """A batch of these images, up to the last of them by default."""
     upto = upto or max(number for number, _, _ in rows)
     return TableBatch(
         relation.table, relation, change_table(spark, relation, rows), upto, count(relation, rows)

@@ -61,7 +61,7 @@ class MappedTargetConformance(TargetHooks):
     def same(
         self, spark: SparkSession, target: Target, *want: Sequence[Any], more: Sequence[str] = ()
     ) -> None:
-        """Asserts that the shared target holds exactly these rows: site, id, v, and what there is `more`."""
+        """Asserts that the shared target holds exactly these rows: site, id, v, and `more` columns."""
         df = self.rows(spark, target, "eu.item")
         names = ["site", "id", "v", *more]
         assert sorted(df.columns) == sorted(names)
@@ -81,7 +81,8 @@ class MappedTargetConformance(TargetHooks):
     ) -> None:
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [2, 6]
         assert self.run(spark, filled, US, (6, "D", {"id": 1})) == "none"
-        # What an image leaves out is its own source's, also where another has the same key.
+        # Columns missing from an image come from its own source's row, even if another source has the same
+        # key.
         moved: list[Image] = [(3, "B", {"id": 1}), (3, "U", {"id": 9}), (4, "D", {"id": 3})]
         self.run(spark, filled, EU, *moved)
         self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y"))

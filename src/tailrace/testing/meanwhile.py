@@ -1,4 +1,4 @@
-"""Something else that happens at one moment of a Spark job: while it reads its rows."""
+"""Something that happens at one moment of a Spark job: while it reads its rows."""
 
 # ruff: noqa: S101 - for tests
 

@@ -32,11 +32,12 @@ class TargetHooks:
         raise NotImplementedError("give a fixture `target`")
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
-        """The target table, read by other means than the target's own."""
+        """The target table, read by means other than the target's own."""
         raise NotImplementedError
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
-        """Somebody else's statement, committed by other means than the target's own; `{}` is the table."""
+        """A statement of another writer, committed by means other than the target's own; `{}` is the
+        table."""
         raise NotImplementedError
 
 
@@ -53,7 +54,7 @@ class TargetCase(TargetHooks):
     def run_beside(
         self, spark: SparkSession, target: Target, folder: Path, statement: str, *rows: Any, of: Relation
     ) -> Outcome:
-        """Applies one batch of images; somebody else's statement is committed while its changes are read."""
+        """Applies one batch of images; another writer's statement is committed while its changes are read."""
         batch = batch_of(spark, of, rows)
         wait, df = Wait(str(folder / uuid.uuid4().hex)), batch.changes.df
         changes = batch.changes.with_df(df.mapInArrow(wait, df.schema))

@@ -67,7 +67,7 @@ class TargetConformance(TargetCapabilities):
         self.run(spark, filled, *first)
         again = self.run(spark, filled, *first)
         assert again.plan == "none"
-        # Rows at or below the reached number are passed over, even rows that now would do harm.
+        # Rows at or below the reached number are skipped, even rows that would now do harm.
         self.run(spark, filled, (3, "D", {"id": 3}), *first, (6, "U", image(3, "C")))
         self.same(spark, filled, (1, "A", 1.5), (3, "C", 1.5))
         assert filled.progress(self.relation.table) == 6
@@ -165,7 +165,7 @@ class TargetConformance(TargetCapabilities):
         self.same(spark, filled, (11, "a", 3.0), (1, "b", 4.0), (33, "C", 6.0))
 
     def test_what_an_image_lacks_is_the_rows_that_it_meets(self, spark: SparkSession, filled: Target) -> None:
-        """Whatever the image before says: that counts where there is no row to be met."""
+        """Whatever the before image says: it only counts if there is no row."""
 
         def known(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
             return [(number, "B", {"id": old, "v": "before", "Wide_Word": 9}), (number, "U", new)]
@@ -188,7 +188,7 @@ class TargetConformance(TargetCapabilities):
     def test_what_somebody_else_commits_meanwhile_is_seen(
         self, spark: SparkSession, filled: Target, tmp_path: Path
     ) -> None:
-        """Between the look at the target and the batch's own commit."""
+        """Between the lookup in the target and the batch's own commit."""
         of = self.relation
         beside = partial(self.run_beside, spark, filled, tmp_path, of=of)
         beside("INSERT INTO {} VALUES (70, 'theirs', 1.5)", (4, "U", image(1, "A")))

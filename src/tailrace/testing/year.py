@@ -1,4 +1,4 @@
-"""A task's state as a long run leaves it, made directly in its tables: no source, no Spark, half a minute.
+"""A task's state as after a long run, created directly in its tables: no source, no Spark, half a minute.
 
 `settled` makes what is there after so many batches with maintenance at work: totals of all of them, single
 batches of the last week, more of a table that has been paused, and a tail that nobody has added up yet. The
@@ -35,9 +35,8 @@ _CHUNK, _FILE = 20_000, 200_000
 
 @dataclass(frozen=True)
 class Year:
-    """How much there is: store batches in so many days, tables, tables with changes in each batch, days of
-    which single batches are kept (of the paused table, too), batches of the tail, and commits in Delta's
-    logs."""
+    """The amounts: store batches in that many days, tables, tables with changes per batch, days for which
+    single batches are kept (also for the paused table), batches of the tail, and commits in Delta's logs."""
 
     batches: int = 2_000_000
     days: int = 365
@@ -58,7 +57,7 @@ class Year:
         return [self.name(k) for k in range(self.tables)]
 
     def back(self, days: float) -> int:
-        """How many batches there are in so many days."""
+        """Number of batches in that many days."""
         return int(self.batches * days / self.days)
 
 
@@ -71,7 +70,7 @@ def settled(task: Task, year: Year) -> None:
         path = task.control_path(name)
         lake.create(path, book.schema, log_retention.PROPERTIES)
         files = [_total(path, book, year, newest)]
-        if book is STORED:  # of the paused table more is needed
+        if book is STORED:  # more of the paused table is needed
             files += _past(path, book, year, old, week, [0])
         files += _past(path, book, year, week, newest, range(year.tables))
         app = ledger.STORE_APP if book is STORED else APPLIED_APP
@@ -81,7 +80,7 @@ def settled(task: Task, year: Year) -> None:
 
 
 def raw(task: Task, year: Year) -> None:
-    """The same without totals: every batch is there, in few files."""
+    """The same without totals: every batch is kept, in few files."""
     _around(task, year)
     for name, book in (("stored", STORED), ("applied", APPLIED)):
         new = ("kind", "gone", "stored_at", "committed_at", "number")
@@ -136,7 +135,7 @@ def _past(
     among: Iterable[int],
     schema: pa.Schema | None = None,
 ) -> list[lake.AddedFile]:
-    """Rows of the batches (first, last], those of some tables, as they are kept."""
+    """Rows of the batches (first, last], for some tables, as they are kept."""
     schema = schema or book.schema
     name = rolling.PAST if "kind" in schema.names else "part"
     found = []
@@ -195,7 +194,7 @@ def _columns(book: rolling.Book, year: Year, number: npt.NDArray[np.int64], tabl
 
 
 def _tail(task: Task, year: Year) -> None:
-    """Batches that nobody has added up: one small commit each."""
+    """Batches that have not been added up yet: one small commit each."""
     for batch in range(year.batches - year.tail + 1, year.batches + 1):
         upto, now = batch * NUMBERS_A_BATCH, dt.datetime.now(dt.timezone.utc)
         names = [year.name((batch * 7 + k) % year.tables) for k in range(year.in_a_batch)]
@@ -207,7 +206,7 @@ def _tail(task: Task, year: Year) -> None:
 
 
 def _at_version(path: str, version: int, commits: int) -> None:
-    """Makes a table's newest version that one, with so many older commits still there."""
+    """Raises a table's version to that one, with that many older commits still there."""
     delta = DeltaTable(path)
     there = delta.version()
     delta.create_checkpoint()

@@ -84,7 +84,7 @@ class Audited:
 
     @staticmethod
     def from_json(text: str, outcome: Outcome) -> Audited:
-        """What `to_json` wrote."""
+        """Parsed from `to_json`'s text."""
         told = json.loads(text)
         odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
         ends = tuple(told["ends"]) or None

@@ -1,4 +1,4 @@
-"""What a monitoring system reads of a running task: Prometheus text over HTTP."""
+"""Metrics of a running task for a monitoring system: Prometheus text over HTTP."""
 
 from .declared import METRICS, Metric, markdown
 from .serve import Served, address, served

@@ -1,4 +1,4 @@
-"""The values of the metrics, read from what a task keeps of itself: no row of a change table or target is.
+"""The values of the metrics, read from a task's records; no rows of change tables or targets are read.
 
 They come from `status` (rolled-up control tables, live files) and from what the process that serves them has
 counted. Nothing asks Spark, so an answer does not wait for it.
@@ -27,12 +27,12 @@ from .declared import CAPTURE, METRICS, PIPELINE
 
 logger = logging.getLogger("tailrace.metrics")
 FRESH_S = 2.0
-"""Answers within so many seconds come from one reading of the task's state."""
+"""Seconds for which scrapes share one reading of the task's state."""
 _LSN_DIGITS = 16
 
 
 class Sample(NamedTuple):
-    """A value of a metric; of a histogram what `Timings` holds."""
+    """A value of a metric; for a histogram a `Timings`."""
 
     name: str
     labels: tuple[str, ...]
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class TaskCollector(Collector):
-    """Gives Prometheus a task's metrics.
+    """Collects a task's metrics for Prometheus.
 
     Args:
         task: the task.
@@ -56,7 +56,7 @@ class TaskCollector(Collector):
         self._lock, self._read_at, self._state = threading.Lock(), -FRESH_S, list[Sample]()
 
     def collect(self) -> Iterator[Family]:
-        """All families that have values now."""
+        """All metric families that have values now."""
         found = self._of_state()
         if (counted := self._counted()) is not None:
             found = [*found, *of_pipeline(counted)]
@@ -67,7 +67,7 @@ class TaskCollector(Collector):
             yield _family(name, self._task.name, samples)
 
     def _of_state(self) -> list[Sample]:
-        with self._lock:  # several may ask at once
+        with self._lock:  # there may be several scrapes at once
             if time.monotonic() - self._read_at >= FRESH_S:
                 self._state = self._look()
                 self._read_at = time.monotonic()
@@ -104,7 +104,7 @@ def of_process(name: str, said: Mapping[str, Any] | None) -> Iterator[Sample]:
 
 
 def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
-    """What the process that captures says of itself (`control.capture_state`). `lsn`: positions have one."""
+    """What the capture process reports (`control.capture_state`). `lsn`: whether positions have an LSN."""
     for metric, key in (
         ("tailrace_source_lag_seconds", "lag_seconds"),
         ("tailrace_source_lag_bytes", "lag_bytes"),
@@ -129,7 +129,7 @@ def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
 
 
 def of_tables(found: Status, *, lsn: bool) -> Iterator[Sample]:
-    """How far the task and each of its tables are. `lsn`: positions have one."""
+    """Progress of the task and each of its tables. `lsn`: whether positions have an LSN."""
     for stage in ("captured", "stored", "applied"):
         yield Sample("tailrace_change_number", (stage,), max(getattr(found, stage), 0))
     for t in found.tables:
@@ -182,7 +182,7 @@ def _family(name: str, task: str, samples: list[Sample]) -> Family:
 
 
 def _buckets(counts: list[int]) -> list[tuple[str, float]]:
-    """Steps as Prometheus has them: each with all before it."""
+    """Buckets as in Prometheus: cumulative."""
     total, made = 0, list[tuple[str, float]]()
     for bound, many in zip([*map(str, STEPS), "+Inf"], counts, strict=True):
         total += many

@@ -1,4 +1,4 @@
-"""The metrics, each declared once: name, kind, labels, meaning. `docs/metrics.md` is made from them.
+"""The metrics, each declared once: name, kind, labels, meaning. `docs/metrics.md` is generated from them.
 
 Names and units follow Prometheus' conventions: base units (seconds, bytes), `_total` for what only grows.
 Every metric has the label `task`, too.
@@ -32,7 +32,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names of its series.
+        """The names of its time series.
 
         >>> METRICS["tailrace_stage_seconds"].series[0]
         'tailrace_stage_seconds_bucket'

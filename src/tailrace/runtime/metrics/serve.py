@@ -16,14 +16,14 @@ Counted = Callable[[], Mapping[str, Any]]
 
 
 class Served:
-    """Metrics that are served. `counted`: what gives what the pipeline of this process counts, once it is
-    there."""
+    """The metrics to serve. `counted`: a function that returns the counters of this process's pipeline, once
+    there is one."""
 
     def __init__(self) -> None:
         self.counted: Counted | None = None
 
     def now(self) -> Mapping[str, Any] | None:
-        """What the pipeline has counted; None as long as there is none."""
+        """The counters of the pipeline; None as long as there is none."""
         return None if self.counted is None else self.counted()
 
 
@@ -50,7 +50,7 @@ def address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
-    """Serves the metrics of a task's halves at an address until the block ends; None: nothing is served.
+    """Serves the metrics of a task's halves at an address until the block ends; None: serves nothing.
 
     Raises:
         ConfigError: nobody can listen there.
