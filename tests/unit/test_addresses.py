@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -83,6 +83,7 @@ def test_what_the_driver_cannot_read_has_no_password_in_its_error(url: str) -> N
 
 
 @given(st.text(max_size=60) | st.text("pgostresql:/@[]%?#,&= 19azAZ\x00\n", max_size=60))
+@example("%80")
 def test_any_text_is_an_address_or_an_error_of_ours(text: str) -> None:
     for url in (text, f"postgresql://{text}", f"postgresql://me:{text}@db/shop"):
         try:

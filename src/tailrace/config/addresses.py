@@ -7,6 +7,7 @@ part of it that is.
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError
 from ..model.nearest import meant
@@ -64,6 +65,10 @@ def check(url: str) -> None:
         raise _bad("there are too many @ in the address: the host is ambiguous", scheme)
     if _ODD_PERCENT.search(rest):
         raise _bad("there is a % in the address that is not followed by two hex digits", scheme)
+    try:
+        unquote_to_bytes(rest).decode()
+    except UnicodeDecodeError:
+        raise _bad("the % escapes in the address are not UTF-8", scheme) from None
     if not all(found):
         raise _bad("the host in the address is not a name or IP address, or the port is not a number", scheme)
     if any(one and one[3] and not 0 < int(one[3][:6]) < 65536 for one in found):
