@@ -46,7 +46,7 @@ def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Co
     done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
     assert done.exit_code == 0 and "nothing was changed" in done.output
     for what in (
-        "would go: slot tailrace_shop (keeps ",
+        "would go: slot tailrace_shop (retains ",
         "would go: publication tailrace_shop",
         f"{task.home}/log",
     ):

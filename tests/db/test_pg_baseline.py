@@ -239,7 +239,7 @@ def test_a_table_that_moved_under_the_snapshot_is_noticed(
         ((batch, _),) = source.read_part(snapshot, relation, part)
         assert batch.to_pylist() == [{"id": 1}]
         db.execute(statement)  # type: ignore[call-overload]
-        with pytest.raises(TableMovedError, match="h was truncated, rewritten or dropped"):
+        with pytest.raises(TableMovedError, match="h was truncated, rewritten, dropped or altered"):
             list(source.read_part(snapshot, relation, part))
 
 

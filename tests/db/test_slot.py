@@ -242,7 +242,7 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}
     done = CliRunner().invoke(app, ["resync", str(other.folder / "shop.yaml"), "--new-stream"])
-    assert "nothing yet" in str(done.exception)
+    assert "has not read anything yet" in str(done.exception)
     drop(db)
     db.execute(f"drop publication {SLOT}")
     capture(other)

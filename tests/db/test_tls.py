@@ -89,4 +89,4 @@ def test_a_refusal_ends_capture_at_once(
 def test_a_server_without_tls_is_refused(server: EmbeddedPostgres, files: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not support SSL") as caught:
         Capture(task(tmp_path, url(server.port, files)), once=True).run()
-    assert "sslmode=require" in (caught.value.hint or "")
+    assert "weaker `sslmode` than `require`" in (caught.value.hint or "")

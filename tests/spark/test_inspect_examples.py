@@ -37,7 +37,7 @@ def test_openedge(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> No
 def test_openedge_tables_alone(spark: SparkSession, tmp_path: Path) -> None:
     images = look(spark, "openedge", "tables", "PUB.CDC_Item.csv")
     assert [t.name for t in images.tables] == ["PUB.Item"]
-    assert images.notes[0] == "read with orphans=keep, for change tables without _Cdc-Change-Tracking"
+    assert images.notes[0] == "read with orphans=keep, because of: change tables without _Cdc-Change-Tracking"
     policies = look(spark, "openedge", "tables", "PUB._Cdc-Table-Policy.csv")
     assert (policies.format, policies.tables) == ("openedge", [])
     (first,) = policies.beside["PUB._Cdc-Table-Policy"]

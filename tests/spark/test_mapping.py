@@ -145,7 +145,7 @@ def test_columns_are_renamed_dropped_computed_and_constant_and_masks_follow(spar
         ({"where": "qty > (select 1)"}, "reads another table"),
         ({"columns": {"n": "sum(qty)"}}, "more than one row"),
         ({"columns": {"n": "row_number() over (order by qty)"}}, "more than one row"),
-        ({"columns": {"n": "array(qty)"}}, "a type that targets do not have"),
+        ({"columns": {"n": "map('n', qty)"}}, "a type that targets do not have"),
         ({"columns": {"n": "qty + 'x' + unknown(qty)"}}, "unknown"),
         ({"drop": ("quantity",)}, "no column 'quantity'"),
         ({"drop": ("id",)}, "key column 'id' is left out"),

@@ -57,7 +57,7 @@ def test_streams_of_the_task_and_of_others_go_on(spark, tmp_path: Path) -> None:
     relation = log.history(task.relations_path)["shop.item"][-1].relation
     assert relation.table == ITEM.table
     with pytest.raises(
-        PositionError, match="changes after number 3 are asked for; only those after 14 are kept"
+        PositionError, match="changes after number 3 are needed; only those after 14 are kept"
     ):
         read_changes(spark, changes, Segment(3, 18, "", relation, relation))
     later = read_changes(spark, changes, Segment(14, 18, "", relation, relation))

@@ -173,6 +173,7 @@ def pasted() -> st.SearchStrategy[bytes]:
 @given(pasted() | st.binary(max_size=60), st.sampled_from(DIALECTS), st.integers(1, 3), st.integers(1, 70))
 @example(b"\xff\xfe", PLAIN, 1, 4)
 @example(b'"', PLAIN, 1, 1)
+@example(b"\xef\xbb\xbf", PLAIN, 1, 1)
 def test_any_bytes(data: bytes, dialect: Dialect, width: int, chunk: int) -> None:
     """Each record is a row or has a reason; in pieces as as a whole."""
 

@@ -26,6 +26,8 @@ SHOWN = 10_000
 """Maximum characters of a bad record that are shown."""
 _CR = 13
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MARK = 4
+"""Bytes of the longest byte order mark."""
 # Bytes that never occur in UTF-8: they stand for delimiters of several bytes while a block is split.
 _FREE = (0xFD, 0xFE, 0xFF)
 _NO_TEXT = bytes.maketrans(bytes(_FREE), b"\xfc" * len(_FREE))
@@ -186,6 +188,8 @@ def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
 def _utf8(source: Reads, encoding: str, chunk: int) -> Iterator[bytes]:
     """The text in UTF-8, without a byte order mark; bytes invalid in the encoding become invalid UTF-8."""
     piece = source(chunk)
+    while 0 < len(piece) < _MARK and (more := source(chunk)):  # a mark in pieces is one, too
+        piece += more
     try:
         "".encode(encoding)
         codec = codecs.lookup(encoding)

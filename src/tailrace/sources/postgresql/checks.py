@@ -160,7 +160,7 @@ def _slot(q: Question) -> Iterator[Finding]:
             f"there is a slot of this name that this task did not create: plugin {slot['plugin']}, "
             f"database {slot['database']}; reading it would take its changes from its owner",
             where,
-            f"SELECT pg_drop_replication_slot('{q.slot}'); or, if it is needed, give the task another name",
+            f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, if it is needed",
         )
         return
     reason = slot.get("invalidation_reason")
