@@ -152,10 +152,12 @@ class Pipeline:
 
     def _loop(self, work: Callable[[], None]) -> None:
         try:
-            with self._failing():
-                work()
-        except TailraceError as error:
-            self._failed = self._failed or error
+            work()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a loop ends the task
+            failed = from_spark(error, where=self._task.name)
+            if failed is not error:
+                failed.__cause__ = error
+            self._failed = self._failed or failed
             self._end()
 
     def _storing(self) -> None:
