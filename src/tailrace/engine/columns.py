@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..model import mask
+
 SEQ, OPER = "header__seq", "header__oper"
 """`change_seq` and the operation, one letter (strings)."""
 OP, KEPT = "header__op", "header__kept"
@@ -38,10 +40,7 @@ def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
     """Which columns each image carries; None: all in all."""
-    if MASK not in rows.schema.names or rows[MASK].null_count == rows.num_rows:
-        return None
-    found = MaskBits.of(rows[MASK], ordinals)
-    return found.bits[found.codes]
+    return mask.unpack(one(rows[MASK]), ordinals) if MASK in rows.schema.names else None
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,9 @@ class MaskBits:
         [[True, True], [True, True], [False, True]]
         """
         known = one(masks).dictionary_encode()
-        values = [int.from_bytes(m, "big") for m in known.dictionary.to_pylist()]
-        bits = np.array([[bool(v >> n & 1) for n in ordinals] for v in values] + [[null] * len(ordinals)])
-        codes = known.indices.fill_null(len(values)).to_numpy()
-        return MaskBits(codes.astype(np.int64), bits.reshape(len(values) + 1, len(ordinals)))
+        told = mask.unpacked(known.dictionary.to_pylist(), ordinals)
+        codes = known.indices.fill_null(len(told)).to_numpy()
+        return MaskBits(codes.astype(np.int64), np.vstack([told, np.full((1, len(ordinals)), null)]))
 
 
 def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:

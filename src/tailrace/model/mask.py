@@ -110,6 +110,18 @@ def pack(bits: npt.NDArray[np.bool_], ordinals: Sequence[int], *, little: bool =
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
+def unpacked(masks: Sequence[bytes], ordinals: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which ordinals change masks have set: a row each, a column each.
+
+    >>> unpacked([b"\\x80", b"\\x01\\x00"], [7, 8]).tolist(), unpacked([], [7]).shape
+    ([[True, False], [False, True]], (0, 1))
+    """
+    size = max(ordinals, default=0) // 8 + 1
+    octets = bytearray(b"".join(m[-size:].rjust(size, b"\0") for m in masks))
+    lowest_first = np.array(octets, np.uint8).reshape(len(masks), size)[:, ::-1]
+    return np.unpackbits(lowest_first, axis=1, bitorder="little")[:, list(ordinals)].astype(np.bool_)
+
+
 def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
     """Which ordinals change masks have set, a row each, a column each; all in rows without a mask.
     None: no row has one. Masks are few: each is looked at once.
@@ -120,12 +132,9 @@ def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | 
     if masks.null_count == len(masks):
         return None
     known = masks.dictionary_encode()
-    size = max(ordinals, default=0) // 8 + 1
-    octets = b"".join(m[-size:].rjust(size, b"\0") for m in known.dictionary.to_pylist())
-    lowest_first = np.frombuffer(octets, np.uint8).reshape(-1, size)[:, ::-1]
-    bits = np.unpackbits(lowest_first, axis=1, bitorder="little")[:, list(ordinals)].astype(np.bool_)
-    every = np.vstack([bits, np.ones((1, len(ordinals)), np.bool_)])
-    found: npt.NDArray[np.bool_] = every[known.indices.fill_null(len(bits)).to_numpy()]
+    told = unpacked(known.dictionary.to_pylist(), ordinals)
+    every = np.vstack([told, np.ones((1, len(ordinals)), np.bool_)])
+    found: npt.NDArray[np.bool_] = every[known.indices.fill_null(len(told)).to_numpy()]
     return found
 
 

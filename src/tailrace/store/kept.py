@@ -58,12 +58,12 @@ def spans(delta: DeltaTable, column: str) -> list[Span]:
         path, size, rows, modified = one
         at = modified.timestamp() * 1000 if hasattr(modified, "timestamp") else float(modified)
         texts = (str(v) if isinstance(v, str) else "" for v in (a, b))
-        found.append(Span(path, size, rows or 0, at, _number(a), _number(b), *texts))
+        found.append(Span(path, size, rows or 0, at, number(a), number(b), *texts))
     return found
 
 
-def _number(value: object) -> int:
-    """The number in a statistic; -1 if it has none, such as a truncated sequence."""
+def number(value: object) -> int:
+    """The change number in a statistic; -1 if it has none, such as a truncated sequence."""
     if isinstance(value, str):
         return number_of(value) if len(value) == WIDTH and value.isdecimal() else -1
     return value if isinstance(value, int) else -1

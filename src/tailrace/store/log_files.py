@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from ..lake import delta as lake
-from ..model.sequence import WIDTH, number_of
-from .kept import spans
+from .kept import number, spans
 
 LOOK_EVERY_S = 5.0
 """How often LOG's newest version is looked up when its next commit is not there: it may have been removed."""
@@ -98,10 +97,5 @@ def _added(commit: str) -> Iterator[LogFile]:
         add = json.loads(line).get("add")
         if add is not None and add.get("dataChange", True):
             stats = json.loads(add.get("stats") or "{}")
-            low, high = (_number(stats.get(of, {}).get("CHANGE_SEQ")) for of in ("minValues", "maxValues"))
+            low, high = (number(stats.get(of, {}).get("CHANGE_SEQ")) for of in ("minValues", "maxValues"))
             yield LogFile(add["path"], add["size"], low, high)
-
-
-def _number(seq: object) -> int:
-    known = isinstance(seq, str) and len(seq) == WIDTH and seq.isdecimal()
-    return number_of(str(seq)) if known else -1
