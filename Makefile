@@ -18,7 +18,7 @@ demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof
 	@$(BIN)/tailrace demo
 
 test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
-	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=40 --durations-min=5 -m "not slow" $(ARGS)
 
 test-all: $(JARS) ## the slow ones, too: kill -9, a cluster, Java from the wheel, more random histories
 	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal $(ARGS)

@@ -33,6 +33,6 @@ def spark() -> Iterator[SparkSession]:
     from tailrace.runtime.session import session
 
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN
-    made = session("tests", master="local[2]", conf={"spark.driver.memory": "3g", **plans})
+    made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
     yield made
     made.stop()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tailrace import formats
-from tailrace.apply.targets.postgresql_types import markdown as postgresql_types
+from tailrace.apply.targets.postgresql.types import markdown as postgresql_types
 from tailrace.cli.exit_codes import markdown as exit_codes
 from tailrace.config.task import reference
 from tailrace.engine.rule_pages import markdown as rules

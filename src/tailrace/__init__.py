@@ -19,25 +19,33 @@ __version__ = "0.1.0"
 _PLACES = {
     "ChangeTable": "model.change",
     "Column": "model.change",
+    "HistoryFlow": "query.history_flow",
+    "HistoryRules": "engine.kept_history",
+    "HistoryTable": "query.history_table",
     "OpenTask": "library.open_task",
     "Relation": "model.change",
     "Result": "query.result",
     "TableChanges": "query.table_changes",
     "TaskTable": "library.task_table",
     "apply": "library.change_tables",
+    "columns_changed": "library.change_tables",
     "convert": "library.change_tables",
     "inspect": "library.change_tables",
     "open": "library.open_task",
     "read": "library.change_tables",
+    "watching": "query.watch",
 }
 _NAMES = {"open": "OpenTask"}
 __all__ = [
-    "ChangeTable", "Column", "OpenTask", "Relation", "Result", "TableChanges", "TailraceError", "TaskTable",
-    "__version__", "apply", "convert", "inspect", "open", "read",
+    "ChangeTable", "Column", "HistoryFlow", "HistoryRules", "HistoryTable", "OpenTask", "Relation", "Result",
+    "TableChanges", "TailraceError", "TaskTable", "__version__", "apply", "columns_changed", "convert",
+    "inspect", "open", "pipelines", "read", "watching",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name == "pipelines":
+        return import_module(".library.pipelines", __name__)
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_PLACES[name]}", __name__), _NAMES.get(name, name))

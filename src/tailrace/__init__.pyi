@@ -1,7 +1,10 @@
 from pathlib import Path
 
+from .engine.kept_history import HistoryRules as HistoryRules
 from .errors import TailraceError as TailraceError
+from .library import pipelines as pipelines
 from .library.change_tables import apply as apply
+from .library.change_tables import columns_changed as columns_changed
 from .library.change_tables import convert as convert
 from .library.change_tables import inspect as inspect
 from .library.change_tables import read as read
@@ -10,8 +13,11 @@ from .library.task_table import TaskTable as TaskTable
 from .model.change import ChangeTable as ChangeTable
 from .model.change import Column as Column
 from .model.change import Relation as Relation
+from .query.history_flow import HistoryFlow as HistoryFlow
+from .query.history_table import HistoryTable as HistoryTable
 from .query.result import Result as Result
 from .query.table_changes import TableChanges as TableChanges
+from .query.watch import watching as watching
 
 __version__: str
 

@@ -6,7 +6,7 @@ TailraceError
 │   ├── PositionError  a position that is gone, ahead of the log, or of another server
 │   ├── ConnectionLostError  the source went away; trying again is safe
 │   │   └── UnreachableError  nobody answers at its address
-│   └── TableMovedError  a table was truncated or rewritten since the snapshot it is read in
+│   └── TableMovedError  a table was truncated, rewritten or loaded again since the snapshot it is read in
 ├── FormatError        bytes or rows that are not what their format promises
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
@@ -16,6 +16,7 @@ TailraceError
 ├── SparkLostError     the JVM of the Spark session is gone
 ├── StorageFullError   there is no room where something was to be written
 ├── OvertakenError     another process committed first what was to be committed
+├── CancelledError     the user has ended it
 └── UnsupportedError   a declared gap: the feature exists elsewhere, not here
 """
 
@@ -86,7 +87,8 @@ class UnreachableError(ConnectionLostError):
 
 
 class TableMovedError(SourceError):
-    """A table was truncated or rewritten since the snapshot it is read in; a new snapshot is needed."""
+    """A table was truncated, rewritten or loaded again since the snapshot it is read in; a new snapshot is
+    needed."""
 
 
 class FormatError(TailraceError):
@@ -148,6 +150,10 @@ class StorageFullError(TailraceError):
 class OvertakenError(TailraceError):
     """Another process committed first, and this commit was based on the earlier state: nothing of it is
     visible. Read again and repeat."""
+
+
+class CancelledError(TailraceError):
+    """The user has ended what was being done; nothing was changed by it."""
 
 
 class UnsupportedError(TailraceError):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tailrace.lake.announced import Announced
 from tailrace.model.change import Relation
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.wire.records import RECORDS, Chunk
@@ -43,5 +44,8 @@ def addresses(chunks: list[Chunk]) -> list[bytes]:
     return table_of(chunks)["LOGADDR"].to_pylist()
 
 
-def layouts(chunks: list[Chunk]) -> list[Relation]:
-    return [relation for chunk in chunks for _, relation in chunk.relations]
+def layouts(chunks: list[Chunk], *known: Relation) -> list[Relation]:
+    """The announced layouts that the relation history gets, which has the known ones."""
+    announced = Announced(lambda: [(one, b"") for one in known])
+    told = [(one, c.records["LOGADDR"][index].as_py()) for c in chunks for index, one in c.relations]
+    return [one for one, address in told if announced.news(one, address)]

@@ -15,19 +15,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from tailrace.apply import shared
 from tailrace.apply.effects import relation_of
-from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.keylog import SCHEMA
-from tailrace.apply.targets import postgresql_layout
+from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.apply.keylog.key_log import SCHEMA
+from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.auditor import wanted
-from tailrace.apply.targets.postgresql_audit import DatabaseAudit
-from tailrace.apply.targets.postgresql_notes import Notes
-from tailrace.apply.targets.postgresql_place import Place, locked
-from tailrace.apply.targets.postgresql_progress import Progress
-from tailrace.apply.targets.postgresql_write import Writer
-from tailrace.engine.log_rows import Sheet
+from tailrace.apply.targets.postgresql import layout as postgresql_layout
+from tailrace.apply.targets.postgresql.audit import DatabaseAudit
+from tailrace.apply.targets.postgresql.notes import Notes
+from tailrace.apply.targets.postgresql.place import Place, locked
+from tailrace.apply.targets.postgresql.progress import Progress
+from tailrace.apply.targets.postgresql.write import StagedWriter
+from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
@@ -54,12 +54,16 @@ class Table:
         *,
         of: Relation = RELATION,
         name: str = "t",
-        at: shared.Place | None = None,
+        at: shared.TargetPlace | None = None,
     ) -> None:
         self.root, self.rules, self.log = root, Rules.of(mode, on), str(root / "keylog")
         self.url, self.place = database, Place.of(database)
         self.model = Model(mode, self.rules.on)
-        self.relation, self.name, self.at = relation_of(of, self.rules), name, at or shared.Place(of.table)
+        self.relation, self.name, self.at = (
+            relation_of(of, self.rules),
+            name,
+            at or shared.TargetPlace(of.table),
+        )
         self.progress = Progress(self.place, name, lambda _: self.at)
         self.flagged = self.upto = 0
         with locked(self.place, name, of.table) as on_:
@@ -84,7 +88,7 @@ class Table:
         fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
-        sheet = Sheet("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
+        sheet = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
         exceptions = Exceptions(str(self.root), "task")
         audit = Audit(table, self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, "all"))
         with locked(self.place, self.name, table) as on:
@@ -136,9 +140,9 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
     """Between the look at the keys and the write: the transaction begins again."""
     table = Table(tmp_path, database, "strict", {})
     table.apply(START)
-    real, attempts = Writer.upsert, []
+    real, attempts = StagedWriter.upsert, []
 
-    def raced(to: Writer, *, partial: bool) -> tuple[int, int]:
+    def raced(to: StagedWriter, *, partial: bool) -> tuple[int, int]:
         if not attempts:
             with psycopg.connect(database) as other:
                 other.execute("DELETE FROM s.t WHERE id = 'q'")
@@ -146,7 +150,7 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
         attempts.append(1)
         return real(to, partial=partial)
 
-    monkeypatch.setattr(Writer, "upsert", raced)
+    monkeypatch.setattr(StagedWriter, "upsert", raced)
     done = table.apply([change(4, "U", "p"), change(5, "U", "q"), change(6, "I", "new"), change(7, "D", "r")])
     assert isinstance(done, Audited) and len(attempts) == 2
     assert {s: n for s, (n, _) in done.tally.items()} == {"U0": 1, "I1": 1}

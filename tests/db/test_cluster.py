@@ -18,8 +18,9 @@ from .test_model import target_rows, write_task
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
 
-def test_a_task_runs_on_a_cluster_of_executor_processes(tmp_path: Path, database: str) -> None:
-    path = write_task(tmp_path, database)
+@pytest.mark.parametrize("limit", ["", ", local_limit: 1B"], ids=["one-task", "several-tasks"])
+def test_a_task_runs_on_a_cluster_of_executor_processes(tmp_path: Path, database: str, limit: str) -> None:
+    path = write_task(tmp_path, database, target=limit)
     path.write_text(path.read_text() + "\nspark: {spark.master: 'local-cluster[2,1,1024]'}\n")
     with psycopg.connect(database, autocommit=True) as session:
         session.execute(SCHEMA)

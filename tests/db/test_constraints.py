@@ -10,15 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.apply.targets.postgresql_constraint_notes import ours
-from tailrace.apply.targets.postgresql_layout import create
-from tailrace.apply.targets.postgresql_place import Place, session
-from tailrace.apply.targets.postgresql_progress import Progress
-from tailrace.apply.targets.postgresql_refused import refuses
-from tailrace.apply.targets.postgresql_relax import relax
-from tailrace.apply.targets.postgresql_stage import Staged
-from tailrace.apply.targets.postgresql_types import casts
-from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.apply.targets.postgresql.constraint_notes import ours
+from tailrace.apply.targets.postgresql.layout import create
+from tailrace.apply.targets.postgresql.place import Place, session
+from tailrace.apply.targets.postgresql.progress import Progress
+from tailrace.apply.targets.postgresql.refused import refuses
+from tailrace.apply.targets.postgresql.relax import relax
+from tailrace.apply.targets.postgresql.stage import Staged
+from tailrace.apply.targets.postgresql.types import casts
+from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.capture import constraints
 from tailrace.capture.constraints import ConstraintWatch
 from tailrace.config.task import Task, load
@@ -81,7 +81,7 @@ class World:
             into = {**dict.fromkeys((2, 4), "numeric"), 5: "timestamptz"} | casts(on, "lake.item", of.columns)
             staged = Staged("pg_temp.rows", (1,), len(rows), extra, len(of.columns), into)
             relax(on, self.place, self.progress.target("s.item"), of, staged)
-            Writer(on, self.progress.target("s.item"), of, staged).upsert(partial=partial)
+            StagedWriter(on, self.progress.target("s.item"), of, staged).upsert(partial=partial)
 
     @property
     def there(self) -> dict[str, tuple[str, bool, str | None]]:

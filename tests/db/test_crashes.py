@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake

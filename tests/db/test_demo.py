@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import psycopg
 import pytest
@@ -47,6 +48,16 @@ def test_the_demo_proves_its_targets_equal(folder: Path, capsys: pytest.CaptureF
     assert story[4] == ("U", ["id"])
     moved = said["life"][4]
     assert (moved["before"]["id"], moved["after"]["id"]) == (shop.HERO, shop.HERO_LATER)
+
+    before, net, life = said["answers"]
+    assert [r["as of"] for r in before["rows"]] == ["before", "after", "now"]
+    assert before["rows"][0]["rows"] > 0
+    assert {r["table"]: r["update_postimage"] > 0 for r in net["rows"]} == {
+        f"public.{t}": t != "pgbench_history" for t in BENCH
+    }
+    assert life["rows"][-1]["change"] == "update" and "--key aid=" in life["command"]
+    drawn = ElementTree.parse(said["plot"]).getroot()
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}path")) == 2
 
     assert (folder / "demo.yaml").exists()
     assert not (folder / "pg" / "postmaster.pid").exists()

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.apply import incoming
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.testing.images import change_table

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace.apply import loading
+from tailrace.apply import mapped_snapshots as loading
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, TailraceError

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.apply import loading
+from tailrace.apply import mapped_snapshots as loading
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import landings
 from tailrace.cli.main import app

@@ -12,10 +12,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.apply.targets.postgresql_landing import PostgresLanding
-from tailrace.apply.targets.postgresql_place import Place, locked
-from tailrace.apply.targets.postgresql_progress import Progress
+from tailrace.apply.targets.postgresql.place import Place, locked
+from tailrace.apply.targets.postgresql.progress import Progress
+from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
+from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tailrace.apply.targets.delta_local import NET
-from tailrace.apply.targets.postgresql_place import Place, session
-from tailrace.apply.targets.postgresql_progress import Progress
-from tailrace.apply.targets.postgresql_refused import Trial
-from tailrace.apply.targets.postgresql_stage import EXTRA_SQL, Staged
-from tailrace.apply.targets.postgresql_types import casts
-from tailrace.apply.targets.postgresql_write import Writer
+from tailrace.apply.targets.delta.local import NET
+from tailrace.apply.targets.postgresql.place import Place, session
+from tailrace.apply.targets.postgresql.progress import Progress
+from tailrace.apply.targets.postgresql.refused import Trial
+from tailrace.apply.targets.postgresql.stage import EXTRA_SQL, Staged
+from tailrace.apply.targets.postgresql.types import casts
+from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.engine.columns import KEPT, OP, OPER, SEQ
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
@@ -59,7 +59,7 @@ def content(on: Session) -> list[tuple[object, ...]]:
 def test_rows_by_key(on: Session) -> None:
     rows = staged(on, (OP, KEPT), ("D", None, A, None, None, None), ("U", "1100", B, None, "z", "NaN"),
                   ("U", None, C, "{}", "neww", "1e3"))  # fmt: skip
-    to = Writer(on, TARGET, KEYED, rows)
+    to = StagedWriter(on, TARGET, KEYED, rows)
     assert (to.delete(), to.update_partly(), to.upsert(partial=True)) == (1, 1, (1, 0))
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
     with on.transaction():
@@ -68,7 +68,7 @@ def test_rows_by_key(on: Session) -> None:
 
 
 def test_a_text_that_is_too_long_is_refused_and_not_cut(on: Session) -> None:
-    to = Writer(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
+    to = StagedWriter(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
         to.upsert(partial=False)
 
@@ -78,7 +78,7 @@ def test_copies_of_rows_without_a_key(on: Session) -> None:
     bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
     rows = staged(on, (NET,), (-1, A, '{"a": 1}', "x   ", "1.50"), (-2, B, "[1, 2]", "yy  ", None),
                   (2, C, "null", "ab", "2.0"))  # fmt: skip
-    to = Writer(on, TARGET, bag, rows)
+    to = StagedWriter(on, TARGET, bag, rows)
     assert (to.take_copies(), to.add_copies()) == ((2, 1), 2)
     assert content(on) == [("c", "null", "ab", "2.0")] * 2
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply.keylog import KeyLog
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.keylog.key_log import KeyLog
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
@@ -157,7 +157,7 @@ def test_a_delta_target_is_the_sources_again(
     def amend(found: Sequence[Difference]) -> None:
         plan(found[1:])
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
-            for way in ("apply", "together"):
+            for way in ("apply", "merge_many"):
                 broken.setattr(DeltaTarget, way, lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
                 Repair(task, lambda why: spark)(found[1:])

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from tailrace.apply import one_task
-from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.apply.targets.postgresql_refused import Trial
+from tailrace.apply.targets.postgresql.refused import Trial
+from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
@@ -70,8 +70,8 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     task.catch_up()
     met, calls = RuledApply._met, []
 
-    def beside(self: RuledApply, *given: Any) -> Any:
-        found = met(self, *given)
+    def beside(self: RuledApply, *given: Any, **more: Any) -> Any:
+        found = met(self, *given, **more)
         if not calls:
             task.lose("s.t", "id = 'b'")
             task.gain("s.t", task.models["s.t"].gain(1, "d"))

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailrace.apply import shared
-from tailrace.apply.targets import postgresql_audit, postgresql_layout
+from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.postgresql_place import locked
+from tailrace.apply.targets.postgresql import audit as postgresql_audit
+from tailrace.apply.targets.postgresql import layout as postgresql_layout
+from tailrace.apply.targets.postgresql.place import locked
 
 from ..spark.ruled_model import RELATION, Change, history
 from ..unit.test_audit import until_done
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.db
 
 def part(root: Path, database: str, lane: int) -> Table:
     """A task's part of the table `all.t`: the rows of one lane."""
-    at = shared.Place("all.t", {"lane": str(lane)})
+    at = shared.TargetPlace("all.t", {"lane": str(lane)})
     of = replace(RELATION, relid=lane + 1, schema=f"site{lane}")
     return Table(root / f"{lane}", database, "strict", {}, of=of, name=f"task{lane}", at=at)
 

@@ -106,6 +106,23 @@ def test_a_connection_lost_while_a_baseline_is_read(
     assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2
 
 
+def test_a_table_altered_loaded_and_altered_back_before_its_next_change(
+    shop: Task, db: psycopg.Connection
+) -> None:
+    """The history says again what it said first: from the baseline on, readers go by the baseline's layout."""
+    Capture(shop, once=True).run()
+    db.execute("alter table s.b rename id to number")
+    orders.resync(shop.orders_path, "s.b", "it was altered", who="me")
+    Capture(shop, once=True).run()
+    db.execute("alter table s.b rename number to id; insert into s.b values (2)")
+    Capture(shop, once=True).run()
+    one, other = log.history(shop.relations_path)["s.b"]
+    assert one.relation == other.relation and one.relation.key == ["id"]
+    baseline = ledger.read_baselines(shop.control_path("baselines"))["s.b"]
+    assert baseline.relation.key == ["number"]
+    assert one.from_position < bytes.fromhex(baseline.position) <= other.from_position
+
+
 def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
     shop: Task, db: psycopg.Connection
 ) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.shared import Place
-from tailrace.apply.targets import postgresql_stage as staging
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.apply.targets.postgresql_batch import Job
+from tailrace.apply.targets.postgresql import stage as staging
+from tailrace.apply.targets.postgresql.batch import PostgresBatch
+from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
@@ -115,8 +115,8 @@ def test_a_crash_between_staging_and_commit(
 ) -> None:
     rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
     with monkeypatch.context() as crash:
-        crash.setattr(Job, "write", lambda *_: 1 / 0)
-        crash.setattr(Job, "drop", lambda *_: None)
+        crash.setattr(PostgresBatch, "write", lambda *_: 1 / 0)
+        crash.setattr(PostgresBatch, "drop", lambda *_: None)
         with pytest.raises(ApplyError, match="division by zero"):
             target.apply(batch_of(spark, RELATION, rows))
     with psycopg.connect(database) as db:
@@ -133,16 +133,16 @@ def test_the_connection_dies_at_the_commit(
     spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [(1, "I", image(1, "a"))]
-    real = Job.write
+    real = PostgresBatch.write
 
-    def write(self: Job, staged: Any) -> Any:
+    def write(self: PostgresBatch, staged: Any) -> Any:
         done = real(self, staged)
         with psycopg.connect(database, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s, 5000)", (self.session.info.backend_pid,))
         return done
 
     with monkeypatch.context() as crash:
-        crash.setattr(Job, "write", write)
+        crash.setattr(PostgresBatch, "write", write)
         with pytest.raises(ApplyError, match="terminat"):
             target.apply(batch_of(spark, RELATION, rows))
     assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
@@ -180,7 +180,7 @@ def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
 ) -> None:
     """After it was read, before and in the transaction."""
     target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]))
-    commit, write, todo, calls = Job.commit, Job.write, ["before", "within"], []
+    commit, write, todo, calls = PostgresBatch.commit, PostgresBatch.write, ["before", "within"], []
 
     def theirs(word: str) -> None:
         calls.append(word)
@@ -189,8 +189,8 @@ def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
             with psycopg.connect(database) as db:
                 db.execute("update shop.item set v = %s where id = 1", (word,))
 
-    monkeypatch.setattr(Job, "commit", lambda job, *more: theirs("before") or commit(job, *more))
-    monkeypatch.setattr(Job, "write", lambda job, *more: theirs("within") or write(job, *more))
+    monkeypatch.setattr(PostgresBatch, "commit", lambda job, *more: theirs("before") or commit(job, *more))
+    monkeypatch.setattr(PostgresBatch, "write", lambda job, *more: theirs("within") or write(job, *more))
     target.apply(batch_of(spark, RELATION, move(3, 1, {"id": 9, "Wide_Word": 2})))
     assert content(database, RELATION.table) == [(2, "b", Decimal("1.50")), (9, "within", Decimal("2.00"))]
     assert calls == ["before", "before", "within", "before", "within"]
@@ -219,15 +219,15 @@ def test_two_processes_cannot_apply_to_one_table(
 ) -> None:
     """Where a pooler lost the lock of the session, the look inside the transaction still finds it out."""
     target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
-    real = Job.stage
+    real = PostgresBatch.stage
 
-    def stage(self: Job) -> Any:
+    def stage(self: PostgresBatch) -> Any:
         staged = real(self)
         with psycopg.connect(database) as other:
             other.execute("update tailrace.tailrace_progress set upto = 7")
         return staged
 
-    monkeypatch.setattr(Job, "stage", stage)
+    monkeypatch.setattr(PostgresBatch, "stage", stage)
     with pytest.raises(ApplyError, match="another process"):
         target.apply(batch_of(spark, RELATION, [(9, "I", image(2, "b"))]))
     assert len(content(database, RELATION.table)) == 1
@@ -250,7 +250,11 @@ def test_foreign_tables_are_left_alone(spark: SparkSession, database: str, targe
 
 
 def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) -> None:
-    at = {"a.t": Place("all.t", {"site": "x"}), "b.t": Place("all.t", {"site": "x"}), "c.t": Place("all.t")}
+    at = {
+        "a.t": TargetPlace("all.t", {"site": "x"}),
+        "b.t": TargetPlace("all.t", {"site": "x"}),
+        "c.t": TargetPlace("all.t"),
+    }
     target = PostgresTarget(spark, database, task="test", places=at.__getitem__)
     relation = Relation(1, "a", "t", "d", (replace(V, name="site", key=True), ID))
     rows = spark.createDataFrame([("x", 1), ("x", 2)], "site string, id int")

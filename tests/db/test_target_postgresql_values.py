@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.postgresql import PostgresTarget
-from tailrace.apply.targets.postgresql_layout import definition
-from tailrace.apply.targets.postgresql_types import sql_type
-from tailrace.apply.targets.postgresql_values import batch, cells
+from tailrace.apply.targets.postgresql.layout import definition
+from tailrace.apply.targets.postgresql.target import PostgresTarget
+from tailrace.apply.targets.postgresql.types import sql_type
+from tailrace.apply.targets.postgresql.values import batch, cells
 from tailrace.errors import ApplyError
 from tailrace.model import sequence
 from tailrace.model.change import HEADERS, PREFIX, ChangeTable, Column, Relation

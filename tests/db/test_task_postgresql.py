@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.apply.targets.postgresql_landing import PostgresLanding
+from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError

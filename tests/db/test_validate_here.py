@@ -17,6 +17,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.runtime import setup
 from tailrace.runtime.storing_here import store_here
+from tailrace.state import orders
 from tailrace.state.totals import last_stored
 from tailrace.validate.tables import ValidationReport
 
@@ -81,6 +82,28 @@ def test_a_baseline_and_what_somebody_did_to_its_target(
         ("source", "9", "v9"),
         ("target", "9", "x"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_a_table_gets_a_new_baseline_while_it_is_validated(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    """Its target is newer than the snapshot then: all is compared at another one."""
+    db.execute(CREATE)
+    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
+    task, said = task_of(tmp_path, database, target), list[str]()
+
+    def draw(words: str, *_: int) -> None:
+        said.append(words)
+        if said.count("reading s.t") == 1 and words == "reading s.t":
+            orders.resync(task.orders_path, "s.t", "somebody wants it", who="me")
+
+    found = validated(task, Steps(draw))
+    assert [(t.table, t.target_rows, t.equal) for t in found.tables] == [
+        ("s.bag", 50, True),
+        ("s.t", 500, True),
+    ]
+    assert said.count("reading s.t") == 2
 
 
 @pytest.mark.parametrize(

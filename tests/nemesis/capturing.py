@@ -17,6 +17,7 @@ from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.capture.table_selection import Known
 from tailrace.lake import log
+from tailrace.model.change import Relation
 from tailrace.state import ledger, orders
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import Baseline
@@ -57,12 +58,10 @@ class Capturing:
         self._asked: Any = asked
         self._process: Any = SimpleNamespace(_state=CaptureState())
         self._windows = Windows(task, asked)
-        self._work = Baselines(
-            task, asked, self._windows, threading.Event(), lambda: self.writer.state.number
-        )
+        self._work = Baselines(task, asked, self._windows, threading.Event(), self.writer)
         self._known = Known(task)
         self.look(window)
-        self._announced = log.latest(log.layouts(task.relations_path))
+        self._announced: dict[int, Relation] = {}
         self._windows.resume()
         reached = self.writer.state.position
         assert source.slot is not None
@@ -108,6 +107,7 @@ class Capturing:
             exact = name in states and states[name].exact
             opened = bool(window >> n & 1) and now.keyed and not exact
             position = position_at(self.source.lsn + 1)
+            assert self.writer.announced.base(now.relation, position), f"{name}: later changes were read"
             self.reading.append(Reading(name, attempts[name], position, now, dict(now.rows), opened))
 
     def land(self, which: int) -> bool:

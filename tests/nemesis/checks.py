@@ -10,7 +10,6 @@ from tailrace.model.change import PREFIX
 from tailrace.model.sequence import number_of
 from tailrace.state import ledger, orders
 from tailrace.state.ledger import Baseline
-from tailrace.state.orders import TableControl
 from tailrace.state.totals import Totals
 
 from .applying import log_files
@@ -27,7 +26,7 @@ class Checks:
         self._ends: list[int] = []
         self._indices: list[int] = []
         self._baselines: dict[str, Baseline] = {}
-        self._states: dict[str, TableControl] = {}
+        self._landing: dict[str, int] = {}
         self._seen: dict[str, object] = {}
         self._fine: dict[str, tuple[Held, int]] = {}
 
@@ -54,7 +53,9 @@ class Checks:
         with self._world.ram.unnoticed():
             every, given = ledger._baselines("control/baselines"), orders.read("control/orders")
         self._baselines = {b.table: b for b in every}
-        self._states = orders.states(given, {t: b for t, b in self._baselines.items() if b.done})
+        for one in given:
+            if one.action == orders.LAND:
+                self._landing[one.table] = max(one.baseline or 0, self._landing.get(one.table, 0))
 
     def _reached(self) -> None:
         """Takes in last change number and index of each transaction that is new in LOG."""
@@ -73,7 +74,7 @@ class Checks:
             base = self._baselines.get(name)
             if base is None or not base.done or mine.upto < base.closes:
                 continue
-            if name in self._states and self._states[name].landing:
+            if self._landing.get(name, 0) > base.number:
                 continue  # a baseline replaces it, or has, and is not recorded
             place = bisect_right(self._ends, mine.upto)
             by_log = self._indices[place - 1] if place else 0

@@ -6,6 +6,46 @@ from .applying import Setup
 from .world import Step
 
 KEPT: dict[str, tuple[Setup, tuple[Step, ...]]] = {
+    "the first batch of a table is stored while the record is shortened": (
+        Setup(tables=1, keyless=True, max_changes=1, opened=True),
+        (
+            Step("land", 1),
+            Step("land", 1),
+            Step("transaction"),
+            Step("capture"),
+            Step("transaction", 1),
+            Step("capture"),
+            Step("shorten"),
+            Step("shorten", 0, 1, at=(5, Step("store", 1))),
+            Step("apply", at=(10, Step("store", 2, 1))),
+        ),
+    ),
+    "a table is removed after its new baseline has landed, and before that is recorded": (
+        Setup(tables=2, group=True, together=1, max_changes=1),
+        (
+            Step("look", 0, 2),
+            Step("order", 1, at=(1, Step("order", 2))),
+            Step("land"),
+            Step("land", 1, 2),
+            Step("transaction"),
+            Step("capture", at=(1, "kill")),
+            Step("transaction"),
+            Step("land", 0, 1, at=(38, "kill")),
+            Step("order", 3),
+        ),
+    ),
+    "a table is altered, loaded, and altered back": (
+        Setup(tables=1, keyless=True, group=True, together=2, max_changes=2),
+        (
+            Step("capture"),
+            Step("order", 5, 0),
+            Step("ddl"),
+            Step("land", 0, 1),
+            Step("look"),
+            Step("ddl", 47172),
+            Step("transaction"),
+        ),
+    ),
     "order numbers are given twice when two commands meet": (
         Setup(tables=2, together=2, max_changes=8),
         (Step("order", 0, -1, at=(2, Step("order", 3, 1))),),

@@ -226,6 +226,7 @@ class RamLake:
                 put.enter_context(mock.patch.object(lake, name, _nowhere(name)))
             put.enter_context(mock.patch.object(lake, "progresses", self.progresses))
             put.enter_context(mock.patch.object(lake, "Part", self.part))
+            put.enter_context(mock.patch.object(lake, "dataset", _Delta.dataset))
             put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
             for name in ("settle", "forget"):
                 put.enter_context(mock.patch.object(log_retention, name, lambda path: None))
@@ -319,8 +320,8 @@ class _Delta:
     def transaction_version(self, app_id: str) -> int | None:
         return self.now.progress.get(app_id)
 
-    def to_pyarrow_table(self) -> pa.Table:
-        return self.ram.chosen(self.now.files, self.now.schema)
+    def dataset(self) -> _Dataset:
+        return _Dataset(self.ram.chosen(self.now.files, self.now.schema))
 
     def get_add_actions(self, flatten: bool) -> pa.Table:
         return self.ram.actions(self.path, self.now)

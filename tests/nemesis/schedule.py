@@ -17,9 +17,9 @@ WEIGHTS = {
 }  # fmt: skip
 _BESIDE_CAPTURE = {"transaction": 4, "store": 4, "apply": 5, "order": 3}
 INNER = {
-    "apply": {"land": 8, "look": 2, "capture": 1, "order": 3},
-    "store": {"land": 3, "look": 2, "capture": 4, "order": 2},
-    "shorten": {"land": 4, "look": 4, "order": 2, "capture": 2},
+    "apply": {"land": 8, "look": 2, "capture": 1, "order": 3, "store": 6, "shorten": 2},
+    "store": {"land": 3, "look": 2, "capture": 4, "order": 2, "apply": 6, "shorten": 2},
+    "shorten": {"land": 4, "look": 4, "order": 2, "capture": 2, "apply": 3, "store": 3},
     "order": {"order": 5, "apply": 2, "land": 2, "look": 1},
     "look": _BESIDE_CAPTURE, "capture": _BESIDE_CAPTURE, "land": _BESIDE_CAPTURE,
 }  # fmt: skip

@@ -204,14 +204,15 @@ class Source:
         return f"alter {name} {kind}: {', '.join(c.name for c in columns)}"
 
     def chunk(self, one: Transaction, announced: dict[int, Relation]) -> Chunk:
-        """A transaction as capture reads it, whole; takes in which layouts the reader knows by then."""
+        """A transaction as capture reads it, whole; takes in which layouts were announced in this session."""
         marked = [m for m in one.messages if m.relation is None]
         messages = list(marked) if marked else [Message(b"B"), *one.messages, Message(b"C")]
         if not one.messages:
             return Chunk(pa.RecordBatch.from_pylist([], schema=RECORDS), [], 0, position_at(one.lsn + 1))
         relations = []
         for k, m in enumerate(messages):
-            if m.relation is not None and announced.get(m.relation.relid) != m.relation:
+            # A server announces a table again after each ALTER, also where it is what it was before.
+            if m.relation is not None and announced.get(m.relation.relid) is not m.relation:
                 announced[m.relation.relid] = m.relation
                 relations.append((k, m.relation))
         n = len(messages)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.apply import reading
+from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
-from tailrace.apply.shared import Place
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import Outcome
-from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.apply.targets.delta_many import Small
+from tailrace.apply.targets.base import ApplyOutcome
+from tailrace.apply.targets.delta.many import Small
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, ChangeTable, Relation
@@ -126,10 +126,10 @@ class RamTarget(DeltaTarget):
     """Tables in memory; `held` survives processes."""
 
     def __init__(self, ram: RamLake, held: dict[str, Held], refuses: Callable[[str], bool]) -> None:
-        self._ram, self.held, self._refuses = ram, held, refuses
+        self._ram, self.held, self._refuses, self._memory = ram, held, refuses, None
 
-    def place(self, table: str) -> Place:
-        return Place(table)
+    def place(self, table: str) -> TargetPlace:
+        return TargetPlace(table)
 
     def path(self, table: str) -> str:
         return f"target/{table}"
@@ -157,13 +157,13 @@ class RamTarget(DeltaTarget):
         rows = {k: {**{a: v for a, v in r.items() if a in stays}, **added} for k, r in mine.rows.items()}
         self.held[table] = replace(mine, relation=after, rows=rows, versions=mine.versions + 1)
 
-    def apply(self, batch: TableBatch) -> Outcome:
+    def apply(self, batch: TableBatch) -> ApplyOutcome:
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):
             raise NotFitError(f"the target refuses a batch of {batch.table}")
         mine = self.held.setdefault(batch.table, Held(batch.relation))
         if mine.upto >= batch.upto:
-            return Outcome(version=mine.versions)
+            return ApplyOutcome(version=mine.versions)
         rows: Rows = batch.changes.df  # type: ignore[assignment]
         new = [i for i in rows.images if i.number > mine.upto]
         bounded(batch, new)
@@ -171,7 +171,7 @@ class RamTarget(DeltaTarget):
         self._ram.at("wrote", self.path(batch.table))
         return done
 
-    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
         return [self._small(one) for one in batches]
 
     def _small(self, small: Small) -> Audited | TailraceError | None:
@@ -190,7 +190,7 @@ class RamTarget(DeltaTarget):
 
     def _write(
         self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool
-    ) -> Outcome:
+    ) -> ApplyOutcome:
         mine = self.held[table]
         if [c.name for c in mine.relation.columns] != [c.name for c in relation.columns]:
             found("layout", f"{table} has {mine.relation.columns}, its batch {relation.columns}")
@@ -204,7 +204,7 @@ class RamTarget(DeltaTarget):
             elif one.oper != "B":
                 {"I": made.insert, "D": made.delete, "T": made.truncate}[one.oper](one)
         self.held[table] = replace(mine, rows=made.rows, upto=upto, versions=mine.versions + 1)
-        return Outcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
+        return ApplyOutcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
 
 
 def bounded(batch: TableBatch, new: list[Image]) -> None:

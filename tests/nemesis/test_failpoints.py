@@ -17,6 +17,7 @@ from tailrace.lake import failpoints
 
 from ..db import test_points as server
 from ..spark import test_points as spark
+from ..unit import test_history_table as histories
 from ..unit import test_points as alone
 from . import test_schedules as schedules
 
@@ -27,6 +28,7 @@ REACHED = re.compile(r'\breach\("([^"]+)"\)')
 ENDS: dict[ModuleType, Sequence[str]] = {
     schedules: schedules.HERE,
     alone: alone.ENDS,
+    histories: histories.ENDS,
     spark: spark.ENDS,
     server: server.ENDS,
 }

@@ -66,11 +66,12 @@ def test_the_same_seed_is_the_same_schedule() -> None:
 BACKLOG = [
     Step("look"), Step("land", 0, 1), Step("transaction", 3), Step("transaction", 11), Step("capture", 1),
     Step("store"), Step("capture", 1), Step("store"), Step("transaction", 28), Step("capture", 1), Step("store"),
+    Step("transaction", 5), Step("capture", 1),
 ]  # fmt: skip
-"""One table has its baseline, one waits to land, and there are three slices to apply."""
+"""One table has its baseline, one waits to land, there are three slices to apply, and a commit to be stored."""
 BETWEEN = [
     KILL, FAIL, Step("land", 0, 2), Step("look"), Step("capture", 9), Step("order", 0, ALL), Step("order", 2, ALL),
-    Step("order", 3, ALL), Step("refuses", 0, 0),
+    Step("order", 3, ALL), Step("refuses", 0, 0), Step("store"), Step("shorten"),
 ]  # fmt: skip
 
 

@@ -64,9 +64,9 @@ def _found(task: Task) -> tuple[list[str], Counter[str]]:
     return list(_changes(task, [TABLE], judged)), judged
 
 
-def _of_keylog(task: Task) -> tuple[list[str], Counter[str]]:
+def _of_keylog(task: Task, window: str = "exact", closes: int = 0) -> tuple[list[str], Counter[str]]:
     judged: Counter[str] = Counter()
-    taken: Any = {TABLE: SimpleNamespace(position="0002", window="exact")}
+    taken: Any = {TABLE: SimpleNamespace(position="0002", window=window, closes=closes)}
     return list(_keylog(task, taken, judged)), judged
 
 
@@ -81,6 +81,16 @@ def test_a_truncate_has_no_row_count(tmp_path: Path) -> None:
     task = _task(tmp_path)
     _made(task, [(2, "T")], [2], [(2, None, "T", None)])
     assert _of_keylog(task) == ([], Counter({"key log": 1, "row counts": 1}))
+
+
+def test_what_changes_met_in_an_open_window_is_not_judged_and_what_they_met_behind_it_is(
+    tmp_path: Path,
+) -> None:
+    task, odd = _task(tmp_path), "insert_exists: x"
+    _made(task, [(n, "I") for n in (2, 3, 4)], [2, 3, 4], [(2, odd), (3, odd), (4, None)])
+    assert _of_keylog(task, "open", 3) == ([], Counter({"key log": 3, "row counts": 1}))
+    [find] = _of_keylog(task, "open", 2)[0]
+    assert "1 changes met something else than they expected" in find
 
 
 def test_planted_in_change_tables_and_tracking(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Step:
 class _Armed:
     left: int
     action: str | Step
-    process: str
+    step: str
 
 
 class World:
@@ -98,24 +98,25 @@ class World:
     def take(self, step: Step) -> None:
         """Takes a step; a process that is not there is started first."""
         work = getattr(self, f"_{step.name}")
-        self._running.append(PROCESS.get(step.name, "nobody"))
+        self._running.append(step.name)
         if step.at is not None:
-            self._armed.append(_Armed(step.at[0], step.at[1], self._running[-1]))
+            self._armed.append(_Armed(step.at[0], step.at[1], step.name))
         place = len(self.said)
         try:
             done = work(step.a, step.b)
         except Killed:
             done = "KILLED"
         except TailraceError as error:
-            self._gone(self._running[-1])
+            self._gone(process_of(step.name))
             done = f"ENDS: {error.what}"
             if self.setup.group and "refuses a batch of s.t0" in error.what:
                 found(
                     "gate", f"the task ends by an error of s.t0, whose group has it tried again: {error.what}"
                 )
         finally:
-            process = self._running.pop()
-            self._dead.discard(process)
+            self._running.pop()
+            if not self._at_work(process_of(step.name)):
+                self._dead.discard(process_of(step.name))
             if step.at is not None:
                 self._armed.pop()
         self.said.insert(place, f"{'    ' * len(self._running)}{step.name}: {done}")
@@ -168,7 +169,7 @@ class World:
 
     def _kill(self, which: int, _: int) -> str:
         name = ("capture", "pipeline")[which % 2]
-        if name in self._running:
+        if self._at_work(name):
             return "nobody"
         self._gone(name)
         return name
@@ -188,6 +189,9 @@ class World:
     def _heard(self, number: int) -> bool:
         return self.pipeline is None or self.pipeline.gate.orders >= number
 
+    def _at_work(self, process: str) -> bool:
+        return process in map(process_of, self._running)
+
     def _gone(self, process: str) -> None:
         if process == "capture":
             self.capturing = None
@@ -199,11 +203,11 @@ class World:
     def _access(self, what: str, path: str) -> None:
         if not self._running:
             return
-        process = self._running[-1]
+        process = process_of(self._running[-1])
         if process in self._dead:
             raise Killed
         self.counted += 1
-        if not self._armed or self._armed[-1].process != process:
+        if not self._armed or self._armed[-1].step != self._running[-1]:
             return
         armed = self._armed[-1]
         armed.left -= 1
@@ -225,18 +229,24 @@ class World:
             self.said.append(f"{margin}about to {what} {path}: an error")
             raise NotFitError("injected")
         assert isinstance(action, Step)
-        if PROCESS.get(action.name, "nobody") == process and process != "nobody":
+        if process_of(action.name) == process and not self._beside(action.name, process):
             return
         self.said.append(f"{margin}about to {what} {path}:")
         self._armed.append(_Armed(-1, KILL, "none"))
         self.take(action)
         self._armed.pop()
 
+    def _beside(self, step: str, process: str) -> bool:
+        """Whether a step may be taken while its own process takes another one: by another thread."""
+        if process != "pipeline":
+            return process == "nobody"
+        return self.pipeline is not None and step not in self._running
+
     def _met(self, one: Any) -> None:
         """A fail point that is armed: the process that came to it is killed."""
         one.left -= 1
         if one.left == 0 and self._running:
-            self._act(KILL, "pass", f"the fail point {one.name}", self._running[-1])
+            self._act(KILL, "pass", f"the fail point {one.name}", process_of(self._running[-1]))
 
     @contextmanager
     def in_place(self) -> Iterator[World]:
@@ -258,6 +268,12 @@ PROCESS = {
     "apply": "pipeline",
     "shorten": "pipeline",
 }
+"""Which process takes a step; those of the pipeline have a thread each."""
+
+
+def process_of(step: str) -> str:
+    """The process that takes a step."""
+    return PROCESS.get(step, "nobody")
 
 
 @contextmanager

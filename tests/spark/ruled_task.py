@@ -12,12 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.applier import Applier
-from tailrace.apply.exceptions import Orders
 from tailrace.apply.gate import Ordered
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.exceptions import Orders
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import MODES, Rules
 from tailrace.lake import delta as lake

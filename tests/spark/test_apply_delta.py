@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.shared import Place
-from tailrace.apply.targets import delta_batch, delta_layout, delta_local
+from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta import (
+    batch as delta_batch,
+)
+from tailrace.apply.targets.delta import (
+    layout as delta_layout,
+)
+from tailrace.apply.targets.delta import (
+    local as delta_local,
+)
+from tailrace.apply.targets.delta.rewrite_tasks import RewriteTasks
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.columns import OP
 from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
@@ -28,7 +37,7 @@ pytestmark = pytest.mark.spark
 
 class _Delta(TargetConformance):
     limit: int
-    rewrite_share = 0
+    share, rewritten = 0, 0
 
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
@@ -37,7 +46,8 @@ class _Delta(TargetConformance):
             str(tmp_path / "targets"),
             app_id="test",
             local_limit_bytes=self.limit,
-            rewrite_share=self.rewrite_share,
+            rewrite_share=self.share,
+            rewrite_bytes=self.rewritten,
         )
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
@@ -55,7 +65,7 @@ class TestTaskLocal(_Delta):
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delta_batch, "merge_local", lambda *_: None)
+        monkeypatch.setattr(delta_batch, "audited", lambda *_, **__: delta_local.TOO_LARGE)
         done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
         assert (done.plan, done.updated, done.deleted) == ("merge", 1, 1)
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))
@@ -124,7 +134,7 @@ SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
 
 
 def merge_task(path: str, memory: int) -> delta_local.MergeTask:
-    return delta_local.MergeTask(path, "test", 9, ("id",), SCHEMA, False, False, memory)
+    return delta_local.MergeTask(path, "test", 9, ("id",), SCHEMA, False, memory, lake.version(path))
 
 
 def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.RecordBatch]]:
@@ -147,7 +157,7 @@ class TestDistributed(_Delta):
 
 class TestRewritten(_Delta):
     limit = 0
-    rewrite_share = 1 << 40
+    rewritten = 1 << 30
 
     def test_plan(self, spark: SparkSession, filled: Target) -> None:
         done = self.run(
@@ -157,27 +167,42 @@ class TestRewritten(_Delta):
         assert not filled.size(self.relation.table).vectors
         self.same(spark, filled, (2, "b", 2), (3, "c", 1.5))
 
-    def test_after_deletion_vectors(self, spark: SparkSession, filled: Target) -> None:
-        self.run(spark, filled, (4, "U", image(1, "A")))  # replace_keys gives the table vectors
-        assert self.run(spark, filled, (5, "D", {"id": 1})).plan == "rewrite"
-        self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5))
+
+class TestPurged(_Delta):
+    limit = 0
+
+    @pytest.fixture
+    def marked(self, spark: SparkSession, filled: Target) -> DeltaTarget:
+        assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "replace_keys"
+        assert isinstance(filled, DeltaTarget)
+        target = DeltaTarget(
+            spark,
+            str(Path(filled.path("x")).parent),
+            app_id="test",
+            local_limit_bytes=0,
+            rewrite_share=1 << 40,
+        )
+        assert target.size(self.relation.table).vectors
+        return target
+
+    def test_many_changes_after_deletion_vectors(self, spark: SparkSession, marked: DeltaTarget) -> None:
+        assert self.run(spark, marked, (5, "D", {"id": 1})).plan == "rewrite"
+        self.same(spark, marked, (2, "b", 1.5), (3, "c", 1.5))
 
     def test_another_writer_in_between_is_not_written_over(
-        self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
+        self, spark: SparkSession, marked: DeltaTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert isinstance(filled, DeltaTarget)
-        path, write, calls = filled.path(self.relation.table), delta_batch.write_whole, []
+        path, merge, calls = marked.path(self.relation.table), RewriteTasks.merge, []
 
-        def beside(*given: Any) -> Any:
-            done = write(*given)
+        def late(work: RewriteTasks, *given: Any) -> Any:
             if not calls:
                 spark.sql(f"INSERT INTO delta.`{path}` VALUES (70, 'theirs', 1.5)")
             calls.append(1)
-            return done
+            return merge(work, *given)
 
-        monkeypatch.setattr(delta_batch, "write_whole", beside)
-        self.run(spark, filled, (4, "D", {"id": 1}))
-        self.same(spark, filled, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
+        monkeypatch.setattr(RewriteTasks, "merge", late)
+        self.run(spark, marked, (5, "D", {"id": 1}))
+        self.same(spark, marked, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
         assert len(calls) == 2
 
 
@@ -190,7 +215,8 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
         app_id="test",
         local_limit_bytes=0,
         rewrite_share=0,
-        places=lambda table: Place(names.get(table, table)),
+        rewrite_bytes=0,
+        places=lambda table: TargetPlace(names.get(table, table)),
     )
 
     def apply(name: str, *rows: Image) -> str:

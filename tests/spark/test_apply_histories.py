@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.query.state import state_at
@@ -107,7 +107,7 @@ def held(df: Any, relation: Relation) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(r) for r in df.select(*[c.name for c in relation.columns]).collect())
 
 
-PLANS = {"task_local": (1 << 30, 0), "distributed": (0, 0), "rewritten": (0, 1 << 40)}
+PLANS = {"task_local": (1 << 30, 0), "distributed": (0, 0), "rewritten": (0, 1 << 30)}
 CASES = [
     pytest.param(*how, full, id=f"{name}-{'full' if full else 'absent'}",
                  marks=[pytest.mark.slow] if full and name == "distributed" else [])
@@ -115,30 +115,34 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("limit", "share", "full"), CASES)
+@pytest.mark.parametrize(("limit", "rewritten", "full"), CASES)
 def test_any_history_ends_in_the_models_state(
-    spark: SparkSession, tmp_path: Path, limit: int, share: int, full: bool
+    spark: SparkSession, tmp_path: Path, limit: int, rewritten: int, full: bool
 ) -> None:
     seed = random.randrange(10**6)
-    target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=share)
+    target = DeltaTarget(
+        spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=0, rewrite_bytes=rewritten
+    )
     target.alter(RELATION.table, RELATION, RELATION)
     path = target.path(RELATION.table)
     for number, (images, want) in enumerate(histories(seed, full)):
         before = spark.read.format("delta").load(path)
-        if not limit and not share:  # once is enough: it does not depend on the target's plan
+        if not limit and not rewritten:  # once is enough: it does not depend on the target's plan
             overlaid = state_at(before, change_table(spark, RELATION, images), RELATION)
             assert held(overlaid, RELATION) == want, f"state_at, seed {seed}, batch {number}"
         target.apply(batch_of(spark, RELATION, images))
         assert held(spark.read.format("delta").load(path), RELATION) == want, f"seed {seed}, batch {number}"
 
 
-@pytest.mark.parametrize(("limit", "share"), PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(("limit", "rewritten"), PLANS.values(), ids=PLANS)
 def test_what_an_image_lacks_is_the_rows_that_it_meets(
-    spark: SparkSession, tmp_path: Path, limit: int, share: int
+    spark: SparkSession, tmp_path: Path, limit: int, rewritten: int
 ) -> None:
     """Of changes that meet other rows than at the source, and whose images before have other values."""
     seed = random.randrange(10**6)
-    target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=share)
+    target = DeltaTarget(
+        spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=0, rewrite_bytes=rewritten
+    )
     model = ruled_model.Model("upsert", Rules.of("upsert").on)
     changes, path = ruled_model.history(seed, LANES, STEPS), target.path(ruled_model.RELATION.table)
     for some in (changes[: LANES * 4], changes[LANES * 4 : LANES * 8], changes[LANES * 8 :]):

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence

@@ -10,13 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets import delta_local, delta_rewrite
-from tailrace.apply.targets.delta_rewrite import Rewrite, merge
-from tailrace.apply.targets.delta_size import is_plain
+from tailrace.apply.targets.audit import plain_audit
+from tailrace.apply.targets.delta import files as target_files
+from tailrace.apply.targets.delta.audit import AuditTask
+from tailrace.apply.targets.delta.rewrite import Rewrite, merge
+from tailrace.apply.targets.delta.size import is_plain
 from tailrace.engine.columns import KEPT, OP, OPER, SEQ
 from tailrace.engine.source import Source
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
+from tailrace.testing.images import ID, RELATION, V
 
 pytestmark = pytest.mark.unit
 
@@ -88,7 +91,7 @@ def test_a_file_that_loses_every_row_goes(tmp_path: Path) -> None:
 
 def test_a_large_file_is_cut_between_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "ROW_GROUP", 1_000)
-    monkeypatch.setattr(delta_rewrite, "_PART", 4_000)
+    monkeypatch.setattr(target_files, "PART", 4_000)
     path = table(tmp_path, [(n, f"v{n}") for n in range(5_500)])
     rows = [("U" if n % 2 else "D", n, "new") for n in range(0, 6_000, 7)]
     merge(path, source(*rows), "x", 1, 1, {})  # with next to no memory: in the smallest batches
@@ -164,12 +167,7 @@ def images(*rows: tuple[Any, ...]) -> list[pa.RecordBatch]:
     return batches
 
 
-def task(path: str, memory: int | None = None) -> delta_local.MergeTask:
-    return delta_local.MergeTask(path, "x", 9, ("id",), SCHEMA, False, True, memory)
-
-
-@pytest.mark.parametrize("memory", [None, 700])
-def test_a_task_folds_images_in_any_order(tmp_path: Path, memory: int | None) -> None:
+def test_a_task_merges_images_in_any_order(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
     rows = [
         ("05", "U", 2, "last"),
@@ -179,7 +177,10 @@ def test_a_task_folds_images_in_any_order(tmp_path: Path, memory: int | None) ->
         ("06", "B", 3, None),
         ("02", "U", 1, "early"),
     ]
-    (done,) = task(path, memory)(images(*rows, *rows))
+    relation = RELATION.with_columns([ID, V])
+    audit = plain_audit(relation.table, relation, ["seq", "id", "v"], -1)
+    task = AuditTask(path, "x", 9, ("id",), SCHEMA, pa.schema([]), None, audit, -1)
+    (done,) = task(images(*rows))
     assert [done[c][0].as_py() for c in ("inserted", "updated", "deleted")] == [1, 2, 1]
     assert held(path) == [(1, "A"), (2, "last"), (7, "moved"), (11, "k"), (12, "l")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.testing.images import batch_of
 
 from .test_apply_histories import LANES, RELATION, STEPS, Model, Row, held

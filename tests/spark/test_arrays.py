@@ -9,7 +9,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.apply import one_task
-from tailrace.apply.targets import delta_batch
+from tailrace.apply.targets.delta import batch as delta_batch
 from tailrace.errors import UnsupportedError
 from tailrace.formats import convert
 from tailrace.operate import vendor_apply as incoming

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.apply import one_task
-from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake

@@ -1,16 +1,20 @@
-"""Folds: literal images in, one row a key out."""
+"""Folds of whole batches: from a change table to what any plan writes. What images come to is in
+tests/unit/test_shards.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.fold import fold, images, refused
-from tailrace.apply.plan import UNKNOWN
+from tailrace.apply import shards
+from tailrace.apply.fold import emptied, fold
+from tailrace.apply.images import last_truncate, refused
+from tailrace.apply.plan import UNKNOWN, Folded
 from tailrace.engine.columns import KEPT, OP
-from tailrace.testing.images import RELATION, Image, change_table, count, image, move
+from tailrace.testing.images import RELATION, Image, batch_of, image, move
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,57 +22,65 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def folded(
+def fold_of(
     spark: SparkSession, *rows: Image, counts: Mapping[str, int] | None = None, after: int = -1
-) -> dict[Any, tuple[Any, ...]]:
+) -> Folded:
+    batch = batch_of(spark, RELATION, rows)
+    batch = batch if counts is None else replace(batch, counts=counts)
+    truncate = last_truncate(batch.changes, batch.counts, after)
+    there = spark.createDataFrame([(5, "theirs", None)], "id int, v string, Wide_Word decimal(12,2)")
+    return fold(batch, after=after, truncate=truncate, there=lambda _: there)
+
+
+def held(made: Folded) -> dict[Any, tuple[Any, ...]]:
     """Key -> (operation, v), and what is kept when the fold is partial."""
-    counts = count(RELATION, rows) if counts is None else counts
-    made = fold(images(change_table(spark, RELATION, rows), RELATION, counts, after=after), counts)
     found = {}
     for r in made.df.collect():
         assert r["id"] not in found
-        found[r["id"]] = (r[OP], r["v"], *([r[KEPT]] if made.partial else []))
+        found[r["id"]] = (r[OP], r["v"] if r[OP] == "U" else None, *([r[KEPT]] if made.partial else []))
     return found
 
 
 @pytest.mark.parametrize("counts", [None, UNKNOWN], ids=["counted", "unknown"])
-def test_the_last_image_of_a_key_wins(spark: SparkSession, counts: Mapping[str, int] | None) -> None:
-    rows = [(4, "D", {"id": 1}), (2, "I", image(1, "a")), (3, "U", image(1, "b")), (5, "I", image(2, None))]
-    found = folded(spark, *rows, counts=counts)
-    assert {k: v[:2] for k, v in found.items() if k == 2} == {2: ("U", None)}
-    assert found[1][0] == "D"
+@pytest.mark.parametrize("few", [50_000, 0], ids=["one shard", "several"])
+def test_a_batch_is_one_row_a_key(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, counts: Mapping[str, int] | None, few: int
+) -> None:
+    """Keys that changes of keys link go together; a row that moves brings what its image lacks."""
+    monkeypatch.setattr(shards, "FEW", few)
+    rows = [
+        (4, "D", {"id": 1}), (2, "I", image(1, "a")), (3, "U", image(1, "b")), (5, "I", image(2, "B")),
+        *move(6, 5, {"id": 6, "Wide_Word": 1}), *move(7, 6, {"id": 7, "Wide_Word": 2}), (8, "U", image(6, "c")),
+    ]  # fmt: skip
+    found = {key: row[:2] for key, row in held(fold_of(spark, *rows, counts=counts)).items()}
+    assert found == {1: ("D", None), 2: ("U", "B"), 5: ("D", None), 6: ("U", "c"), 7: ("U", "theirs")}
+
+
+def test_shards_are_sized_by_the_memory_that_a_task_may_take(spark: SparkSession) -> None:
+    batch = batch_of(spark, RELATION, [(n, "I", image(n, "x" * 1000)) for n in range(1, 100)])
+    assert fold(batch).df.rdd.getNumPartitions() == 1
+    made = fold(batch, memory=10_000).df
+    assert made.rdd.getNumPartitions() > 5
+    assert made.count() == 99
 
 
 def test_changes_up_to_a_number_are_passed_over(spark: SparkSession) -> None:
-    assert folded(spark, (9, "D", {"id": 1}), (10, "I", image(2, "x")), after=9) == {2: ("U", "x")}
-
-
-def test_a_key_change_deletes_the_old_key(spark: SparkSession) -> None:
-    found = folded(spark, *move(3, 1, image(2, "a")), *move(4, 2, image(3, "b")), (5, "I", image(1, "c")))
-    assert {k: v[0] for k, v in found.items()} == {1: "U", 2: "D", 3: "U"}
-    assert found[3] == ("U", "b")
-    assert found[1] == ("U", "c")
-
-
-def test_a_before_image_of_the_same_key_changes_nothing(spark: SparkSession) -> None:
-    rows = [(3, "B", image(1, "a")), (3, "U", image(1, "b")), *move(4, 7, image(8, "x"))]
-    assert folded(spark, *rows) == {1: ("U", "b"), 7: ("D", None), 8: ("U", "x")}
-
-
-def test_what_the_target_keeps(spark: SparkSession) -> None:
-    rows = [(3, "U", {"id": 1, "Wide_Word": 1}), (4, "U", image(2, "x")), (5, "U", {"id": 3, "v": "y"})]
-    found = folded(spark, *rows)
-    assert found == {1: ("U", None, "010"), 2: ("U", "x", None), 3: ("U", "y", "001")}
-
-
-def test_absent_after_a_delete_is_null_not_kept(spark: SparkSession) -> None:
-    assert folded(spark, (3, "D", {"id": 1}), (4, "U", {"id": 1, "Wide_Word": 1})) == {1: ("U", None, None)}
+    assert held(fold_of(spark, (9, "D", {"id": 1}), (10, "I", image(2, "x")), after=9)) == {2: ("U", "x")}
 
 
 def test_nothing_before_a_truncate_counts(spark: SparkSession) -> None:
     rows = [(3, "I", image(1, "a")), (4, "T", {}), (5, "U", {"id": 2, "Wide_Word": 1})]
-    assert folded(spark, *rows) == {2: ("U", None)}
+    made = fold_of(spark, *rows)
+    assert made.replaces and held(made) == {2: ("U", None)}
+    again = fold_of(spark, *rows, (6, "I", image(3, "c")), after=4)
+    assert not again.replaces and held(again) == {2: ("U", None, "010"), 3: ("U", "c", None)}
 
 
-def test_other_failures_are_not_null_keys() -> None:
-    assert refused(ValueError("disk full"), "s.t", ["id"]) is None
+def test_a_truncate_of_one_source_deletes_its_rows_alone(spark: SparkSession) -> None:
+    own = spark.createDataFrame([(1, "old"), (2, "old")], "id int, v string")
+    made = emptied(fold_of(spark, (4, "T", {}), (5, "I", image(2, "new"))), own, ["id"])
+    assert not made.replaces and held(made) == {1: ("D", None), 2: ("U", "new")}
+
+
+def test_other_failures_are_not_of_a_mapping() -> None:
+    assert refused(ValueError("disk full"), "s.t") is None

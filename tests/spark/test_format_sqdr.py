@@ -11,11 +11,9 @@ from tailrace import formats
 from tailrace.formats.base import FINER
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
-from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
-from tailrace.wire.keylog_values import KeyLogField
 
 pytestmark = pytest.mark.spark
 
@@ -329,26 +327,3 @@ def test_flags_are_counted_again(spark):
     bad = good(spark)
     bad["ir_keylog"] = bad["ir_keylog"].withColumn("flagged_count", F.col("keylog_sort"))
     assert any("flagged_count is not" in w for w in reasons(read(bad, check_flags=True).changes["SHOP.ITEM"]))
-
-
-def test_keys_and_images_for_whoever_writes_a_key_log(spark):
-    fields = [KeyLogField("a b", "int"), KeyLogField("B", "boolean"), KeyLogField("O", octet=True)]
-    df = spark.createDataFrame([(1, True, "\n&"), (None, False, None)], "a int, b boolean, c string")
-    items = [(f, F.col(c)) for f, c in zip(fields, df.columns, strict=True)]
-    assert [r[0] for r in df.select(sqdr_text.items(items)).collect()] == [
-        'a&#x0020b="1" B="1" O="&#x0A&amp;"',
-        'a&#x0020b=&xsi:nil="true" B="0" O=&xsi:nil="true"',
-    ]
-
-
-def test_texts_written_are_texts_read(spark):
-    texts = ["".join(map(chr, range(128))), "&amp;&#x0041;", "é中🚀\u2028", "", " ", None, "\0", "'\\'%_"]
-    names = ["a'b", "c\\d", 'e"=f ', "`", "&<>"]
-    fields = [KeyLogField(n, octet=i == 1) for i, n in enumerate(names)]
-    df = spark.createDataFrame([(t,) * 5 for t in texts], "a string, b string, c string, d string, e string")
-    columns = [(f, F.col(c)) for f, c in zip(fields, df.columns, strict=True)]
-    written = sqdr_text.items(columns, row=True)
-    read_ = df.withColumn("p", sqdr_text.parsed(written, fields, range(5), row=True))
-    for r in read_.collect():
-        assert r["p"]["why"] is None
-        assert tuple(r["p"]["v"]) == tuple(r[:5])

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from tailrace.apply import incoming
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import FormatError
 from tailrace.testing.changes import COLUMNS, Image, change_table
 from tailrace.testing.formats import full

@@ -14,12 +14,11 @@ from pyspark.sql import functions as F
 from tailrace.apply import data_errors
 from tailrace.apply import incoming as plain
 from tailrace.apply.data_errors import Demands
-from tailrace.apply.keylog import KeyLog
-from tailrace.apply.outcomes import WHY
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
-from tailrace.engine.columns import OPER, SEQ
+from tailrace.engine.columns import OPER, SEQ, WHY
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.qlik.dfm import DfmColumn

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table

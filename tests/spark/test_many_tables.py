@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
@@ -33,8 +33,8 @@ class Watched(DeltaTarget):
 
     took: Mapping[str, type | None] = {}
 
-    def together(self, batches: Sequence[Any]) -> list[Any]:
-        found = super().together(batches)
+    def merge_many(self, batches: Sequence[Any]) -> list[Any]:
+        found = super().merge_many(batches)
         self.took = {
             b.table: None if one is None else type(one) for b, one in zip(batches, found, strict=True)
         }

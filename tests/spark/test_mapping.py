@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.ddl import projection
-from tailrace.apply.fold import refused
-from tailrace.apply.mapped import mapped
-from tailrace.apply.mapping import Prepared, mistakes, prepare
-from tailrace.apply.table_map import TableMap
-from tailrace.apply.together import clashes
+from tailrace.apply.images import refused
+from tailrace.apply.mapping.mapped import mapped
+from tailrace.apply.mapping.prepare import Prepared, mistakes, prepare
+from tailrace.apply.mapping.shared_target import clashes
+from tailrace.apply.mapping.table_map import TableMap
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
@@ -108,7 +108,7 @@ def test_an_image_that_leaves_out_what_criteria_read_is_refused(spark: SparkSess
     one = made(spark, where="region = 'EU'")
     with pytest.raises(Exception, match="tailrace") as caught:
         changes(spark, one, (7, "U", {"id": 1, "qty": 2}))
-    told = refused(caught.value, "eu.orders", ["id"])
+    told = refused(caught.value, "eu.orders")
     assert told is not None and str(told.where).endswith("0000000007")
 
 

@@ -45,7 +45,7 @@ def test_the_command(spark, tmp_path):
     assert purged() == (none, [5, 5])  # again, as after a crash
     for folder, who, said in (
         (words[1], "a=x", "is not a _Change-Sequence"),
-        (f"{tmp_path}/no", "a=1", "no Delta"),
+        (f"{tmp_path}/no", "a=1", "there is no "),
     ):
         wrong = CliRunner().invoke(app, ["purge", folder, "--table", "PUB.Customer", "--consumer", who])
         assert isinstance(wrong.exception, ConfigError)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply import keylog
-from tailrace.apply.targets import delta_batch
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.keylog import key_log as keylog
+from tailrace.apply.targets.delta import batch as delta_batch
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import OvertakenError
 from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
 
@@ -57,7 +57,8 @@ def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path
     first = [(n, "I", image(n, "x")) for n in range(1, 4)]
     more = [(4, "D", {"id": 1}), (5, "I", image(7, "y")), *move(6, 2, image(9, "z"))]
     one, other = (
-        DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=1, rewrite_share=0) for _ in range(2)
+        DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=1, rewrite_share=0, rewrite_bytes=0)
+        for _ in range(2)
     )
     other.apply(batch_of(spark, RELATION, first))
     asleep(delta_batch, "delta.distributed", lambda: other.apply(batch_of(spark, RELATION, more[:2])))
@@ -82,7 +83,9 @@ def test_every_change_is_applied_and_logged_once(
     changes = history(3, 12, 4)
     one, other = (Place(spark, tmp_path, "strict", {}) for _ in range(2))
     for place in (one, other):
-        place.target = DeltaTarget(spark, place.root, app_id="t", local_limit_bytes=limit, rewrite_share=0)
+        place.target = DeltaTarget(
+            spark, place.root, app_id="t", local_limit_bytes=limit, rewrite_share=0, rewrite_bytes=0
+        )
     other.apply(changes[:4])
     asleep(module, point, lambda: other.apply(changes[:many]))
     with pytest.raises(OvertakenError, match="call again"):

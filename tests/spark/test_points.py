@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply.gate import Always
-from tailrace.apply.keylog import KeyLog
-from tailrace.apply.loading import Loads, loaded
+from tailrace.apply.keylog.key_log import KeyLog
+from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
+from tailrace.apply.mapping.table_map import place_of, task_map
 from tailrace.apply.route import Routes
-from tailrace.apply.table_map import place_of, task_map
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.capture.snapshot_sink import landings
 from tailrace.config.task import Task, read
 from tailrace.errors import TailraceError
@@ -40,12 +40,12 @@ RENAMED = RELATION.with_columns([ID, replace(V, name="word"), W])
 Batch = tuple[Relation, int, list[Image]]
 PLANS: Mapping[str, Batch] = {
     "delta.parts": (RELATION, 0, [(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))]),
-    "delta.whole": (RELATION, 20, [(4, "U", image(1, "A")), (5, "D", {"id": 2})]),
+    "delta.local": (RELATION, 1 << 30, [(4, "U", image(1, "A")), (5, "D", {"id": 2})]),
     "delta.rewrite": (RENAMED, 0, []),
     "delta.distributed": (RENAMED, 0, [(6, "D", {"id": 1}), (7, "I", {"id": 4, "word": "d"})]),
     "delta.distributed.done": (RENAMED, 0, [(8, "U", {"id": 3, "word": "C"}), (9, "D", {"id": 4})]),
 }
-"""Fail point -> layout, share from which on a table is written anew, changes."""
+"""Fail point -> layout, touched bytes up to which files are written anew, changes."""
 LOGS = ("keylog.parts", "keylog.flush", "keylog.flushed")
 LOADS = ("delta.load", "apply.mapped", "apply.staging")
 ENDS = (*PLANS, *LOGS, *LOADS)
@@ -53,17 +53,19 @@ ENDS = (*PLANS, *LOGS, *LOADS)
 
 
 def test_each_plan_is_begun_anew(spark: SparkSession, tmp_path: Path) -> None:
-    def life(share: int, before: Relation, now: Relation, rows: list[Image]) -> None:
-        target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=1, rewrite_share=share)
+    def life(most: int, before: Relation, now: Relation, rows: list[Image]) -> None:
+        target = DeltaTarget(
+            spark, str(tmp_path), app_id="t", local_limit_bytes=1, rewrite_share=0, rewrite_bytes=most
+        )
         target.alter(now.table, before, now)
         if rows:
             target.apply(batch_of(spark, now, rows))
 
     before = RELATION
-    for point, (now, share, rows) in PLANS.items():
+    for point, (now, most, rows) in PLANS.items():
         with ends(point):
-            life(share, before, now, rows)
-        life(share, before, now, rows)
+            life(most, before, now, rows)
+        life(most, before, now, rows)
         before = now
     (found,) = spark.read.format("delta").load(str(tmp_path / RELATION.table)).collect()
     assert (found["id"], found["word"], float(found["Wide_Word"])) == (3, "C", 1.5)
@@ -130,7 +132,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
         target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        Loads.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, Always())
+        MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, Always())
 
     for point in LOADS:
         with ends(point):

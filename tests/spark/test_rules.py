@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply import one_task, shards
-from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.ruled import RuledApply
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr import flags as sqdr_flags
@@ -150,8 +150,8 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.apply(start)
     met, calls = RuledApply._met, []
 
-    def beside(self: RuledApply, *given: Any) -> Any:
-        found = met(self, *given)
+    def beside(self: RuledApply, *given: Any, **more: Any) -> Any:
+        found = met(self, *given, **more)
         if not calls:
             into = f"delta.`{place.target.path(NAME)}`"
             spark.sql(f"DELETE FROM {into} WHERE id = 'b'")

@@ -14,7 +14,7 @@ from tailrace.formats import files
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation
-from tailrace.operate.sys_log import export_sys_log
+from tailrace.operate.sys_log import export_sys_log, needs_spark
 from tailrace.wire.pgoutput_write import messages
 from tailrace.wire.records import RECORDS as SCHEMA
 from tailrace.wire.records import Chunk
@@ -55,10 +55,11 @@ def a_log(folder: Path) -> tuple[str, str]:
     return str(folder / "log"), str(folder / "relations")
 
 
-@pytest.mark.parametrize(("layout", "size"), [("A", "20"), ("B", "28")])
-def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str) -> None:
+@pytest.mark.parametrize(("layout", "size", "here"), [("A", "20", True), ("B", "28", False)])
+def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str, here: bool) -> None:
     out = tmp_path / "out"
-    done = export_sys_log(spark, *a_log(tmp_path), str(out), row_layout=layout, logaddr_bytes=size)
+    options = {"row_layout": layout, "logaddr_bytes": size}
+    done = export_sys_log(*a_log(tmp_path), str(out), spark=None if here else spark, options=options)
     # two transactions of two marks; I, 5 + 3, 4 + 1 (the key change), D, T
     assert done.rows == {"SYS_LOG": 11, "SYS_TABLES": 1, "SYS_COLUMNS": 5}
     assert (done.absent_columns, done.kept_after) == (0, 0)
@@ -82,3 +83,28 @@ def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str) -> 
     seqs = [r[0] for r in ct.df.orderBy(*order).select(order[0]).distinct().orderBy(order[0]).collect()]
     assert seqs[0] == "2026010100000000" + "2".zfill(19)
     assert found[RECORDS].df.count() == 0
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "delta"])
+def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    paths = a_log(tmp_path)
+    done = [
+        export_sys_log(*paths, str(tmp_path / str(bool(one))), spark=one, kind=kind) for one in (None, spark)
+    ]
+    assert done[0] == done[1]
+    for name in done[0].rows:
+        here, theirs = (files.read(spark, tmp_path / str(one) / name) for one in (False, True))
+        rows = [
+            sorted(map(repr, df.drop("_file", "_row", "_why", "_raw").collect())) for df in (here, theirs)
+        ]
+        assert rows[0] == rows[1], name
+        assert [(f.name, f.dataType) for f in here.schema] == [(f.name, f.dataType) for f in theirs.schema]
+
+
+def test_what_takes_spark(tmp_path: Path) -> None:
+    path, _ = a_log(tmp_path)
+    assert needs_spark(path, "parquet", {}, 1 << 20) is None
+    assert needs_spark(path, "csv", {}, 1 << 20) is None
+    assert needs_spark(path, "json", {}, 1 << 20) == "it writes json files"
+    assert needs_spark(path, "csv", {"binary": "base64"}, 1 << 20) == "it writes base64"
+    assert "bytes" in (needs_spark(path, "parquet", {}, 0) or "")

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import pytest
 
 from tailrace.apply.applier import Applier
+from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.gate import Always
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.base import Outcome
+from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.capabilities import Capabilities
-from tailrace.apply.told import Done
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -237,10 +237,10 @@ class Target:
         self.world.point("progress", table)
         return self.world.reached.get(table, -1)
 
-    def apply(self, batch: TableBatch) -> Outcome:
+    def apply(self, batch: TableBatch) -> ApplyOutcome:
         world, table = self.world, batch.table
         if world.reached[table] >= batch.upto:
-            return Outcome()
+            return ApplyOutcome()
         mine: list[Change] = [c for c in batch.changes.df if c.number > world.reached[table]]  # type: ignore[attr-defined]
         for k, many in occurs(mine).items():
             if many > batch.counts[k]:
@@ -250,7 +250,7 @@ class Target:
             c.on(world.rows.setdefault(table, {}))
         world.reached[table] = batch.upto
         world.point("after the target", table)
-        return Outcome(version=batch.upto, plan="merge")
+        return ApplyOutcome(version=batch.upto, plan="merge")
 
 
 def occurs(changes: Iterable[Change]) -> Counter[str]:
@@ -313,13 +313,13 @@ class KeyLog:
     def of(self, *_: object, **__: object) -> KeyLog:
         return self
 
-    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int) -> Done:
+    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int) -> ApplyResult:
         changes: list[Change] = batch.changes.df  # type: ignore[assignment]
         if exact and self.target.progress(batch.table) <= after:
             if occurs(changes) != Counter(batch.counts):
                 raise BrokenError(f"{batch.table}: counted {batch.counts} up to {batch.upto}, came {changes}")
             self.world.exact += 1
-        done = Done(batch.upto, outcome=self.target.apply(batch))
+        done = ApplyResult(batch.upto, outcome=self.target.apply(batch))
         logged = self.logged(batch.table)
         assert logged is not None
         self.waits.setdefault(batch.table, []).extend(c.number for c in changes if c.number > logged)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apply.targets.postgresql_values import beyond
+from tailrace.apply.targets.postgresql.values import beyond
 from tailrace.engine.keys import Keys
 from tailrace.model.types import arrow_type, is_lake_type, spark_type
 from tailrace.wire import array_text, keylog_render, pgarrays, pgbinary, row_hashes

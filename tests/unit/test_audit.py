@@ -13,15 +13,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row
 
-from tailrace.apply.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.keylog import SCHEMA
+from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.plan import Limits
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
-from tailrace.apply.targets.delta_audit import AuditTask
-from tailrace.apply.targets.delta_local import TOO_LARGE
-from tailrace.apply.targets.delta_many import FAILED, ManyTask, Small
+from tailrace.apply.targets.delta.audit import AuditTask
+from tailrace.apply.targets.delta.local import TOO_LARGE
+from tailrace.apply.targets.delta.many import FAILED, ManyTask, Small
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
-from tailrace.engine.log_rows import Sheet
+from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
@@ -64,7 +64,7 @@ class Place:
         return done
 
     def task(self, upto: int, after: int) -> AuditTask:
-        sheet = Sheet(
+        sheet = KeyLogHeader(
             "1", "g", "s.t", 0, self.flagged, 0, tuple(KeyLogField(c.name, c.type) for c in RELATION.columns),
             tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip

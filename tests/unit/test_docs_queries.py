@@ -1,4 +1,4 @@
-"""The examples of docs/queries.md and docs/python.md, run over the tables that the first page shows."""
+"""The examples of docs/queries.md, docs/python.md and docs/histories.md, run over the tables that the first page shows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskHome:
     return home
 
 
-@pytest.mark.parametrize("page", ["queries.md", "python.md"])
+@pytest.mark.parametrize("page", ["queries.md", "python.md", "histories.md"])
 def test_examples_give_what_the_page_shows(shop: TaskHome, page: str) -> None:
     assert shop.task.name == "shop" and ITEM == "shop.item"
     text = (DOCS / page).read_text("utf-8")

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
+from tailrace.lake import retrying
 
 pytestmark = pytest.mark.unit
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -60,7 +61,7 @@ def test_a_baseline_replaces_whatever_is_there_and_sets_its_progress_back(path: 
 
 
 def test_who_is_too_slow_all_the_time_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake.time, "sleep", lambda _: None)
+    monkeypatch.setattr(retrying.time, "sleep", lambda _: None)
     seen: list[int] = []
 
     def once(now: DeltaTable) -> int | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import loading
+from tailrace.apply import mapped_snapshots as loading
 from tailrace.apply.gate import Ordered
-from tailrace.apply.loading import Loads, loaded
+from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.config.groups import GroupSettings
 from tailrace.errors import TailraceError
 from tailrace.model.change import Column, Relation
@@ -37,9 +37,9 @@ class Task:
         )
         monkeypatch.setattr(loading, "_digest", lambda _: "d")
         monkeypatch.setattr(loading, "_empty", lambda _: None)
-        monkeypatch.setattr(Loads, "_load", self.load)
+        monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)
         nothing: Any = None
-        self.loads = Loads(
+        self.loads = MappedSnapshotLoader(
             nothing, routes, nothing, staging=lambda t: t, record=self.mapped, orders=self.orders
         )
 

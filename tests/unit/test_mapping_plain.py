@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.mapping import mistakes, prepare
-from tailrace.apply.table_map import TableMap
+from tailrace.apply.mapping.prepare import mistakes, prepare
+from tailrace.apply.mapping.table_map import TableMap
 from tailrace.model.change import Column, Relation
 
 pytestmark = pytest.mark.unit

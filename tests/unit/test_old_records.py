@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.capture import ddl_history
 from tailrace.config.task import Task, load
 from tailrace.formats.qlik.control import TABLES

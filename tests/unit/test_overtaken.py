@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.exceptions import EXCEPTIONS
-from tailrace.apply.targets.delta_audit import AuditTask
-from tailrace.apply.targets.delta_local import append
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
+from tailrace.apply.targets.delta.audit import AuditTask
+from tailrace.apply.targets.delta.local import append
 from tailrace.engine.columns import LETTER
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError

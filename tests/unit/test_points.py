@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.exceptions import EXCEPTIONS
+from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.capture import baseline, table_selection
 from tailrace.capture.ddl_watch import Watch
 from tailrace.capture.snapshot_sink import DeltaLanding

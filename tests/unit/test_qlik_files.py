@@ -189,7 +189,7 @@ def test_reference_files(tmp_path: Path) -> None:
 
 def test_an_empty_file(tmp_path: Path) -> None:
     put(tmp_path / "a__ct", "20260101-120000001.csv", "")
-    with pytest.raises(FormatError, match=r"a__ct/20260101-120000001\.csv: it is empty, not read"):
+    with pytest.raises(FormatError, match=r"a__ct/20260101-120000001\.csv is empty"):
         files.refuse_nothing(files.listing(str(tmp_path), PLAIN), "in")
     put(tmp_path / "a__ct", "20260101-120000002.csv", ",".join(HEADS) + "\n")
     assert files.listing(str(tmp_path), PLAIN).notes == (

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply.targets import delta_layout
+from tailrace.apply.targets.delta import layout as delta_layout
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
@@ -22,10 +22,11 @@ from tailrace.operate import control_tables
 from tailrace.state import ledger
 from tailrace.state.ledger import Baseline, Stored
 from tailrace.validate.compare import TableResult
-from tailrace.validate.mapped import Made, Version
+from tailrace.validate.mapped import Made
 from tailrace.validate.repair import Repair, Repaired
 from tailrace.validate.sides import Both, Landed, TargetSide
 from tailrace.validate.tables import Difference
+from tailrace.validate.versions import Version
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.loading import CHANGED, noted
-from tailrace.apply.table_map import task_map
+from tailrace.apply.mapped_snapshots import CHANGED, noted
+from tailrace.apply.mapping.table_map import task_map
 from tailrace.config.task import Task, load
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation

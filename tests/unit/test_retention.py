@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace.apply.loading import noted
+from tailrace.apply.mapped_snapshots import noted
 from tailrace.apply.needs import Needs
 from tailrace.cli.main import app
 from tailrace.cli.screen import reasons

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.small_batches import TOGETHER, SmallBatches
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import Outcome
-from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.apply.targets.delta_many import Small
-from tailrace.apply.told import Done
+from tailrace.apply.targets.base import ApplyOutcome
+from tailrace.apply.targets.delta.many import Small
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import ApplyError
 
 from .apply_world import World, relation
@@ -34,7 +34,7 @@ class Target(DeltaTarget):
         super().__init__(None, str(root), app_id="t")  # type: ignore[arg-type]
         self.ends = ends
 
-    def together(self, batches: Sequence[Small]) -> list[Any]:
+    def merge_many(self, batches: Sequence[Small]) -> list[Any]:
         if isinstance(self.ends, Exception):
             raise self.ends
         return [self.ends for _ in batches]
@@ -46,10 +46,10 @@ class Stopping:
     def of(self, table: str, *_: object, **__: object) -> Stopping:
         return self
 
-    def went(self, one: Small, _: Audited) -> Done:
+    def went(self, one: Small, _: Audited) -> ApplyResult:
         if one.table == "s.b":
             raise OSError("no space left on device")
-        return Done(one.upto)
+        return ApplyResult(one.upto)
 
 
 PATHS = ApplyPaths("", "", "", "", lambda t: t)
@@ -62,10 +62,10 @@ def test_each_has_a_job_of_its_own_when_the_shared_one_dies(tmp_path: Path) -> N
 
 
 def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
-    done = Audited(Outcome(), 9, dict.fromkeys("IUDT", 0), {}, None, None)
+    done = Audited(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0), {}, None, None)
     shared = SmallBatches(Target(tmp_path, done), PATHS, Stopping())  # type: ignore[arg-type]
     found = shared.run([small(t) for t in TABLES])
-    assert [t for t, one in found.items() if isinstance(one, Done)] == ["s.a", "s.c", "s.d"]
+    assert [t for t, one in found.items() if isinstance(one, ApplyResult)] == ["s.a", "s.c", "s.d"]
     error = found["s.b"]
     assert isinstance(error, ApplyError)
     assert (error.what, error.where) == ("no space left on device", "apply s.b")
@@ -86,7 +86,7 @@ class Shared:
             raise KeyError(table)
         return small(table)
 
-    def run(self, todo: Sequence[Small]) -> dict[str, Done | ApplyError | None]:
+    def run(self, todo: Sequence[Small]) -> dict[str, ApplyResult | ApplyError | None]:
         fails, self.fails["run"] = self.fails["run"], []
         return {one.table: ApplyError("no key") if one.table in fails else None for one in todo}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,10 @@ def test_addresses_order_as_their_sequences(a: bytes, b: bytes) -> None:
 @given(st.lists(SEQ, max_size=9), st.sampled_from([20, 28]))
 def test_many_at_once(found: list[str], length: int) -> None:
     octets = b"".join(address.make(seq, address.RANKS["U"], length) for seq in found)
-    assert address.sequences(np.frombuffer(octets, np.uint8).reshape(-1, length)).to_pylist() == found
+    made = np.frombuffer(octets, np.uint8).reshape(-1, length)
+    assert address.sequences(made).to_pylist() == found
+    ranks = np.full(len(found), address.RANKS["U"], np.uint8)
+    assert address.addresses(pa.array(found, pa.string()), ranks, length).tobytes() == octets
 
 
 def test_the_published_ones() -> None:
@@ -56,6 +60,8 @@ def test_what_does_not_fit(raw: bytes, words: str) -> None:
 def test_no_sequence(seq: str) -> None:
     with pytest.raises(FormatError, match="35 digits"):
         address.make(seq, 0)
+    with pytest.raises(FormatError, match="35 digits"):
+        address.addresses(pa.array(["0" * 35, seq]), np.zeros(2, np.uint8))
 
 
 def test_ddl_bodies() -> None:

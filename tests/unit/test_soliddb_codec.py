@@ -1,4 +1,4 @@
-"""What Spark's tasks run: batches with records of several layouts, of marks, and of none."""
+"""DATA in batches: records of several layouts, of marks, and of none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = (
 COLUMNS = (("v", "string"), ("id", "bigint"), ("n", "decimal(5,2)"))
 STYLE = Style()
 DECODING = Decoding((OLD, NEW), COLUMNS, STYLE)
-ENCODING = Encoding((OLD, NEW), tuple(t for _, t in COLUMNS), tuple(c for c, _ in COLUMNS), STYLE)
+ENCODING = Encoding((OLD, NEW), tuple(c for c, _ in COLUMNS), STYLE)
 ROW = st.tuples(
     st.sampled_from([0, 1, None]),
     st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5),
@@ -58,21 +58,3 @@ def test_reasons() -> None:
         "DATA ends in column 1",
         "no layout of its table is valid at its LOGADDR",
     ]
-
-
-def test_whole_batches_keep_their_other_columns() -> None:
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "RECID": pa.array([1], pa.int32()),
-            "DATA": pa.array([b"\4\0\0\0\1\2a\0"]),
-            "_layout": pa.array([0], pa.int32()),
-        }
-    )
-    made = next(DECODING(iter([batch])))
-    assert made.to_pylist() == [
-        {"RECID": 1, "DATA": b"\4\0\0\0\1\2a\0", "_layout": 0, "_c0": "a", "_c1": 1, "_c2": None, "_exact": True, "_bad": None,
-             "_finer": False}
-    ]  # fmt: skip
-    back = next(ENCODING(iter([made.drop_columns(["_exact", "_bad", "_finer"])])))
-    assert back.schema.names == ["RECID", "DATA", "_layout", "_encoded"]
-    assert back["_encoded"].to_pylist() == [b"\4\0\0\0\1\2a\0"]

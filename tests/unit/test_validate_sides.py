@@ -11,8 +11,9 @@ from deltalake import write_deltalake
 
 from tailrace.config.task import Task, load
 from tailrace.model.change import Column, Relation
-from tailrace.validate.mapped import Made, Version
+from tailrace.validate.mapped import Made
 from tailrace.validate.sides import TargetSide
+from tailrace.validate.versions import Version
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))

@@ -24,7 +24,7 @@ from .backlog import Backlog
 from .cadence import Cadence
 from .gate import Always, Gate
 from .known import TableHistory
-from .loading import Loads
+from .mapped_snapshots import MappedSnapshotLoader
 from .reach import Reach
 from .reading import ApplyPaths, read_changes
 from .record import Record
@@ -59,7 +59,7 @@ class Applier:
         gate: Gate | None = None,
         rules: TaskRules | None = None,
         routes: Routes | None = None,
-        loads: Loads | None = None,
+        loads: MappedSnapshotLoader | None = None,
         read: Read | None = None,
     ) -> None:
         self._paths, self._loads = paths, loads

@@ -2,7 +2,7 @@
 
 Here a change is judged by its own image: NULL in the key or in a column that is NOT NULL in the target, a
 value that becomes none in the type of the target's column, a row that a CHECK refuses. What hangs on the row
-that a change meets is `judging`'s.
+that a change meets is `constraint_check`'s.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..engine.columns import OPER, SEQ
+from ..engine.columns import OPER, SEQ, WHY
 from ..engine.null_keys import null_in_key
 from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
-from .fold import col, quote
-from .outcomes import SITUATION, WHY, small
+from .images import col, quote
+from .shards import small
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -40,7 +40,7 @@ class Demands:
 
 @dataclass(frozen=True)
 class Bad:
-    """Changes that the target cannot hold: `SEQ`, `OPER`, `SITUATION`, `WHY` (strings), and how many."""
+    """Changes that the target cannot hold: `SEQ`, `OPER`, `WHY` (strings), and how many."""
 
     df: DataFrame
     many: int
@@ -48,14 +48,34 @@ class Bad:
     @staticmethod
     def of(rows: DataFrame, also: Bad | None = None) -> Bad | None:
         """Rows with `SEQ`, `OPER`, `WHY`, and those that were known; runs a job. None: there are none."""
-        from pyspark.sql import functions as F
-
-        made = rows.select(SEQ, OPER, WHY, F.concat(col(OPER), F.lit("!")).alias(SITUATION))
-        made = made.localCheckpoint(eager=True)
+        made = rows.select(SEQ, OPER, WHY).localCheckpoint(eager=True)
         many = made.count()
         if also is not None:
             made, many = also.df.unionByName(made), also.many + many
         return Bad(made, many) if many else None
+
+    def told(self, changes: ChangeTable) -> ChangeTable:
+        """The changes with `WHY` beside them; their old images have it, too."""
+        told = small(self.df.select(SEQ, OPER, WHY), self.many)
+        return changes.with_df(changes.df.join(told, _same(changes), "left").drop(SEQ, OPER))
+
+
+def _same(changes: ChangeTable) -> SparkColumn:
+    """Whether a row is of the change that `SEQ` and `OPER` name."""
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    return (seq == col(SEQ)) & ((oper == col(OPER)) | ((oper == BEFORE) & (col(OPER) == UPDATE)))
+
+
+def told(changes: ChangeTable, relation: Relation, demands: Demands) -> ChangeTable:
+    """The changes with `WHY` beside them, told as they are read; `relation`: the target's layout and types,
+    with the changes' key."""
+    from pyspark.sql import functions as F
+
+    have = changes.df.columns  # CHECKs may name columns that the changes lack
+    lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
+    wide = changes.with_df(changes.df.withColumns(lacking))
+    judged = wide.df.withColumn(WHY, reason(wide, relation, demands))
+    return changes.with_df(judged.select(*map(col, have), WHY))
 
 
 def look(
@@ -63,8 +83,7 @@ def look(
 ) -> Bad | None:
     """Looks for them in one pass; None when there are none.
 
-    `relation`: the target's layout and types, with the changes' key. `letter`: the column that has a change's
-    operation, when it is not `change_oper`.
+    `relation`: see `told`. `letter`: the column that has a change's operation, when it is not `change_oper`.
     """
     from pyspark.sql import functions as F
 
@@ -72,11 +91,9 @@ def look(
     said = col(letter) if letter else oper
     # A B row with a NULL in its key is its update's error.
     said = F.when(said == BEFORE, UPDATE).otherwise(said)
-    have = set(changes.df.columns)
-    lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
-    df = changes.df.where(oper != TRUNCATE).withColumns(lacking)
-    rows = df.select(seq.alias(SEQ), said.alias(OPER), reason(changes, relation, demands).alias(WHY))
-    return Bad.of(rows.where(col(WHY).isNotNull()).groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY)))
+    judged = told(changes, relation, demands).df.where((oper != TRUNCATE) & col(WHY).isNotNull())
+    rows = judged.select(seq.alias(SEQ), said.alias(OPER), WHY)
+    return Bad.of(rows.groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY)))
 
 
 def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkColumn:
@@ -154,10 +171,7 @@ def without(changes: ChangeTable, bad: Bad | None) -> ChangeTable:
     """The other changes."""
     if bad is None:
         return changes
-    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    same = (oper == col(OPER)) | ((oper == BEFORE) & (col(OPER) == UPDATE))
-    left = changes.df.join(small(bad.df.select(SEQ, OPER), bad.many), (seq == col(SEQ)) & same, "left_anti")
-    # Kept: a filter on the key, which fails where it is NULL, would be done before the bad ones are out.
+    left = changes.df.join(small(bad.df.select(SEQ, OPER), bad.many), _same(changes), "left_anti")
     return changes.with_df(left.localCheckpoint(eager=False))
 
 

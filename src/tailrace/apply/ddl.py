@@ -26,8 +26,8 @@ from ..errors import ApplyError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import widens
-from .mapping import Part, Prepared
-from .table_map import TableMap
+from .mapping.prepare import Prepared, TargetColumn
+from .mapping.table_map import TableMap
 
 APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
 DEFAULTS: Mapping[str, str] = {
@@ -150,7 +150,8 @@ def projection(source: Relation, target: Relation) -> Prepared | None:
         return None
     names = {c.attnum: c.name for c in source.columns}
     parts = [
-        Part(c, source=names[c.attnum]) if c.attnum in names else Part(c, absent=True) for c in target.columns
+        TargetColumn(c, source=names[c.attnum]) if c.attnum in names else TargetColumn(c, absent=True)
+        for c in target.columns
     ]
     return Prepared(TableMap(source.table, target.table), source, target, tuple(parts))
 

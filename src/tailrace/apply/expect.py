@@ -1,34 +1,29 @@
-"""What the changes of a batch met, found by the engine in shards (`shards`): the changes that did not meet
-what they expect are kept (*odd*), and those that change their key. They are few, and joined back.
+"""What the changes of a batch met, and what is left of them: decided by the engine in shards, in one pass.
+
+The changes that did not meet what they expect, or change their key, are few, and joined back where the key
+log tells of all. What is left of the changes is what any plan of a target writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from ..engine.batch import Batch, Changes
-from ..engine.columns import OPER, SEQ, one
-from ..engine.decide import NAMES
-from ..engine.rules import ENDING, PLAIN, Rules
-from ..engine.source import Source
-from ..model.change import TRUNCATE, UPDATE, ChangeTable, Relation
-from ..model.types import schema_of
-from .fold import col, images
-from .outcomes import OLD, SITUATION, WHY, small
-from .shards import parts, sharded, theirs
-from .targets.delta_local import mapped
+from ..engine.columns import HAVE, KEPT, MOVED, NET, OP, OPER, SEQ, SITUATION, WHY
+from ..engine.rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
+from ..model.change import BEFORE, DELETE, TRUNCATE, ChangeTable, Relation
+from .images import col, images, masked, ordinals
+from .plan import SPECIAL, Folded
+from .shards import ShardTask, small, theirs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_HAVE, _MOVED = "header__have", "header__moved"
+Ends = tuple[str, str, str]
+"""The change before which a batch ends: `change_seq`, conflict, policy."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +31,19 @@ class Expected:
     """What the changes of a batch met.
 
     Attributes:
-        odd: the changes that did not meet what they expect: `SEQ`, `OPER`, `SITUATION`, and `WHY`, what is
-            wrong with their values (strings); None when there is none.
-        tally: situation -> (how many, the first `change_seq`), of the odd ones.
-        moves: changes of a key: `SEQ` and `OLD`, a struct of the old key (k0, k1, ...); None: none.
-        moved: how many.
+        told: the changes that did not meet what they expect, or change their key: `SEQ`, `OPER`, `SITUATION`,
+            `WHY` (strings: what is wrong with their values), `MOVED`, in the key's columns the old key, of a
+            table without key the old row; None when there is none. `many`: how many they are.
+        tally: situation -> (how many, the first `change_seq`), of those that did not meet what they expect.
+        folded: what is left of the changes; None: nobody asked, or all of them are just added.
+        counts: of its rows, as `TableBatch.folded` says.
     """
 
-    odd: DataFrame | None = None
+    told: DataFrame | None = None
+    many: int = 0
     tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    moves: DataFrame | None = None
-    moved: int = 0
-
-    @property
-    def many(self) -> int:
-        """How many changes are odd."""
-        return sum(n for n, _ in self.tally.values())
+    folded: Folded | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def flagged(self, rules: Rules) -> int:
         """How many are flagged."""
@@ -59,102 +51,107 @@ class Expected:
 
     def why(self, seq: str) -> str | None:
         """What is wrong with the values of the change of a sequence; None: nothing."""
-        if self.odd is None or WHY not in self.odd.columns:
-            return None
-        row = self.odd.where(col(SEQ) == seq).select(WHY).first()
+        row = None if self.told is None else self.told.where(col(SEQ) == seq).select(WHY).first()
         return None if row is None else row[0]
 
-    def ends(self, rules: Rules) -> tuple[str, str, str] | None:
-        """The change before which the batch ends: `change_seq`, conflict, policy; None when it does not."""
+    def logged(self, rules: Rules) -> dict[str, int]:
+        """How many changes are logged as a conflict, by kind, of the kinds that have a limit."""
+        found = dict.fromkeys(rules.limits, 0)
+        for situation, (many, _) in self.tally.items():
+            kind = rules.outcome(situation).conflict
+            if kind in found:
+                found[kind] += many
+        return found
+
+    def ends(self, rules: Rules, counted: Mapping[str, int]) -> Ends | None:
+        """The change before which the batch ends by its policies, or because a limit is passed; None: it does
+        not.
+
+        The conflicts of a table count from its baseline, and anew after a limit was reached. `counted`: how
+        many of each kind were logged before the batch.
+        """
         found = [
             (seq, kind, rules.on[kind])
             for s, (_, seq) in self.tally.items()
             if (kind := rules.outcome(s).conflict) and rules.on[kind] in ENDING
         ]
+        for kind, many in self.logged(rules).items():
+            limit, then = rules.limits[kind]
+            if many > (left := max(limit - counted.get(kind, 0), 0)) and self.told is not None:
+                row = (
+                    self.told.where(_of(kind, rules))
+                    .orderBy(SEQ, OPER)
+                    .select(SEQ)
+                    .offset(left)
+                    .limit(1)
+                    .first()
+                )
+                assert row is not None  # noqa: S101 - they were counted
+                found.append((str(row[0]), kind, then))
         return min(found) if found else None
 
-    def before(self, seq: str) -> Expected:
-        """Of the changes before a `change_seq` alone."""
-        odd = None if self.odd is None else self.odd.where(col(SEQ) < seq)
-        moves = None if self.moves is None else self.moves.where(col(SEQ) < seq)
-        return replace(self, odd=odd, moves=moves, tally={}).counted()
 
-    def also(self, bad: DataFrame) -> Expected:
-        """With changes besides whose values the target cannot hold (see `data_errors.Bad`)."""
-        odd = bad if self.odd is None else self.odd.unionByName(bad, allowMissingColumns=True)
-        return replace(self, odd=odd, tally={}).counted()
+def among(rules: Rules, which: Callable[[Outcome], bool]) -> Column:
+    """Whether what becomes of a change (by its `SITUATION`) is of some kind."""
+    return col(SITUATION).isin(*[s for s in SITUATIONS if which(rules.outcome(s))])
 
-    def counted(self) -> Expected:
-        """The same with its odd rows counted."""
-        from pyspark.sql import functions as F
 
-        if self.odd is None:
-            return self
-        rows = self.odd.groupBy(SITUATION).agg(F.count(F.lit(1)), F.min(SEQ)).collect()
-        tally = {r[0]: (int(r[1]), str(r[2])) for r in rows}
-        return replace(self, odd=self.odd if tally else None, tally=tally)
+def _of(kind: str, rules: Rules) -> Column:
+    """Whether a change is a conflict of a kind."""
+    return among(rules, lambda outcome: outcome.conflict == kind)
 
 
 def expect(
     changes: ChangeTable,
-    relation: Relation,
+    layout: Relation,
     rules: Rules,
     counts: Mapping[str, int],
     there: DataFrame | None,
+    *,
+    folds: bool = True,
+    memory: int | None = None,
 ) -> Expected:
-    """Looks what changes meet, in one job.
+    """Decides the changes of a batch, in one job.
 
     Args:
-        changes: the changes of a batch, none that the target has already; (`change_seq`, `change_oper`) is
-            their key, as everywhere.
-        relation: their layout.
+        changes: the changes, none that the target has already; (`change_seq`, `change_oper`) is their key, as
+            everywhere. A column `WHY` says what is wrong with the values of each.
+        layout: the target's, with the columns that the mode adds.
         rules: how they are applied.
         counts: as in `TableBatch.counts`.
-        there: the keys that have a row in the target before the batch (columns: the key), of a table without
-            key all rows; None: none.
+        there: the keys that have a (living) row in the target before the batch (columns: the key), and, when
+            images that lack columns may change their key, the rows; of a table without key all rows. None:
+            none.
+        folds: whether what is left of the changes is wanted.
+        memory: see `sharded`.
     """
-    from pyspark.sql import functions as F
-
-    bag = not relation.key
-    if bag and not (counts.get("U") or counts.get("D")):
+    bag, judged = not layout.key, WHY in changes.df.columns
+    if bag and not judged and not (counts.get("U") or counts.get("D")):
         return Expected()  # nothing is looked for
-    wanted = relation if bag else relation.with_columns([c for c in relation.columns if c.key])
-    key = [c.name for c in wanted.columns]
-    rows, truncates = _rows(changes, wanted, counts), truncates_of(changes, counts)
+    needed = layout if bag or folds else layout.with_columns([c for c in layout.columns if c.key])
+    data = [c.name for c in needed.columns if rules.mode != "soft_delete" or c.name != rules.soft_column]
+    rows, truncates = _rows(changes, needed, counts, sparse=folds and not bag), truncates_of(changes, counts)
     if there is not None:
-        found = _copies(rows, there, key) if bag else _keys(rows, there, key, sum(counts.values()))
+        found = _copies(rows, there, data) if bag else under(rows, there, needed, sum(counts.values()))
         rows = rows.unionByName(found, allowMissingColumns=True)
+    task = ShardTask(needed, ordinals(changes.df.columns, data), rules, truncates, folds)
     links = bool(counts.get("U") if bag else counts.get("key_changes"))
-    # As the key log names columns: of a bag in the order of the change table.
-    old = [n for n in changes.columns if n in key] if bag else key
-    task = DecideTask(schema_of(wanted.columns), rules, truncates, tuple(old), bag)
-    kinds = ", ".join(f"k{i} {wanted.column(n).type}" for i, n in enumerate(old))
-    made = mapped(sharded(rows, key, counts, links=links), task, f"{_RESULT}, {kinds}")
-    olds = F.struct(*[f"k{i}" for i in range(len(old))])
-    made = made.select(
-        col("seq").alias(SEQ), col("oper").alias(OPER), col("situation").alias(SITUATION),
-        col("why").alias(WHY), col("moved").alias(_MOVED), F.when(col("moved"), olds).alias(OLD),
-    )  # fmt: skip
     # Not eager: the job that counts them fills the checkpoint.
-    return _expected(made.localCheckpoint(eager=False))
+    made = task.over(rows, counts, links=links, memory=memory).localCheckpoint(eager=False)
+    return _counted(made, needed, truncates=bool(truncates), folds=folds)
 
 
-def _expected(found: DataFrame) -> Expected:
+def refused(changes: ChangeTable) -> Expected:
+    """Of changes that are judged (`WHY`), and meet nothing: those whose values are wrong."""
     from pyspark.sql import functions as F
 
-    by = found.groupBy(SITUATION).agg(F.count(F.lit(1)), F.min(SEQ), F.count_if(_MOVED)).collect()
-    tally = {r[0]: (int(r[1]), str(r[2])) for r in by if r[0] not in PLAIN}
-    moved = sum(int(r[3]) for r in by)
-    odd = found.where(~col(SITUATION).isin(*PLAIN)).select(SEQ, OPER, SITUATION, WHY)
-    moves = found.where(_MOVED).select(SEQ, OLD) if moved else None
-    return Expected(odd if tally else None, tally, moves, moved)
-
-
-def _rows(changes: ChangeTable, wanted: Relation, counts: Mapping[str, int]) -> DataFrame:
-    """`SEQ`, `OPER` and the wanted columns of every image but truncates."""
-    if counts.get("T"):
-        changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
-    return images(changes, wanted, {}, null_keys=True).df
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    bad = changes.df.where(col(WHY).isNotNull() & (oper != BEFORE))
+    situation, moved = F.concat(oper, F.lit("!")), F.lit(False)
+    told = bad.select(
+        seq.alias(SEQ), oper.alias(OPER), situation.alias(SITUATION), col(WHY), moved.alias(MOVED)
+    )
+    return _counted(told.localCheckpoint(eager=False), None, truncates=False, folds=False)
 
 
 def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -165,69 +162,56 @@ def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, 
     return tuple(sorted({str(r[0]) for r in rows.select(col(changes.header("change_seq"))).collect()}))
 
 
-def _keys(rows: DataFrame, there: DataFrame, key: Sequence[str], many: int) -> DataFrame:
-    """The keys of the target that changes name. Its side is the large one: it is read once, and never
-    shuffled for a batch that is small."""
-    mine = small(rows.select(*map(col, key)), many)
-    return theirs(there.join(mine, list(key), "left_semi").select(*map(col, key)))
+def under(rows: DataFrame, there: DataFrame, layout: Relation, many: int) -> DataFrame:
+    """The rows of the target that changes name, or as much as was read of them. Its side is the large one:
+    it is read once, and never shuffled for a batch that is small."""
+    mine = small(rows.select(*map(col, layout.key)), many)
+    have = [col(c.name) for c in layout.columns if c.name in there.columns]
+    return theirs(there.join(mine, layout.key, "left_semi").select(*have))
 
 
-def _copies(rows: DataFrame, there: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _counted(made: DataFrame, relation: Relation | None, *, truncates: bool, folds: bool) -> Expected:
+    from pyspark.sql import functions as F
+
+    by, kept = [col(SITUATION), F.lit("").alias(OP)], F.count_if(F.lit(False))
+    if folds and relation is not None:
+        op = col(OP) if relation.key else F.when(col(NET) > 0, "U").when(col(NET) < 0, DELETE)
+        by[1], kept = op.alias(OP), F.count(KEPT) if relation.key else kept
+    found = made.groupBy(*by).agg(F.count(F.lit(1)), F.min(SEQ), F.count_if(MOVED), kept).collect()
+    told = [r for r in found if r[0] is not None]
+    tally = {r[0]: (int(r[2]), str(r[3])) for r in told if r[0] not in PLAIN}
+    many = sum(int(r[2]) for r in told)
+    odd = made.where(col(SITUATION).isNotNull()).drop(OP, KEPT, NET) if many else None
+    expected = Expected(odd, many, tally)
+    if not folds or relation is None:
+        return expected
+    left = {r[1]: r for r in found if r[0] is None}
+    rows = {op: int(r[2]) for op, r in left.items()}
+    absent = sum(int(r[5]) for r in left.values())
+    counts = dict.fromkeys(SPECIAL, 0) | {
+        "I": rows.get("U", 0), "D": rows.get(DELETE, 0), "T": int(truncates), "absent": absent
+    }  # fmt: skip
+    extra = ((OP, KEPT) if absent else (OP,)) if relation.key else (NET,)
+    df = made.where(col(SITUATION).isNull()).select(*extra, *[col(c.name) for c in relation.columns])
+    keys = df.select(*map(col, relation.key)) if relation.key else None
+    return replace(expected, folded=Folded(df, extra, truncates, keys), counts=counts)
+
+
+def _rows(changes: ChangeTable, wanted: Relation, counts: Mapping[str, int], *, sparse: bool) -> DataFrame:
+    """Every image but truncates."""
+    beside = masked(changes) if sparse and counts.get("absent") else {}
+    if WHY in changes.df.columns:
+        beside[WHY] = col(WHY)
+    if counts.get("T"):
+        changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
+    return images(changes, wanted, beside=beside)
+
+
+def _copies(rows: DataFrame, there: DataFrame, columns: list[str]) -> DataFrame:
     """The rows of the target that changes name, and how often each is there."""
     from pyspark.sql import functions as F
 
     named = rows.select(*[col(n).alias(f"header__c{i}") for i, n in enumerate(columns)]).distinct()
     same = reduce(and_, [col(n).eqNullSafe(col(f"header__c{i}")) for i, n in enumerate(columns)])
     mine = there.join(named, same, "left_semi").groupBy(*map(col, columns))
-    return theirs(mine.agg(F.count(F.lit(1)).alias(_HAVE)))
-
-
-_RESULT = "seq string, oper string, situation string, why string, moved boolean"
-"""What `DecideTask` gives of a change, and `k0`, `k1`, ...: the old key, if that is another one."""
-
-
-@dataclass(frozen=True)
-class DecideTask:
-    """Decides a shard: gives the changes that did not meet what they expect, or change their key.
-
-    `schema`: the key columns, of a `bag` all; `truncates`: `change_seq` of all; `old`: columns of old keys.
-    """
-
-    schema: pa.Schema
-    rules: Rules
-    truncates: tuple[str, ...]
-    old: tuple[str, ...]
-    bag: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if (found := parts(batches, self.schema, {_HAVE: pa.int64()})) is not None:
-            yield self._told(self._met(*found))
-
-    def _met(self, rows: pa.Table, there: pa.Table) -> Batch:
-        source = Source.of(rows, tuple(self.schema.names), self.schema, partial=False)
-        number = source.keys.find([one(there[n]) for n in self.schema.names])
-        if self.bag:
-            copies = np.zeros(len(source.last), np.int64)
-            if there.num_rows:
-                copies[number] = there[_HAVE].to_numpy()
-            return Changes.of(replace(source, key=()), self.truncates).met_copies(copies, self.rules)
-        exists = np.zeros(len(source.last), np.bool_)
-        exists[number[number >= 0]] = True
-        return Changes.of(source, self.truncates).met(exists, self.rules)
-
-    def _told(self, batch: Batch) -> pa.RecordBatch:
-        events, changes = batch.events, batch.changes
-        odd = ~np.isin(np.array(NAMES)[batch.decided.situation[changes]], PLAIN)
-        before = events.before if self.bag else events.old
-        old = np.where(events.oper == UPDATE, before, -1)[changes]
-        rows, old = changes[odd | (old >= 0)], old[odd | (old >= 0)]
-        at = pa.array(old, mask=old < 0)
-        made = {
-            "seq": one(batch.rows[SEQ]).take(pa.array(rows)),
-            "oper": pa.array(events.oper[rows], pa.string()),
-            "situation": pa.array(np.array(NAMES)[batch.decided.situation[rows]], pa.string()),
-            "why": pa.nulls(len(rows), pa.string()) if batch.why is None else batch.why.take(pa.array(rows)),
-            "moved": pa.array(old >= 0),
-        }
-        made |= {f"k{i}": one(batch.rows[n]).take(at) for i, n in enumerate(self.old)}
-        return pa.record_batch(made)
+    return theirs(mine.agg(F.count(F.lit(1)).alias(HAVE)))

@@ -17,7 +17,7 @@ from ..model.change import ChangeTable, Column, Relation
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from . import whole_rows
 from .plan import SPECIAL, TableBatch
-from .targets.base import Outcome, Target
+from .targets.base import ApplyOutcome, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +86,7 @@ def look(changes: ChangeTable) -> Incoming:
     return Incoming(relation_of(changes), upto, counts, least, unclear)
 
 
-def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outcome]:
+def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, ApplyOutcome]:
     """Applies change tables, one batch each, and gives what was done by table.
 
     Raises:
@@ -99,14 +99,14 @@ def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Outco
     return done
 
 
-def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> Outcome:
+def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOutcome:
     """Applies one change table that `look` has counted.
 
     Raises:
         ApplyError: a table without key, and a change that does not say which row it is about.
     """
     if found.upto < 0:
-        return Outcome()
+        return ApplyOutcome()
     refuse_unclear(target, changes, found)
     name = found.relation.table
     target.alter(name, present(target, found.relation), found.relation)

@@ -8,7 +8,7 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..sources.base import Finding, LogSource
 from ..state import ledger
-from .table_map import task_map
+from .mapping.table_map import task_map
 
 NO_WINDOW = (
     "a table without a key cannot be read while it is written to: its rows cannot be matched with the "

@@ -17,10 +17,10 @@ from ..lake import delta as lake
 from ..state import ddl, ledger, orders
 from ..state.ledger import Baseline
 from ..state.orders import TableControl
-from .keylog import KeyLog
-from .loading import loaded
-from .shared import Place
-from .table_map import place_of, task_map
+from .keylog.key_log import KeyLog
+from .mapped_snapshots import loaded
+from .mapping.shared_rows import TargetPlace
+from .mapping.table_map import place_of, task_map
 
 NOTHING = -1
 
@@ -105,9 +105,9 @@ class Needs:
         return lake.progress(task.target_path(place.target), app)
 
 
-def _in_database(task: Task, table: str, at: Place) -> int:
-    from .targets import postgresql_place
-    from .targets.postgresql_progress import Progress
+def _in_database(task: Task, table: str, at: TargetPlace) -> int:
+    from .targets.postgresql import place as postgresql_place
+    from .targets.postgresql.progress import Progress
 
     place = postgresql_place.Place.of(task.target.database)
     with postgresql_place.session(place, f"{place.label}, {table}") as on:

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..engine.columns import LETTER
-from ..engine.log_rows import Sheet
 from ..engine.rules import Rules
 from ..formats.sqdr import text as sqdr_text
 from ..lake import delta as lake
 from ..model.change import ChangeTable, Relation
-from . import effects, keylog_tasks
+from . import effects
+from .apply_result import ApplyResult, result_of
 from .data_errors import retyped
-from .exceptions import Exceptions
-from .expect import Expected
-from .fold import col
-from .keylog import SCHEMA, KeyLog, Stretch
-from .limits import Ends
+from .expect import Ends, Expected
+from .images import col
+from .keylog import tasks as keylog_tasks
+from .keylog.exceptions import Exceptions
+from .keylog.key_log import SCHEMA, ChangeRange, KeyLog
 from .plan import TableBatch
-from .ruled_batch import Batch
+from .ruled_batch import RuledBatch
 from .targets.audit import Audit, Audited, LogPart
 from .targets.base import Target
-from .targets.delta_many import Small
-from .told import Done, told
-
-if TYPE_CHECKING:
-    pass
+from .targets.delta.many import Small
 
 
 def attempt(
     target: Target,
-    batch: Batch,
+    batch: RuledBatch,
     layout: Relation,
     rules: Rules,
     exceptions: Exceptions,
     log: KeyLog | None,
-) -> tuple[Done, Ends | None, str | None] | str | None:
+) -> tuple[ApplyResult, Ends | None, str | None] | str | None:
     """Target, exceptions and the key log's rows by one task: what was done, the change before which the
     batch ended, and what is wrong with its values. `LOST`: it was done, and what was found is not known;
     None: it is not for one task."""
@@ -58,14 +53,14 @@ def attempt(
 
 
 def finished(
-    done: Audited, one: Stretch, rules: Rules, log: KeyLog | None
-) -> tuple[Done, Ends | None, str | None]:
+    done: Audited, one: ChangeRange, rules: Rules, log: KeyLog | None
+) -> tuple[ApplyResult, Ends | None, str | None]:
     """Commits the key log of an audited merge, and tells what it did as `attempt` does."""
     expected = Expected(tally=done.tally)
     if done.upto >= 0 and log is not None:
         one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
         log.commit([done.part] if done.part else [], one)
-    return told(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
+    return result_of(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
 
 
 def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> Small | None:
@@ -75,7 +70,7 @@ def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None
         return None
     if log is not None and log.standing(batch.table).reached != batch.after:
         return None
-    one = Stretch(batch.table, batch.after, batch.upto, 0)
+    one = ChangeRange(batch.table, batch.after, batch.upto, 0)
     order = audit(batch.relation, rules, exceptions, log, one, batch.after, ())
     return replace(batch, audit=order, layout=effects.relation_of(batch.relation, rules))
 
@@ -95,34 +90,18 @@ def audit(
     rules: Rules,
     exceptions: Exceptions,
     log: KeyLog | None,
-    one: Stretch,
+    one: ChangeRange,
     after: int,
     names: Sequence[str],
 ) -> Audit:
     """How changes in (`one.after`, `one.upto`] are audited, when the target has reached `after`; `names`: the
     columns of their change table."""
-    sheet = _sheet(names, relation, log, one)
+    fields = [sqdr_text.field_of(c.name, c.type) for c in relation.columns]
+    at = log.reserve(one) if log is not None else None
+    sheet = keylog_tasks.header_of(fields, names, relation.key, one, log, at)
     counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
         part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table))
     return Audit(relation.table, rules, exceptions, sheet, part, counted, after)
-
-
-def _sheet(names: Sequence[str], relation: Relation, keylog: KeyLog | None, one: Stretch) -> Sheet:
-    # A column that the change table does not have is in no mask.
-    ordinals = [names.index(c.name) if c.name in names else len(names) for c in relation.columns]
-    at = keylog.reserve(one) if keylog else None
-    return Sheet(
-        keylog.run_of(one.subscription) if keylog else "",
-        keylog.group_id if keylog else "",
-        one.subscription,
-        one.after,
-        at.flagged if at else 0,
-        at.sort if at else 0,
-        tuple(sqdr_text.field_of(c.name, c.type) for c in relation.columns),
-        tuple(ordinals),
-        tuple(relation.key),
-        sqdr_text.dest(relation.table),
-    )

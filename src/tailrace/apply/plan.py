@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from ..engine.columns import KEPT
 from ..model.change import ChangeTable, Relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 PLANS: dict[str, str] = {
     "none": "the target already has this batch, or there is nothing in it: no row is touched",
@@ -18,10 +23,14 @@ PLANS: dict[str, str] = {
     "task_local": "one task folds the changes and rewrites the files they touch; no snapshot of the target "
     "in the JVM",
     "replace_all": "a truncate came: the rows folded after it become the whole target",
-    "replace_keys": "full images and no deletes: Delta replaces rows by key, with deletion vectors",
-    "rewrite": "as many changes as would touch every file anyway: one join of target and folded changes, "
-    "all parts written anew, no deletion vectors",
-    "merge": "Spark MERGE, pruned to the batch's range of keys; also when a task has not the memory",
+    "rewrite": "tasks side by side find the rows that the changes meet and write the files that have some "
+    "anew; no deletion vectors",
+    "replace_keys": "the changes touch too many bytes to write them anew, full images and no deletes: Delta "
+    "replaces rows by key, with deletion vectors",
+    "purge": "the target has deletion vectors, and as many changes come as would touch every file anyway: "
+    "Spark purges the vectors, then as `rewrite`",
+    "merge": "the same with deletes or partial images: Spark MERGE, pruned to the batch's range of keys; "
+    "also when a task has not the memory",
     "upsert": "PostgreSQL: tasks stage the folded rows by COPY, one transaction deletes and upserts by key",
     "bag": "a table without key: exactly as many copies of each full row are added or taken away as changes "
     "say; the target is rewritten",
@@ -38,7 +47,35 @@ REWRITE_SHARE = 20
 """A batch of a twentieth of the target's rows meets next to every file, wherever its keys are: to mark rows
 in deletion vectors costs a pass over the target more than to write it anew."""
 
+REWRITE_BYTES = 4 << 30
+"""Up to so many touched bytes are written anew by smaller batches, too: marking rows has a price of its own
+(docs/performance.md)."""
+
 _AWKWARD = frozenset(" ,;{}()\n\t=`.")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What is left of a batch's changes, the one thing that all plans write.
+
+    Attributes:
+        df: the `extra` columns (see `engine.columns`), then those of the layout. With a key a row a key,
+            `OP`, and `KEPT` when something of the target's row may stay; without one a different row each,
+            and in `NET` how many copies come or go; of inserts alone just the rows.
+        extra: which of `OP`, `KEPT`, `NET` there are.
+        replaces: a truncate was among the changes, so nothing of the target before it remains.
+        keys: keys that are touched, or more, read at less cost than `df`; None: there is no key.
+    """
+
+    df: DataFrame
+    extra: tuple[str, ...]
+    replaces: bool = False
+    keys: DataFrame | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether something of the target's rows may stay."""
+        return KEPT in self.extra
 
 
 @dataclass(frozen=True)
@@ -58,6 +95,8 @@ class TableBatch:
             already, in part. They are upserted, whatever rules the table has.
         looked: what `Target.look` gave before it was looked what the changes meet: they are applied to the
             rows that were there then, or refused with ConcurrentCommitError. None: nobody looked.
+        folded: what is left of the changes, when rules have decided them; `counts` are those of its rows
+            then: `I` to be written, `D` deleted, `absent` those of which something stays.
     """
 
     table: str
@@ -67,6 +106,7 @@ class TableBatch:
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
     tolerant: bool = False
     looked: int | None = None
+    folded: Folded | None = None
 
     def may(self, *kinds: str) -> bool:
         """Whether any of these kinds may occur.
@@ -95,12 +135,22 @@ class Size:
 
 @dataclass(frozen=True)
 class Limits:
-    """`local_bytes`: targets smaller than this are merged inside one task. `rewrite_share`: batches of at
-    least one change for so many rows of a larger target are written by `rewrite` instead of `merge`; 0:
-    never."""
+    """`local_bytes`: smaller targets are merged inside one task. `rewrite_bytes`: batches that touch files of
+    up to so many bytes in a larger target write these anew; others mark rows in deletion vectors.
+    `rewrite_share`: batches of at least one change for so many rows write anew whatever they touch; 0: never.
+    """
 
     local_bytes: int = 1 << 30
     rewrite_share: int = REWRITE_SHARE
+    rewrite_bytes: int = REWRITE_BYTES
+
+    def most(self, batch: TableBatch, size: Size) -> int:
+        """How many bytes of touched files a batch may write anew."""
+        return size.bytes if self.is_large(batch, size) else self.rewrite_bytes
+
+    def is_large(self, batch: TableBatch, size: Size) -> bool:
+        """Whether a batch meets next to every file, wherever its keys are."""
+        return bool(size.rows) and batch.rows * self.rewrite_share >= size.rows
 
 
 def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
@@ -112,12 +162,14 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
     >>> choose(batch, Size(10_000, 2), Limits())
     'task_local'
     >>> choose(batch, Size(5 << 30, 40), Limits())
+    'rewrite'
+    >>> choose(batch, Size(5 << 30, 40, vectors=True), Limits())
     'replace_keys'
     >>> choose(batch, Size(0, 0), Limits())
     'append'
     >>> deletes = TableBatch("s.t", relation, None, 9, {"D": 100})
-    >>> [choose(deletes, Size(5 << 30, 40, rows=rows), Limits()) for rows in (1_000, 1_000_000)]
-    ['rewrite', 'merge']
+    >>> [choose(deletes, Size(5 << 30, 40, True, rows), Limits()) for rows in (1_000, 1_000_000)]
+    ['purge', 'merge']
     """
     if truncated:
         return "replace_all"
@@ -127,10 +179,17 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
         return "append"
     if is_local(size, limits):
         return "task_local"
+    if not size.vectors:
+        return "rewrite"
+    marks = choose_marks(batch)
+    return "purge" if marks == "merge" and limits.is_large(batch, size) else marks
+
+
+def choose_marks(batch: TableBatch) -> str:
+    """The plan that marks rows in deletion vectors instead of writing files anew."""
     # Delta's replace by key and its ALTER TABLE refuse names that MERGE does well with.
-    if batch.may("D", "key_changes", "absent") or awkward(batch.relation):
-        return "rewrite" if size.rows and batch.rows * limits.rewrite_share >= size.rows else "merge"
-    return "replace_keys"
+    simple = not batch.may("D", "key_changes", "absent") and not awkward(batch.relation)
+    return "replace_keys" if simple else "merge"
 
 
 def is_local(size: Size, limits: Limits) -> bool:

@@ -19,10 +19,10 @@ from ..state import ddl as kept
 from ..state import orders as tables
 from ..state.ledger import Baseline
 from . import ddl
-from .mapped import counts_of, mapped
-from .mapping import Prepared, prepare
-from .table_map import TableMap, task_map
-from .value_errors import value_error
+from .mapping.mapped import counts_of, mapped
+from .mapping.prepare import Prepared, prepare
+from .mapping.table_map import TableMap, task_map
+from .mapping.value_errors import value_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..config.task import Task
 
 
-class Segment(Protocol):
+class LayoutRange(Protocol):
     """A stretch of a table's changes of one layout, as the applier cuts them."""
 
     @property
@@ -46,7 +46,7 @@ class Segment(Protocol):
         """The source's layout."""
 
 
-SegmentT = TypeVar("SegmentT", bound=Segment)
+SegmentT = TypeVar("SegmentT", bound=LayoutRange)
 
 
 @dataclass(frozen=True)

@@ -14,24 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ..engine.columns import WHY
 from ..engine.rules import CONFLICTS, Rules
 from ..errors import ApplyError, ConfigError
 from ..model.change import ChangeTable, Relation
-from . import data_errors, effects, incoming, limits, one_task
-from .exceptions import Exceptions, Holds, Suspensions
-from .expect import Expected, expect
-from .fold import col
-from .judging import Judge, anew, twice
-from .keylog import KeyLog, Stretch
-from .limits import Ends
-from .noted import recover
+from . import effects, incoming, one_task
+from .apply_result import ApplyResult, result_of
+from .constraint_check import ConstraintCheck, anew
+from .expect import Ends, Expected, expect, refused
+from .images import col
+from .keylog.exceptions import Exceptions, Holds, Suspensions
+from .keylog.key_log import ChangeRange, KeyLog
+from .keylog.outbox import recover
 from .plan import TableBatch
-from .ruled_batch import Batch, Cut, of_table, of_task
-from .ruled_write import Writer
+from .ruled_batch import Cut, RuledBatch, of_table, of_task
+from .ruled_write import RuledWriter
 from .targets.audit import LOST, Audited
-from .targets.base import Outcome, Target
-from .targets.delta_many import Small
-from .told import Done, told
+from .targets.base import ApplyOutcome, Target
+from .targets.delta.many import Small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,9 +74,9 @@ class RuledApply:
             )
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
-        self._writer = Writer(target, rules, self._exceptions, self._log, self._met)
+        self._writer = RuledWriter(target, rules, self._exceptions, self._log)
 
-    def apply(self, changes: ChangeTable) -> Done:
+    def apply(self, changes: ChangeTable) -> ApplyResult:
         """Applies what the target has not yet of a change table.
 
         Raises:
@@ -85,14 +85,14 @@ class RuledApply:
             UnsupportedError: a table without key, but for archives.
         """
 
-        def work(null_keys: bool) -> Done:
+        def work() -> ApplyResult:
             if held := self.suspensions.reason(changes.name):
-                return Done(suspended=held)
-            return self._apply(changes.name, self._cut(changes), null_keys=null_keys)
+                return ApplyResult(suspended=held)
+            return self._apply(changes.name, self._cut(changes))
 
         return self._guarded(changes, work)
 
-    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int = 0) -> Done:
+    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int = 0) -> ApplyResult:
         """Applies a stretch of a task's changes, those with numbers in (`after`, `batch.upto`], as far as the
         target lacks them, and logs what the key log lacks of them.
 
@@ -102,10 +102,10 @@ class RuledApply:
         Raises: as `apply`.
         """
 
-        def work(null_keys: bool) -> Done:
+        def work() -> ApplyResult:
             self._begin(batch.table, after, baseline)
             cut = of_task(batch, after, exact=exact)
-            return self._apply(batch.table, cut, batch.upto, null_keys=null_keys)
+            return self._apply(batch.table, cut, batch.upto)
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
 
@@ -115,13 +115,13 @@ class RuledApply:
         self._begin(small.table, small.after, baseline)
         return one_task.small(small, self._rules, self._exceptions, self._log)
 
-    def went(self, small: Small, done: Audited) -> Done:
+    def went(self, small: Small, done: Audited) -> ApplyResult:
         """What a small batch did, its key log committed.
 
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
-        stretch = Stretch(small.table, small.after, small.upto, 0)
+        stretch = ChangeRange(small.table, small.after, small.upto, 0)
         return self._ended(small.table, *one_task.finished(done, stretch, self._rules, self._log))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
@@ -134,51 +134,44 @@ class RuledApply:
         """Whether the target has columns that the source has not."""
         return self._rules.mode in ("archive", "soft_delete")
 
-    def preview(self, changes: ChangeTable) -> Done:
+    def preview(self, changes: ChangeTable) -> ApplyResult:
         """What `apply` would do now; nothing is written."""
-        return self._guarded(changes, lambda _: self._preview(changes))
+        return self._guarded(changes, lambda: self._preview(changes))
 
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
             self._log.begin(table, reached, baseline=baseline)
         self._exceptions.begin(table, self._rules.limits, baseline=baseline)
 
-    def _apply(self, name: str, cut: Cut, end: int | None = None, *, null_keys: bool) -> Done:
+    def _apply(self, name: str, cut: Cut, end: int | None = None) -> ApplyResult:
         rules, reached = self._rules, self._reached(name)
         if self._log is not None:
             until = reached if end is None else min(reached, end)
-            self._catch_up(name, cut, until, exact=end is None, null_keys=null_keys)
+            self._catch_up(name, cut, until, exact=end is None)
         if end is not None and reached >= end:
-            return Done()
+            return ApplyResult()
         batch = cut(reached, None)
         if batch.empty:
-            return Done()
+            return ApplyResult()
         layout = effects.relation_of(batch.found.relation, rules)
         if end is None:
             self._target.alter(name, incoming.present(self._target, layout), layout)
-        attempt = None  # one task knows what to do with NULLs in keys
-        if not null_keys:
-            attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
+        attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
         if attempt == LOST:  # what an attempt found is to be found anew
             if self._log is not None:
                 recover(self._target, self._log)
-            return self._apply(name, cut, end, null_keys=null_keys)
+            return self._apply(name, cut, end)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)
         if rules.mode != "archive":  # which looks at no row
             keys = batch.changes.df.select(*map(col, batch.found.relation.key))
             batch = replace(batch, looked=self._target.look(batch.found.relation, keys))
-        there = self._there(batch)
-        batch = self._judged(batch, there, null_keys=null_keys)
-        if batch.free(rules) and self._target.capabilities.notes is None:
-            # What is written hangs on nothing that is looked at: both at once.
-            return self._writer.both(batch, layout, there)
-        met = self._met(batch, there)
-        batch, ends = self._until(batch, met)
-        done = Done() if batch.empty else self._writer.both(batch, layout, there)
-        return self._ended(name, done, ends, met.why(ends[0]) if ends else None)
+        there = self._there(batch, layout)
+        batch, ends, why = self._decided(self._judged(batch), layout, there)
+        done = ApplyResult() if batch.empty else self._writer.both(batch, layout)
+        return self._ended(name, done, ends, why)
 
-    def _ended(self, name: str, done: Done, ends: Ends | None, why: str | None) -> Done:
+    def _ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:
         """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
         if ends is None:
             return done
@@ -203,22 +196,23 @@ class RuledApply:
             there = self._target.columns(changes.name)
         return of_table(changes, self._rules, there)
 
-    def _preview(self, changes: ChangeTable) -> Done:
+    def _preview(self, changes: ChangeTable) -> ApplyResult:
         reached = self._reached(changes.name)
         batch = self._cut(changes)(reached, None)
         held = self.suspensions.reason(changes.name)
         if batch.empty or held:
-            return Done(suspended=held)
+            return ApplyResult(suspended=held)
+        layout = effects.relation_of(batch.found.relation, self._rules)
         exists = self._target.exists(changes.name)
-        there = self._there(batch) if exists else None
+        there = self._there(batch, layout, folds=False) if exists else None
         if exists or self._rules.mode != "archive":
-            batch = self._judged(batch, there, null_keys=True)
-        batch, ends = self._until(batch, self._met(batch, there))
+            batch = self._judged(batch)
+        batch, ends, _ = self._decided(batch, layout, there, folds=False)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
-        done = told(batch.found.upto, batch.found.counts, batch.expected, self._rules, Outcome())
+        done = result_of(batch.found.upto, batch.found.counts, batch.expected, self._rules, ApplyOutcome())
         return replace(done, suspended=said)
 
-    def _catch_up(self, name: str, cut: Cut, reached: int, *, exact: bool, null_keys: bool) -> None:
+    def _catch_up(self, name: str, cut: Cut, reached: int, *, exact: bool) -> None:
         """Logs what a crash kept from the key log after the target had it.
 
         `exact`: the target's number is that of a change, which must be among those given.
@@ -231,7 +225,7 @@ class RuledApply:
         if standing.reached >= reached:
             return
         if self._target.capabilities.notes is not None:  # they were read at the start: nothing is missing
-            self._log.commit([], Stretch(name, reached, reached, 0))
+            self._log.commit([], ChangeRange(name, reached, reached, 0))
             return
         batch = cut(standing.reached, reached)
         if exact and batch.found.upto != reached:
@@ -243,46 +237,59 @@ class RuledApply:
         if not any(batch.found.counts[k] for k in "IUDT"):  # a new baseline had them: no version is needed
             self._log.commit([], batch.stretch(self._rules))
             return
-        there = self._there(batch, standing.reached)
-        batch = self._judged(batch, there, standing.reached, null_keys=null_keys)
-        batch = replace(batch, expected=self._met(batch, there))
+        layout = effects.relation_of(batch.found.relation, self._rules)
+        there = self._there(batch, layout, standing.reached, folds=False)
+        batch = self._judged(batch, standing.reached)
+        batch = replace(batch, expected=self._met(batch, layout, there, folds=False))
         one = batch.stretch(self._rules)
         self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
 
-    def _met(self, batch: Batch, there: DataFrame | None) -> Expected:
+    def _judged(self, batch: RuledBatch, reached: int | None = None) -> RuledBatch:
+        return ConstraintCheck(self._target, self._rules, reached).judged(batch)
+
+    def _met(
+        self, batch: RuledBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
+    ) -> Expected:
+        """What its changes meet, and what is left of them."""
+        changes = batch.changes
         if self._rules.mode == "archive":
-            return Expected() if batch.bad is None else Expected().also(batch.bad.df)
-        good = data_errors.without(batch.changes, batch.bad)
-        found = expect(good, batch.found.relation, self._rules, batch.found.counts, there)
-        return found if batch.bad is None else found.also(batch.bad.df)
+            return refused(changes) if WHY in changes.df.columns else Expected()
+        memory = self._target.capabilities.memory_bytes
+        return expect(changes, layout, self._rules, batch.found.counts, there, folds=folds, memory=memory)
 
-    def _judged(
-        self, batch: Batch, there: DataFrame | None, reached: int | None = None, *, null_keys: bool
-    ) -> Batch:
-        """The batch, and the changes in it that the target cannot hold; looked at if it may have some."""
-        judge = Judge(self._target, self._rules, reached, null_keys)
-        return replace(batch, bad=judge.bad(batch))
-
-    def _until(self, batch: Batch, expected: Expected) -> tuple[Batch, Ends | None]:
-        """The batch up to the change before which it ends, if there is one."""
+    def _decided(
+        self, batch: RuledBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
+    ) -> tuple[RuledBatch, Ends | None, str | None]:
+        """The batch up to the change before which it ends, if there is one, and what is wrong with its
+        values."""
         counted = {}
         if self._rules.limits:
             counted = self._exceptions.counted(batch.table, batch.after, self._rules.limits)
-        ends, batch = limits.ends(expected, self._rules, counted), replace(batch, expected=expected)
-        return batch if ends is None else batch.before(ends, self._rules), ends
+        met = self._met(batch, layout, there, folds=folds)
+        if (ends := met.ends(self._rules, counted)) is None:
+            return replace(batch, expected=met), None, None
+        rest = batch.before(ends)
+        if not rest.empty:
+            rest = replace(rest, expected=self._met(rest, layout, there, folds=folds))
+        return rest, ends, met.why(ends[0])
 
-    def _there(self, batch: Batch, reached: int | None = None) -> DataFrame | None:
-        """The keys that have a (living) row in the target (as of when it had reached a number); of a table
-        without key its rows, when changes look for some."""
-        rules, relation = self._rules, batch.found.relation
+    def _there(
+        self, batch: RuledBatch, layout: Relation, reached: int | None = None, *, folds: bool = True
+    ) -> DataFrame | None:
+        """The keys that have a (living) row in the target (as of when it had reached a number), or the rows,
+        when images that lack columns may move them; of a table without key its rows, when changes look for
+        some."""
+        rules, relation, counts = self._rules, batch.found.relation, batch.found.counts
         if rules.mode == "archive":
             return None
         if not relation.key:
-            looks = batch.found.counts.get("U") or batch.found.counts.get("D")
+            looks = counts.get("U") or counts.get("D")
             none = batch.changes.df.limit(0)
             return self._target.rows_there(relation, none, reached=reached) if looks else None
-        living = rules.soft_column if rules.mode == "soft_delete" else None
         keys = batch.changes.df.select(*map(col, relation.key))
+        if folds and counts.get("absent") and counts.get("key_changes"):
+            return self._target.rows_there(layout, keys, reached=reached)
+        living = rules.soft_column if rules.mode == "soft_delete" else None
         return self._target.keys_there(relation, keys, living=living, reached=reached)
 
     def _reached(self, name: str) -> int:
@@ -291,9 +298,9 @@ class RuledApply:
         effects.check_mode(self._target, name, self._rules)
         return self._target.progress(name)
 
-    def _guarded(self, changes: ChangeTable, work: Callable[[bool], _T]) -> _T:
+    def _guarded(self, changes: ChangeTable, work: Callable[[], _T]) -> _T:
         try:
-            return twice(lambda null_keys: anew(lambda: work(null_keys)))
+            return anew(work)
         except Exception as error:
             if (made := effects.explained(error, changes)) is error:
                 raise

@@ -11,20 +11,18 @@ from ..model.sequence import number_of
 from ..model.types import arrow_type
 from ..store.tables import widens
 from . import incoming, whole_rows
-from .data_errors import Bad
-from .expect import Expected
-from .fold import col
-from .keylog import Stretch
-from .limits import Ends
+from .expect import Ends, Expected
+from .images import col
+from .keylog.key_log import ChangeRange
 from .plan import TableBatch
 
 
 @dataclass(frozen=True)
-class Batch:
+class RuledBatch:
     """Changes with numbers above `after`, what they hold, and what they met.
 
     `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`,
-    `looked`: as in `TableBatch`. `bad`: changes that the target cannot hold.
+    `looked`: as in `TableBatch`.
     """
 
     changes: ChangeTable
@@ -33,7 +31,6 @@ class Batch:
     spans: bool = False
     expected: Expected = field(default_factory=Expected)
     tolerant: bool = False
-    bad: Bad | None = None
     looked: int | None = None
 
     @property
@@ -46,22 +43,18 @@ class Batch:
         """Whether there is nothing to do."""
         return self.found.upto <= self.after
 
-    def free(self, rules: Rules) -> bool:
-        """Whether what is written hangs on nothing that is looked at."""
-        return rules.tolerant and self.bad is None and bool(self.found.relation.key)
-
     @property
     def logged(self) -> ChangeTable:
         """The changes as the key log has them: where there is no key, all columns tell rows apart."""
         changes = self.changes
         return changes if self.found.relation.key else replace(changes, key=list(changes.columns))
 
-    def stretch(self, rules: Rules) -> Stretch:
+    def stretch(self, rules: Rules) -> ChangeRange:
         """What the key log calls it."""
         after = self.after if self.after >= 0 else self.found.least - 1
-        return Stretch(self.table, after, self.found.upto, self.expected.flagged(rules))
+        return ChangeRange(self.table, after, self.found.upto, self.expected.flagged(rules))
 
-    def before(self, ends: Ends, rules: Rules) -> Batch:
+    def before(self, ends: Ends) -> RuledBatch:
         """The changes before the one at which it ends."""
         seq = col(self.changes.header("change_seq"))
         rest = self.changes.with_df(self.changes.df.where(seq < ends[0]))
@@ -69,10 +62,10 @@ class Batch:
         if self.spans:
             upto = max(number_of(ends[0]) - 1, self.after)
             found = replace(self.found, upto=upto, counts=found.counts)
-        return replace(self, changes=rest, found=found, expected=self.expected.before(ends[0]))
+        return replace(self, changes=rest, found=found, expected=Expected())
 
 
-Cut = Callable[[int, int | None], Batch]
+Cut = Callable[[int, int | None], RuledBatch]
 """Gives the changes with numbers above one, up to another (None: all there are)."""
 
 
@@ -83,13 +76,13 @@ def of_table(changes: ChangeTable, rules: Rules, there: Mapping[str, str] | None
     may have values that it cannot hold.
     """
 
-    def cut(after: int, upto: int | None) -> Batch:
+    def cut(after: int, upto: int | None) -> RuledBatch:
         fresh = incoming.newer(changes, after, upto)
         found = incoming.look(fresh)
         if found.upto >= 0 and not found.relation.key and rules.mode != "archive":
             whole_rows.refuse_marks(changes.name, rules)
             whole_rows.refuse(changes.name, found.wrong)
-        return Batch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
+        return RuledBatch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
 
     return cut
 
@@ -109,12 +102,12 @@ def of_task(batch: TableBatch, after: int, *, exact: bool) -> Cut:
     `exact`: and nothing else."""
     changes = replace(batch.changes, name=batch.table)
 
-    def cut(begin: int, upto: int | None) -> Batch:
+    def cut(begin: int, upto: int | None) -> RuledBatch:
         begin, end = max(begin, after), batch.upto if upto is None else upto
         whole = (begin, end) == (after, batch.upto)
         mine = changes if whole else incoming.newer(changes, begin, end)
         counts = dict(batch.counts) if whole and exact else incoming.look(mine).counts
         found = incoming.Incoming(batch.relation, end, counts, begin + 1)
-        return Batch(mine, found, begin, spans=True, tolerant=batch.tolerant)
+        return RuledBatch(mine, found, begin, spans=True, tolerant=batch.tolerant)
 
     return cut

@@ -1,37 +1,66 @@
 """Spreads the changes of a batch over tasks, so that the engine decides each shard by itself.
 
-All of it is per key: the changes of a key are in one shard, and so are keys that changes of keys link.
+All of it is per key: the changes of a key are in one shard, and so are keys that changes of keys link. What
+the target has under the changes' keys travels with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.columns import OPER, SEQ, one, typed
+from ..engine.columns import (
+    HAVE,
+    KEPT,
+    MASK,
+    MOVED,
+    NET,
+    OP,
+    OPER,
+    SEQ,
+    SILENT,
+    SITUATION,
+    WHY,
+    one,
+    typed,
+)  # fmt: skip
 from ..engine.linked import linked
-from ..engine.source import ordered
-from ..model.change import BEFORE, UPDATE
-from .fold import col
-from .outcomes import small
+from ..engine.null_keys import null_key
+from ..engine.rules import Rules
+from ..engine.shard import Shard
+from ..model.change import BEFORE, UPDATE, Relation
+from ..model.types import arrow_type, schema_of
+from .images import col
 from .plan import UNKNOWN
-from .targets.delta_local import mapped
+from .tasks import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FEW = 50_000
 """Up to so many changes are one shard, without a shuffle."""
-_ROWS = 500_000
-"""About how many changes a shard has at most, where there are as many keys."""
+BROADCAST = 500_000
+"""Up to so many small rows are sent to every task instead of shuffling the other side."""
+ROWS, MEMORY = 500_000, 1 << 30
+"""About how many changes a shard has at most, and the memory that one may take where nothing else is said."""
+_BATCH = 1 << 16
+"""Rows that go back to Spark at a time."""
+_GROWS = 16
+"""About so many times what changes take in files they take in memory while they are decided."""
 _AT, _KEY, _LEAST = "header__at", "header__linked", "header__least"
+_BESIDE = {MASK: pa.binary(), WHY: pa.string(), SILENT: pa.bool_(), HAVE: pa.int64()}
+_CHANGE = {SEQ: "string", OPER: "string", SITUATION: "string", WHY: "string", MOVED: "boolean"}
+_IMAGE = {OP: "string", KEPT: "string"}
 
 
-def sharded(rows: DataFrame, key: Sequence[str], counts: Mapping[str, int], *, links: bool) -> DataFrame:
+def sharded(
+    rows: DataFrame, key: Sequence[str], counts: Mapping[str, int], *, links: bool, memory: int | None = None
+) -> DataFrame:
     """Rows in partitions that are shards.
 
     Args:
@@ -39,15 +68,19 @@ def sharded(rows: DataFrame, key: Sequence[str], counts: Mapping[str, int], *, l
         key: by which columns rows belong together.
         counts: as in `TableBatch.counts`.
         links: whether an update may link its old key and its new one.
+        memory: about how many bytes of memory a shard may take; None: `MEMORY`. Changes of linked keys stay
+            together, however many they are.
     """
     from pyspark.sql import functions as F
 
+    shards = -(-_bytes(rows) * _GROWS // (memory or MEMORY))
     many = sum(counts.get(k, 0) for k in ("I", "U", "D"))
-    if many <= FEW and counts != UNKNOWN:
+    if many <= FEW and counts != UNKNOWN and shards <= 1:
         return rows.coalesce(1)
-    lanes = max(rows.sparkSession.sparkContext.defaultParallelism, many // _ROWS)
+    spark = rows.sparkSession
+    lanes = max(spark.sparkContext.defaultParallelism, many // ROWS, shards)
     if counts == UNKNOWN:
-        lanes = max(lanes, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1))
+        lanes = max(lanes, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     at = rows.withColumn(_AT, F.xxhash64(*map(col, key)))
     if links:
         least = small(_links(at), many).withColumnsRenamed({"key": _KEY, "least": _LEAST})
@@ -63,23 +96,98 @@ def theirs(rows: DataFrame) -> DataFrame:
     return rows.withColumns({SEQ: F.lit(""), OPER: F.lit("")})
 
 
-def parts(
-    batches: Iterable[pa.RecordBatch], data: pa.Schema, extra: Mapping[str, pa.DataType]
-) -> tuple[pa.Table, pa.Table] | None:
-    """The changes of a shard, in order, and the target's rows; None when it has no changes.
+def small(df: DataFrame, rows: int) -> DataFrame:
+    """Rows to be joined with all changes: sent to every task while they are few."""
+    from pyspark.sql import functions as F
 
-    `data`: the columns that both have; `extra`: others that may be there.
+    return F.broadcast(df) if rows <= BROADCAST else df
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Decides a shard: gives the changes that did not meet what they expect, or change their key, and what is
+    left of all changes, see `Shard.odd` and `Shard.images`; their columns side by side, as in `names`.
+
+    Attributes:
+        relation: the target's layout.
+        ordinals: see `Shard`.
+        rules: how the changes are applied; None: all are made to fit, and only what is left of them is given.
+        truncates: `change_seq` of all.
+        folds: whether what is left of them is wanted.
     """
-    held = list(batches)
-    if not held:
-        return None
-    kinds = {SEQ: pa.string(), OPER: pa.string(), **extra}
-    have = [pa.field(n, t) for n, t in kinds.items() if n in held[0].schema.names]
-    wanted = pa.schema([*have, *data])
-    rows = pa.Table.from_batches([typed(b, wanted) for b in held], wanted)
-    of_target = pc.equal(rows[SEQ], "")
-    mine = rows.filter(pc.invert(of_target))
-    return (ordered(mine), rows.filter(of_target)) if mine.num_rows else None
+
+    relation: Relation
+    ordinals: tuple[int, ...]
+    rules: Rules | None = None
+    truncates: tuple[str, ...] = ()
+    folds: bool = True
+
+    def over(
+        self, rows: DataFrame, counts: Mapping[str, int], *, links: bool, memory: int | None
+    ) -> DataFrame:
+        """What it gives of all shards of rows, see `sharded`."""
+        kinds = self._kinds
+        shards = sharded(rows, self._names, counts, links=links, memory=memory)
+        made = mapped(shards, self, ", ".join(f"r{i} {kind}" for i, kind in enumerate(kinds.values())))
+        return made.toDF(*kinds)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if (shard := self.shard(batches)) is None:
+            return
+        if self.rules is None and (seq := shard.changes.first_bad) is not None:
+            raise null_key(self.relation.table, self.relation.key, seq)
+        batch = None if self.rules is None else shard.met(self.rules)
+        if batch is not None:
+            yield from self._given(shard.odd(batch))
+        if self.folds:
+            yield from self._given(shard.images(batch))
+
+    def shard(self, batches: Iterable[pa.RecordBatch]) -> Shard | None:
+        """A shard of rows in any order; None: it has no changes."""
+        held = list(batches)
+        if not held:
+            return None
+        schema, rules = schema_of(self.relation.columns), self.rules
+        kinds = {SEQ: pa.string(), OPER: pa.string(), **_BESIDE}
+        have = [pa.field(n, t) for n, t in kinds.items() if n in held[0].schema.names]
+        wanted = pa.schema([*have, *schema])
+        rows = pa.Table.from_batches([typed(b, wanted) for b in held], wanted)
+        of_target = pc.equal(rows[SEQ], "")
+        mine = rows.filter(pc.invert(of_target))
+        if not mine.num_rows:
+            return None
+        # Where keys alone are looked at, those of marked rows do not come.
+        mark = rules.soft_column if rules is not None and rules.mode == "soft_delete" else None
+        mark = mark if mark in schema.names else None
+        key = tuple(self.relation.key)
+        return Shard.of(
+            mine, rows.filter(of_target), key, schema, self.ordinals, mark=mark, truncates=self.truncates
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        """The columns by which rows belong together."""
+        return self.relation.key or [c.name for c in self.relation.columns]
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        """The columns that it gives, and their Spark SQL types."""
+        left = (_IMAGE if self.relation.key else {NET: "bigint"}) if self.folds else {}
+        return {**(_CHANGE if self.rules else {}), **left, **{c.name: c.type for c in self.relation.columns}}
+
+    def _given(self, rows: pa.Table) -> list[pa.RecordBatch]:
+        have = set(rows.schema.names)
+        made = [
+            rows[n].cast(arrow_type(kind)) if n in have else pa.nulls(rows.num_rows, arrow_type(kind))
+            for n, kind in self._kinds.items()
+        ]
+        return list(pa.table(made, [f"r{i}" for i in range(len(made))]).to_batches(_BATCH))
+
+
+def _bytes(rows: DataFrame) -> int:
+    """About how many bytes rows take in the files that they are read from; 0: not known."""
+    found = int(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+    return found if found < 1 << 50 else 0  # Spark's word for rows that it knows nothing of is larger
 
 
 def _links(rows: DataFrame) -> DataFrame:

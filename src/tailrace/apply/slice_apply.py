@@ -11,10 +11,10 @@ from ..errors import TailraceError
 from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
+from .segment_apply import applied
 from .small_batches import SmallBatches
 from .table_apply import TableApply
-from .targets.delta_many import Small
-from .way import applied
+from .targets.delta.many import Small
 
 Failed = dict[str, TailraceError]
 

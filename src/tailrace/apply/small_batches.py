@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from ..errors import TailraceError, from_spark
 from ..state.ledger import Baseline
+from .apply_result import ApplyResult
 from .reading import ApplyPaths
 from .route import Route
 from .ruled import RuledApply
 from .segment import Segment
 from .targets.base import Target
-from .targets.delta_many import ROWS, Small
+from .targets.delta.many import ROWS, Small
 from .task_rules import TaskRules
-from .told import Done
 
 logger = logging.getLogger("tailrace.apply")
 TOGETHER = 4
@@ -63,22 +63,22 @@ class SmallBatches:
         ruled = self._ruled(small)
         return ruled.small(small, baseline.number if baseline else 0) if ruled else small
 
-    def run(self, todo: Sequence[Small]) -> dict[str, Done | TailraceError | None]:
+    def run(self, todo: Sequence[Small]) -> dict[str, ApplyResult | TailraceError | None]:
         """Applies them; gives of each table what was done, its error, or None: it needs a job of its own."""
         if len(todo) < TOGETHER or (shares := self.target.capabilities.shares) is None:
             return {}
         try:
-            together = shares.together(todo)
+            together = shares.merge_many(todo)
         except Exception as error:  # noqa: BLE001 - each gets a job of its own, and its own error
             logger.warning("%d tables could not share a job: %s", len(todo), error)
             return dict.fromkeys([small.table for small in todo])
-        found: dict[str, Done | TailraceError | None] = {}
+        found: dict[str, ApplyResult | TailraceError | None] = {}
         for small, made in zip(todo, together, strict=True):
             ruled = self._ruled(small)
             if made is None or isinstance(made, TailraceError):
                 found[small.table] = made
             elif ruled is None:
-                found[small.table] = Done(small.upto, outcome=made.outcome)
+                found[small.table] = ApplyResult(small.upto, outcome=made.outcome)
                 if self.rules:
                     self.rules.passed(small.table, small.upto)
             else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from ..errors import TailraceError, from_spark
 from ..model.change import ChangeTable
 from ..state.ledger import AppliedTable, Stored
+from .apply_result import ApplyResult
 from .gate import Gate
 from .known import TableHistory
 from .plan import TableBatch
@@ -17,10 +18,9 @@ from .reach import Reach
 from .reading import ApplyPaths
 from .route import Halt, Route, Routes
 from .segment import Segment, segments
-from .targets.base import Outcome, Target
+from .segment_apply import SegmentApply, applied
+from .targets.base import ApplyOutcome, Target
 from .task_rules import TaskRules
-from .told import Done
-from .way import Way, applied
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,9 @@ class TableApply:
         batch = TableBatch(
             table, relation, ChangeTable(cast("DataFrame", None), relation.key, []), reached, {}
         )
-        return applied(table, Done(upto, outcome=self.target.apply(batch) if reached >= 0 else Outcome()))
+        return applied(
+            table, ApplyResult(upto, outcome=self.target.apply(batch) if reached >= 0 else ApplyOutcome())
+        )
 
     def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
         baseline = self.known.baselines.get(table)
@@ -102,7 +104,7 @@ class TableApply:
         self.reach.forget([table])
         for one, route in routes:
             to = replace(one, before=route.before, relation=route.relation)
-            way = Way(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
+            way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
             way.alter()
             changes = self.read(self.spark, self.paths.changes(table), one)
             if changes is None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..model.change import Relation
 from .effects import check_mode
-from .exceptions import Holds
-from .keylog import KeyLog, Stretch
-from .keylog_tokens import Token, log_tokens
-from .noted import recover
+from .keylog.exceptions import Holds
+from .keylog.key_log import ChangeRange, KeyLog
+from .keylog.outbox import recover
+from .keylog.tokens import Token, log_tokens
 from .ruled import RuledApply
 from .whole_rows import refuse_marks
 
@@ -133,7 +133,7 @@ class TaskRules:
         """Notes changes that are not to be logged, so that nobody waits for them: a baseline has them, or
         they were applied without the key log."""
         if self._log.standing(table).reached is not None:
-            self._log.commit([], Stretch(table, upto, upto, 0))
+            self._log.commit([], ChangeRange(table, upto, upto, 0))
 
     def again(self) -> None:
         """Looks at targets anew for what the key log lacks."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..model.change import ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
-from .fold import col
+from .images import col
 from .plan import SPECIAL
 
 

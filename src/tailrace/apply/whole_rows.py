@@ -12,7 +12,7 @@ from ..engine.rules import Rules
 from ..errors import ApplyError, ConfigError
 from ..model import mask
 from ..model.change import BEFORE, DELETE, UPDATE, ChangeTable
-from .fold import col
+from .images import col
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row

@@ -79,6 +79,8 @@ class Reading:
         progress: is told how far a table is.
         landing: is asked when all rows are read whether they may become the target; they do so at once.
         stopped: whether no other table is to be begun.
+        based: is told of each baseline's layout and position; False: changes behind it were announced in
+            another layout already.
     """
 
     target: Callable[[str], Landing]
@@ -89,6 +91,7 @@ class Reading:
     progress: Callable[[BaselineProgress], None] = lambda _: None
     landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
     stopped: Callable[[], bool] = lambda: False
+    based: Callable[[Relation, bytes], bool] = lambda _, __: True
 
 
 def readers(workers: int) -> ProcessPoolExecutor:
@@ -131,6 +134,8 @@ def _table(
 ) -> Baseline | None:
     began = time.monotonic()
     relation = source.relation(table)
+    if not reading.based(relation, snapshot.position):
+        raise TableMovedError(f"{table} was altered when its baseline began", hint="it is read again")
     # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
     parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
     landing = reading.target(table).begin(relation)
@@ -198,7 +203,7 @@ def end_with(parent: int) -> None:
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
     """Quarantines bad values; they replace those of the table's previous baseline, or of a failed attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
-    if lake.exists(quarantine) and DeltaTable(quarantine).to_pyarrow_dataset().count_rows(filter=before):
+    if lake.exists(quarantine) and lake.dataset(DeltaTable(quarantine)).count_rows(filter=before):
         name = relation.table.replace("'", "''")
         lake.retried(lambda: DeltaTable(quarantine).delete(f"\"table\" = '{name}' AND change_seq IS NULL"))
     if bad:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import psycopg
 
-from ..apply.table_map import task_map
-from ..apply.targets.postgresql_constraint_notes import TABLE
-from ..apply.targets.postgresql_constraints import ConstraintSync, WantedConstraints
-from ..apply.targets.postgresql_place import Place, locked, session
-from ..apply.targets.postgresql_progress import TABLE as PROGRESS
+from ..apply.mapping.table_map import task_map
+from ..apply.targets.postgresql.constraint_notes import TABLE
+from ..apply.targets.postgresql.constraints import ConstraintSync, WantedConstraints
+from ..apply.targets.postgresql.place import Place, locked, session
+from ..apply.targets.postgresql.progress import TABLE as PROGRESS
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError
 from ..lake import guards

@@ -53,10 +53,10 @@ class Baselines:
         source: LogSource,
         windows: Windows,
         stop: threading.Event,
-        reached: Callable[[], int],
+        writer: log.LogWriter,
     ) -> None:
         self._task, self._source, self._windows, self._stop = task, source, windows, stop
-        self._reached = reached
+        self._writer = writer
         self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
         self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
@@ -66,6 +66,9 @@ class Baselines:
         ] = {}  # suspended tables: the order whose baseline could not be completed
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
+        for taken in (ledger.read_baselines(self._record), ledger.read_open(self._record)):
+            for one in taken.values():
+                writer.announced.base(one.relation, bytes.fromhex(one.position))
 
     @property
     def running(self) -> bool:
@@ -211,7 +214,7 @@ class Baselines:
         missed."""
         numbers = ledger.baseline_numbers(self._record)
         orders = {one.table: one.number for one in tables.read(self._orders)}
-        after = self._reached()
+        after = self._writer.state.number
         return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
 
     def _note_layouts(self, due: Sequence[str]) -> None:
@@ -270,6 +273,7 @@ class Baselines:
             hidden=lambda relation: task.policy(relation.table).hidden(relation),
             progress=self._progress,
             landing=land,
+            based=self._writer.announced.base,
             stopped=self._stop.is_set,
         )
         return baseline.take(self._source, snapshot, attempts, reading, record, pool)

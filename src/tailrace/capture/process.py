@@ -15,7 +15,7 @@ from functools import partial
 
 from ..apply.ddl import APPLY, STOP
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
-from ..apply.mapping_checks import plain_findings
+from ..apply.mapping.checks import plain_findings
 from ..config import state_version
 from ..config.policies import MEDIUM
 from ..config.task import Task
@@ -117,7 +117,7 @@ class Capture:
         try:
             writer = log.LogWriter(task.log_path, task.relations_path)
             windows = Windows(task, source)
-            work = Baselines(task, source, windows, over, lambda: writer.state.number)
+            work = Baselines(task, source, windows, over, writer)
             self._state.baselines = work.progress
             self._watch.look(source, writer.state)
             self._renaming.carry_on(task)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ..apply.shared import Place
-from ..apply.table_map import STAGED_FOR, place_of, task_map
+from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
 from ..errors import TableMovedError
 from ..lake import delta as lake
 from ..lake import guards
@@ -151,10 +151,15 @@ def landings(task: Task) -> Callable[[str], Landing]:
     return landing
 
 
-def _targets(task: Task) -> Callable[[Place], Landing]:
+def _targets(task: Task) -> Callable[[TargetPlace], Landing]:
     if not task.target.database:
         return lambda at: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
-    from ..apply.targets import postgresql_landing, postgresql_place
+    from ..apply.targets.postgresql import (
+        place as postgresql_place,
+    )
+    from ..apply.targets.postgresql import (
+        snapshot_sink as postgresql_landing,
+    )
 
     place = postgresql_place.Place.of(task.target.database)
     return lambda at: postgresql_landing.PostgresLanding(place, task.name, at=at)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from .out import out
+from .out import err, out
 
 TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -24,19 +24,30 @@ def export_log(
         typer.Option("--option", "-o", help="NAME=VALUE of the format soliddb; may be repeated."),
     ] = None,
     files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
+    local_limit: Annotated[
+        str, typer.Option(help="Up to this size of LOG, no Spark is started; 0: always.")
+    ] = "256MiB",
     as_json: Json = False,
 ) -> None:
     """Write a task's LOG as solidDB's SYS_LOG."""
     from ..config.task import load
-    from ..operate.sys_log import export_sys_log, refuse
+    from ..operate.sys_log import export_sys_log, needs_spark, refuse
     from .formats import pair
+    from .process import bytes_of
     from .screen_spark import started
+    from .screen_steps import bar
 
     wanted, given = load(task), dict(pair(o) for o in option or [])
-    refuse(wanted.log_path, target, files, given)  # before a JVM is started
-    why = "its tasks decode LOG and write the tables"
-    with started("tailrace export-log", why, "writing SYS_LOG", quiet=as_json, conf=wanted.spark) as spark:
-        done = export_sys_log(spark, wanted.log_path, wanted.relations_path, target, kind=files, **given)
+    refuse(wanted.log_path, target, files, given)
+    paths = (wanted.log_path, wanted.relations_path, target)
+    doing = "writing SYS_LOG"
+    if (why := needs_spark(wanted.log_path, files, given, bytes_of(local_limit))) is None:
+        with bar(err, quiet=as_json) as steps:
+            steps.now(doing)
+            done = export_sys_log(*paths, kind=files, options=given)
+    else:
+        with started("tailrace export-log", why, doing, quiet=as_json, conf=wanted.spark) as spark:
+            done = export_sys_log(*paths, spark=spark, kind=files, options=given)
     if as_json:
         _print_json(vars(done))
         return

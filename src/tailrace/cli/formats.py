@@ -136,7 +136,7 @@ def apply(
     """Apply change tables, a vendor's or your own, to a target, without capture and without a task. For a
     table without a key (name the key with -o key=...), updates and deletes need complete old images."""
     from ..config.tables_file import load as load_tables
-    from ..formats.files import there
+    from ..formats.convert import refuse_nothing, side
     from ..operate import vendor_apply as work
     from .screen_applied import applied, remarks
     from .screen_spark import started
@@ -145,7 +145,7 @@ def apply(
     policies = dict(pair(o) for o in on or [])
     ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
     mapped = None if tables is None else load_tables(tables)
-    there(changes)
+    refuse_nothing(side(format, changes, given))
     with started("tailrace apply", _TASKS, "applying", quiet=as_json) as spark:
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
@@ -168,7 +168,7 @@ def inspect(
     option: Option = None,
     rows: Annotated[int, typer.Option(help="Number of changes to show per table.")] = 5,
     check: Annotated[
-        bool, typer.Option("--check", help="Read all rows and report what looks wrong (starts Spark).")
+        bool, typer.Option("--check", help="Read all rows, and report what looks wrong (starts Spark).")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -244,7 +244,7 @@ def _show_found(found: Found) -> None:
         out.print(f"\n[bold]{escape(table.name)}[/]  key: {escape(key)}  changes: {escape(counts) or 'none'}")
         rows = sum(table.operations.values())
         filled = [h if n == rows else f"{h} ({n:,})" for h, n in table.headers.items()]
-        out.print(f"  headers filled (rows, when not all): {escape(', '.join(filled))}")
+        out.print(f"  headers with values (rows, unless all): {escape(', '.join(filled))}")
         out.print(f"  columns: {escape(', '.join(f'{c} {t}' for c, t in table.columns.items()))}")
         if table.rows:
             out.print(_grid(table.rows))

@@ -81,6 +81,16 @@ def seconds_of(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
+def bytes_of(text: str) -> int:
+    """The bytes of an option's size (64MiB, 1GiB); a usage error if it is not a size."""
+    from ..config.quantities import size
+
+    try:
+        return size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def stop_with_parent(stop: threading.Event, parent: int) -> None:
     # The id comes from the parent itself: read here, it could already be too late.
     def watch() -> None:

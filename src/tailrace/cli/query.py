@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -37,6 +37,30 @@ Output = Annotated[
     typer.Option("--output", "-o", help="json: one object a line; parquet: redirect it to a file."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="With -o table: at most so many rows.")]
+
+
+@app.callback()
+def watched(context: typer.Context) -> None:
+    """What is read is shown on a terminal until it is read."""
+    if err.is_terminal:
+        context.with_resource(_reading())
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    from ..query.watch import watching
+
+    status = err.status("")
+
+    def tell(what: str, done: int, many: int) -> None:
+        status.update(f"reading {what}: {done} of {many} files")
+        (status.start if done < many else status.stop)()
+
+    try:
+        with watching(progress=tell):
+            yield
+    finally:
+        status.stop()
 
 
 def _table(task: Path, name: str) -> TaskTable:

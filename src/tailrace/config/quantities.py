@@ -6,12 +6,11 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError, WithJsonSchema
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_ALSO = {"kib": 1 << 10, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kb": 1000, "mb": 10**6,
-         "gb": 10**9, "tb": 10**12}  # fmt: skip
+_SIZE: TypeAdapter[ByteSize] = TypeAdapter(ByteSize)
 _NUMBER = r"(\d+(?:\.\d+)?)\s*"
 
 
@@ -44,13 +43,12 @@ def size(value: Any) -> int:
     Traceback (most recent call last):
     ValueError: 'big' is not a size: write 64MiB, 1GiB or a number of bytes
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    units = {unit.lower(): number for unit, number in BYTES.items()} | _ALSO | {"": 1}
-    found = re.fullmatch(_NUMBER + r"([A-Za-z]*)", str(value).strip())
-    if found is None or found[2].lower() not in units:
-        raise ValueError(f"{value!r} is not a size: write 64MiB, 1GiB or a number of bytes")
-    return int(float(found[1]) * units[found[2].lower()])
+    try:
+        if not isinstance(value, bool):
+            return int(_SIZE.validate_python(value))
+    except ValidationError:
+        pass
+    raise ValueError(f"{value!r} is not a size: write 64MiB, 1GiB or a number of bytes")
 
 
 def show_seconds(value: float) -> str:

@@ -77,7 +77,11 @@ class TargetSettings(Settings):
     """PostgreSQL to PostgreSQL: what an enum becomes: `text`; text with a `check` of its labels; a `type` of
     its name. Labels that are added at the source are added."""
     local_limit: Bytes = 1 << 30
-    """Targets up to this size are merged inside one Spark task; larger ones by distributed plans."""
+    """Delta targets up to this size are merged inside one Spark task, larger ones by several."""
+    rewrite_limit: Bytes = 4 << 30
+    """Batches write the files that they touch anew up to this size. Batches that touch more mark rows in
+    deletion vectors instead, unless they have a change for at least one row in twenty. It does not concern
+    targets up to `local_limit`, nor databases."""
 
     @model_validator(mode="before")
     @classmethod
@@ -157,7 +161,7 @@ class ApplySettings(RuleSettings):
     """Tables of a batch that are written in parallel."""
     merge_memory: Bytes = 512 << 20
     """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
-    disk."""
+    disk, and decided by several tasks, about so much memory each."""
 
 
 class KeyLogSettings(Settings):

@@ -27,6 +27,8 @@ from ..validate.tables import ValidationReport
 from . import place, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load
+from .plot import plot
+from .questions import Answer, ask
 from .show import Show
 from .story import StoryEvent, life
 
@@ -63,6 +65,8 @@ class Played:
     seconds: float = 0.0
     steps: list[tuple[float, str]] = field(default_factory=list)
     life: list[StoryEvent] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    plot: str = ""
     next: list[str] = field(default_factory=list)
 
     @property
@@ -98,6 +102,10 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
                 report = validate_task(task_file, task, (), timeout_s=PATIENCE_S, samples=3, steps=steps)
     show.step("all tables are compared at one position; task and PostgreSQL are stopped")
     played.position, played.tables = report.position, _lines(task, report, took)
+    with show.doing("asking three questions"):
+        played.answers = ask(task_file)
+    played.plot = str(plot(task, folder / "lag.svg"))
+    show.step(f"lag and throughput of the run are drawn in {played.plot}")
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
     played.next = place.hints(folder, task_file, task.target_path("shop.customer"))
     played.seconds, played.steps = show.seconds, show.steps

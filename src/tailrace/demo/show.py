@@ -17,10 +17,12 @@ from rich.text import Text
 from ..cli.out import console
 from ..cli.screen_fit import Col, Fit
 from ..lake import json_files
+from ..query.shown import cell
 
 if TYPE_CHECKING:
     from ..config.task import Task
     from .play import Played
+    from .questions import Answer
     from .story import StoryEvent
 
 
@@ -105,6 +107,9 @@ class Show:
         self._console.print()
         self._console.print(_life(played.life))
         self._console.print()
+        for answer in played.answers:
+            self._console.print(_answer(answer))
+            self._console.print()
         self._console.print(f"Everything is in {escape(played.folder)}. Try next:", soft_wrap=True)
         for command in played.next:
             self._console.print(f"  {escape(command)}", soft_wrap=True)
@@ -127,6 +132,13 @@ def _tables(played: Played) -> Group:
     verdict = Text("every target is equal to its source, row by row (checksums)", "bold green")
     note = Text("changes: stored and applied; per second from the first write to the last apply", "dim")
     return Group(shown, *(words or [verdict]), note)
+
+
+def _answer(answer: Answer) -> Group:
+    shown = Fit([Col(name, fold=True) for name in answer.rows[0]])
+    for row in answer.rows:
+        shown.add(*map(cell, row.values()))
+    return Group(Text(answer.question, "bold"), Text(f"$ {answer.command}", "dim"), shown)
 
 
 NUMBERS = (

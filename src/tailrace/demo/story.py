@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from ..lake.reading import dataset
 from ..model import mask
 from ..model.change import BEFORE, HEADERS, OPERATIONS, PREFIX
 from ..model.sequence import number_of
@@ -45,7 +46,7 @@ def life(changes: str, column: str, values: Sequence[Any]) -> list[StoryEvent]:
 
     `changes` is the change table's path. For the demo: a handful of rows are read, not a table.
     """
-    table = DeltaTable(changes).to_pyarrow_dataset()
+    table = dataset(DeltaTable(changes))
     rows = table.to_table(filter=ds.field(column).isin(list(values))).to_pylist()
     names = table.schema.names
     rows.sort(key=lambda r: (r[PREFIX + "change_seq"], r[PREFIX + "change_oper"]))

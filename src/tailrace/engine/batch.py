@@ -46,10 +46,17 @@ class Changes:
         return Changes(source.rows, replace(events, bad=bad.rows), bad.why)
 
     def spoiled(self, why: pa.StringArray) -> Changes:
-        """With changes besides whose values are wrong: what is wrong with each (NULL: nothing)."""
-        said = why if self.why is None else pc.coalesce(self.why, why)
+        """With changes besides whose values are wrong: what is wrong with each row (NULL: nothing). What is
+        wrong with a B row is its update's error."""
+        said = why if self.why is None else pc.coalesce(why, self.why)
+        if said.null_count == len(said):
+            return self
+        updates = np.flatnonzero((self.events.oper == UPDATE) & (self.events.before >= 0))
+        other = np.arange(len(said))
+        other[updates], other[self.events.before[updates]] = self.events.before[updates], updates
+        said = pc.coalesce(said, said.take(pa.array(other)))
         bad = said.is_valid().to_numpy(zero_copy_only=False)
-        return replace(self, events=replace(self.events, bad=bad), why=said) if bad.any() else self
+        return replace(self, events=replace(self.events, bad=bad), why=said)
 
     @property
     def first_bad(self) -> str | None:
@@ -139,14 +146,13 @@ class Batch:
         return _left(source, events, decided, there, rows_of)
 
 
-def folded(source: Source, there: Bools | None, rows_of: RowsOf) -> Source:
-    """What is left of changes that are all made to fit, whatever they meet: one image a key. `there`: which
-    columns each image has; None: all.
+def folded(source: Source, events: Events, there: Bools | None, rows_of: RowsOf) -> Source:
+    """What is left of changes (numbered: `events`) that are all made to fit, whatever they met: one image a
+    key. `there`: which columns each image has; None: all.
 
     This needs keys that are unique after every single change. A key that the source checks only at the end of
     a transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) may not be used.
     """
-    events = Changes.of(source).events
     before, updated = events.oper == BEFORE, np.zeros(len(events) + 1, np.bool_)
     updated[events.change[events.oper == UPDATE]] = True
     effective = ~before | ~updated[events.change]

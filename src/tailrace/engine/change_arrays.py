@@ -80,6 +80,7 @@ class ChangeArrays:
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
         ordinals = tuple(names.index(n) for n in chosen)
+        table = table.combine_chunks()
         made = ChangeArrays(table, tuple(key), tuple(chosen), ordinals, _nothing(table), prefix)
         return made._in_order()._usable()
 
@@ -180,29 +181,28 @@ class ChangeArrays:
         order = pc.sort_indices(
             pa.table({"s": seq, "o": oper}), sort_keys=[("s", "ascending"), ("o", "ascending")]
         )
-        return replace(self, rows=self.rows.take(order))
+        return replace(self, rows=self.rows.take(order).combine_chunks())
 
     def _usable(self) -> ChangeArrays:
         """Without the rows that no question can use."""
         none = np.zeros(len(self), np.bool_)
-        again = none.copy()
-        again[1:] = ~differs(self.seq[:-1], self.seq[1:]) & (self.oper[1:] == self.oper[:-1])
-        keyless = none.copy()
+        again, keyless = none.copy(), none.copy()
+        again[1:] = (np.diff(self.change) == 0) & (self.oper[1:] == self.oper[:-1])
         for name in self.key:
-            keyless |= one(self.rows[name]).is_null().to_numpy(zero_copy_only=False)
+            if (values := one(self.rows[name])).null_count:
+                keyless |= values.is_null().to_numpy(zero_copy_only=False)
             there = self.carries(name)
             keyless |= none if there is None else ~there
+        seq = self.seq
         reasons = {
-            NO_SEQUENCE: self.seq.is_null().to_numpy(zero_copy_only=False),
-            NO_OPERATION: ~(
-                (self.oper == I) | (self.oper == U) | (self.oper == D) | (self.oper == B) | (self.oper == T)
-            ),
+            NO_SEQUENCE: seq.is_null().to_numpy(zero_copy_only=False) if seq.null_count else none,
+            NO_OPERATION: ~np.isin(self.oper, (I, U, D, B, T)),
             NO_KEY: keyless & (self.oper != T),
             TWICE: again,
         }
+        if not any(flags.any() for flags in reasons.values()):
+            return self
         which = np.select(list(reasons.values()), np.arange(1, len(reasons) + 1), 0)
-        if not which.any():
-            return replace(self, rows=self.rows.combine_chunks())
         odd = np.flatnonzero(which)
         words = pa.array(list(reasons)).take(pa.array(which[odd] - 1))
         aside = self.rows.take(pa.array(odd)).append_column(WHY, words)

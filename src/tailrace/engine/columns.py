@@ -18,6 +18,14 @@ OP, KEPT = "header__op", "header__kept"
 """Of a folded row. `OP`: U (write) or D (delete). `KEPT`: one character a data column, `1` where the target's
 value stays; NULL when nothing does."""
 UPSERT: Final = "U"
+HAVE, NET = "header__have", "header__net"
+"""Of a row of a table without key (bigint): copies that the target has, and copies that changes add (take,
+when negative)."""
+SITUATION, MOVED = "header__situation", "header__moved"
+"""Of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
+WHY, SILENT = "header__why", "header__silent"
+"""Beside the images: what is wrong with a change's values (string; NULL: nothing); whether an update is only
+looked at, and leaves nothing (boolean)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"

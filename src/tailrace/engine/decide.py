@@ -223,6 +223,18 @@ def _places(events: Events, existed: Bools) -> Ints:
     return found
 
 
+def plain(oper: npt.NDArray[np.str_]) -> Ints:
+    """The places in `NAMES` of changes that met what they expect.
+
+    >>> [NAMES[n] for n in plain(np.array(["I", "U", "D", "T", "X"]))]
+    ['I0', 'U1', 'D1', 'T', '?']
+    """
+    found = np.full(len(oper), _PLACE["?"], np.int64)
+    for letter, name in ((INSERT, "I0"), (UPDATE, "U1"), (DELETE, "D1"), (TRUNCATE, "T")):
+        found[oper == letter] = _PLACE[name]
+    return found
+
+
 def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
     """Whether the row that a change takes away was there; of inserts never.
 

@@ -9,10 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.types import spark_type
-from ..wire.keylog_render import value_text
-from ..wire.keylog_values import KeyLogField
-
 Places = npt.NDArray[np.int64]
 
 
@@ -60,6 +56,10 @@ class Keys:
 def _comparable(column: pa.Array) -> pa.Array:
     """Both zeros of a float are one key; arrays, in tables without key, are their texts."""
     if pa.types.is_list(column.type):
+        from ..model.types import spark_type
+        from ..wire.keylog_render import value_text
+        from ..wire.keylog_values import KeyLogField
+
         return value_text(column, KeyLogField("", spark_type(column.type)))
     return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 

@@ -24,7 +24,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sheet:
+class KeyLogHeader:
     """What all rows of a stretch of a key log have in common.
 
     Attributes:
@@ -47,7 +47,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LoggedChanges:
     """Changes on their way into a key log.
 
     Attributes:
@@ -69,7 +69,7 @@ class Lines:
 
 
 def logged(
-    batch: Batch, sheet: Sheet, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
+    batch: Batch, sheet: KeyLogHeader, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
 ) -> pa.Table:
     """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them."""
     whole = len(rows) == batch.rows.num_rows
@@ -78,7 +78,7 @@ def logged(
     changes = batch.changes
     running = np.zeros(len(batch.events), np.int64)
     running[changes] = np.cumsum(batch.flagged(changes))
-    lines = Lines(
+    lines = LoggedChanges(
         batch.rows if whole else batch.rows.take(pa.array(rows)),
         oper,
         batch.decided.situation[rows],
@@ -91,7 +91,13 @@ def logged(
 
 
 def written(
-    lines: Lines, rules: Rules, sheet: Sheet, schema: pa.Schema, now: datetime, *, images: bool = True
+    lines: LoggedChanges,
+    rules: Rules,
+    sheet: KeyLogHeader,
+    schema: pa.Schema,
+    now: datetime,
+    *,
+    images: bool = True,
 ) -> pa.Table:
     """Changes as rows of a key log."""
     taken, oper = lines.rows, lines.oper
@@ -151,7 +157,7 @@ def _time(rows: pa.Table) -> dict[str, pa.Array]:
     }
 
 
-def _outcome(lines: Lines, rules: Rules) -> dict[str, pa.Array]:
+def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
     outcomes = [rules.outcome(n) for n in NAMES]
     at = pa.array(lines.situation)
     errors = pa.array([reason(o.conflict) if o.flagged else None for o in outcomes], pa.string()).take(at)
@@ -165,7 +171,7 @@ def _outcome(lines: Lines, rules: Rules) -> dict[str, pa.Array]:
     }
 
 
-def _keys(lines: Lines, sheet: Sheet) -> dict[str, pa.Array]:
+def _keys(lines: LoggedChanges, sheet: KeyLogHeader) -> dict[str, pa.Array]:
     """`before_key` and `after_key`: the key, of a change of key the old one and the new one."""
     none = pa.scalar(None, pa.string())
     own = items([_item(lines.rows, sheet, i, None) for i in _key(sheet)])
@@ -178,16 +184,16 @@ def _keys(lines: Lines, sheet: Sheet) -> dict[str, pa.Array]:
     return made
 
 
-def _key(sheet: Sheet) -> list[int]:
+def _key(sheet: KeyLogHeader) -> list[int]:
     return [i for i, f in enumerate(sheet.fields) if f.name in sheet.key]
 
 
-def _item(rows: pa.Table, sheet: Sheet, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
+def _item(rows: pa.Table, sheet: KeyLogHeader, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
     field = sheet.fields[place]
     return Item(field, rows[field.name].combine_chunks(), there)
 
 
-def _images(rows: pa.Table, sheet: Sheet, oper: npt.NDArray[np.str_]) -> pa.StringArray:
+def _images(rows: pa.Table, sheet: KeyLogHeader, oper: npt.NDArray[np.str_]) -> pa.StringArray:
     """Images of inserts and updates, and of deletes that say more than their key."""
     there = carried(rows, sheet.ordinals)
     rest = [i for i in range(len(sheet.fields)) if i not in _key(sheet)]

@@ -78,7 +78,7 @@ def carried_over(lines: Lines) -> Bools:
     return found
 
 
-class Steps:
+class NetRows:
     """Rows of a result: `image` in the line (-1: none), the change row `at`, which `side` of it is shown, and
     whether it is one of an update's two."""
 
@@ -107,9 +107,9 @@ class Steps:
         return rows
 
 
-def _every(lines: Lines, dropped: Bools) -> Steps:
+def _every(lines: Lines, dropped: Bools) -> NetRows:
     """Every change: what it met and what it left."""
-    steps = Steps()
+    steps = NetRows()
     own = (lines.at >= 0) & ~dropped
     update = (lines.oper == U) & own
     stays = np.flatnonzero(update & ~lines.came & (lines.before >= 0))
@@ -125,9 +125,9 @@ def _every(lines: Lines, dropped: Bools) -> Steps:
     return steps
 
 
-def _netted(lines: Lines, dropped: Bools) -> Steps:
+def _netted(lines: Lines, dropped: Bools) -> NetRows:
     """Per key: was there a row before, is there one after."""
-    steps = Steps()
+    steps = NetRows()
     begins, ends = lines.versions
     many = int(lines.key.max()) + 1 if len(lines) else 0
     old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))

@@ -43,10 +43,6 @@ class Source:
         deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
         return Source(rows, key, schema, partial, keys, keys.last, np.asarray(deletes.to_numpy(), np.bool_))
 
-    def folded(self) -> pa.Table:
-        """The rows that count."""
-        return self.rows.take(pa.array(self.last))
-
     def lasting(self) -> pa.Table:
         """One row a key: `OP`, `KEPT` and the data columns."""
         places = self.last[self.last >= 0]

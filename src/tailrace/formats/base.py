@@ -40,7 +40,7 @@ FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
 (JSON text)."""
 
 FINER = "_finer"
-"""Added to a row of text: whether one of its fractions was finer than microseconds, which is lost."""
+"""Added to a row: whether one of its fractions was finer than microseconds, which is lost."""
 ASIDE = (FILE, ROW, WHY, RAW, FINER)
 
 Tables = Mapping[str, "DataFrame"]
@@ -171,6 +171,8 @@ class Format:
         by_number: whether its tables, written with these options, keep of a change sequence its number alone
             (None: they never do).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
+        refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
+            `files.refuse_nothing`).
         samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
         glance: what they say, by source table, given the path, too (None: nothing without Spark).
     """
@@ -197,6 +199,7 @@ class Format:
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
     beside: Callable[[str, DataFrame], DataFrame | None] | None = None
     by_number: Callable[[Any], bool] | None = None
+    refuse: Callable[[str, Any], None] | None = None
     samples: Callable[[str, Any], dict[str, TableSample]] | None = None
     glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
 

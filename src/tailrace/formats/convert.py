@@ -111,7 +111,7 @@ def convert(
         return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
     except BaseException as error:
         if not kept:
-            _taken_back(out, whole=made)
+            taken_back(out, whole=made)
         if isinstance(error, Exception) and (told := reason(error, source.path)) is not error:
             raise told from error
         raise
@@ -128,9 +128,18 @@ def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
         raise ConfigError(
             f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
         )
-    files.there(source.path)
+    refuse_nothing(source)
     if not _goes_on(target):
         new_folder(target.path)
+
+
+def refuse_nothing(source: Side) -> None:
+    """Raises ConfigError or FormatError when there is nothing to read."""
+    files.there(source.path)
+    if source.form.refuse is None:
+        files.refuse_nothing(source.path)
+    else:
+        source.form.refuse(source.path, source.options)
 
 
 def new_folder(path: str) -> None:
@@ -147,8 +156,8 @@ def _goes_on(target: Side) -> bool:
     return target.form.save is not None and "start" in target.options.model_fields_set
 
 
-def _taken_back(out: Path, *, whole: bool) -> None:
-    """Removes what a failed conversion has written: its folder, or everything in it."""
+def taken_back(out: Path, *, whole: bool) -> None:
+    """Removes what a failed command has written: its folder, or everything in it."""
     for one in [out] if whole else list(out.iterdir()):
         shutil.rmtree(one, ignore_errors=True)
         if one.is_file():

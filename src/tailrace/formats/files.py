@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, FormatError
-from . import text
+from . import parquet, text
 from .base import FILE, RAW, ROW, WHY, Options
 from .shape import quoted
 
@@ -59,7 +59,7 @@ def load(
     path: str,
     options: Options | None = None,
     knows: Callable[[Sequence[str]], float] | None = None,
-) -> dict[str, DataFrame]:
+) -> parquet.LoadedTables:
     """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Those that cannot be
     read and that nobody wants (`knows`: how sure one is of columns) are told of.
 
@@ -69,7 +69,7 @@ def load(
     """
     found = places(path)
     notes = _not_read(Path(path), found.values())
-    tables = {}
+    tables = parquet.LoadedTables()
     for name, place in found.items():
         if is_empty(place):
             notes.append(f"{place.name} is empty: it does not even have column names")
@@ -85,6 +85,9 @@ def load(
     if notes:
         name = next(iter(tables))
         tables[name] = tables[name].withMetadata(FILE, {NOTE: notes})
+    for name in tables:
+        if kind_of(found[name]) == "parquet":
+            tables.lies_in(name, data_files(found[name]))
     return tables
 
 
@@ -105,9 +108,18 @@ def places(path: str) -> dict[str, Path]:
         }
     if not found:
         raise ConfigError(
-            f"{path} contains no table", hint=f"read are {', '.join(KINDS)} files and delta tables"
+            f"{path} contains no table", hint="Parquet, CSV and JSON files and Delta tables are read"
         )
     return found
+
+
+def refuse_nothing(path: str) -> None:
+    """Raises ConfigError if there is no table at a path, FormatError if all are empty."""
+    found = places(path)
+    if all(is_empty(place) for place in found.values()):
+        raise FormatError(
+            f"{path} is empty: it does not even have column names", hint="is the extract complete?"
+        )
 
 
 def there(path: str) -> Path:
@@ -138,7 +150,7 @@ def refuse_archives(paths: Iterable[Path]) -> None:
 
 def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
     """Whether a text table is a known one, or its columns are unknown."""
-    first = next(f for f in _files(place) if f.stat().st_size)
+    first = next(f for f in data_files(place) if f.stat().st_size)
     if kind_of(first) != "csv":
         return True
     return knows(text.head(str(first)).names) > 0
@@ -146,10 +158,10 @@ def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
 
 def is_empty(place: Path) -> bool:
     """Whether a table consists of empty text files."""
-    return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in _files(place))
+    return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in data_files(place))
 
 
-def _files(place: Path) -> list[Path]:
+def data_files(place: Path) -> list[Path]:
     """A table's data files, in order."""
     if place.is_file():
         return [place]
@@ -191,18 +203,13 @@ def read(spark: SparkSession, path: Path, options: Options | None = None) -> Dat
     kind, options = kind_of(path), options or Options()
     if kind == "csv":
         return _csv(spark, path, options)
-    reader = spark.read
-    if kind == "json":
-        df = _json(spark, path, options)
-    elif kind == "delta":
-        df = reader.format("delta").load(str(path))
-    else:
-        df = reader.option("mergeSchema", "true").parquet(str(path))
+    if kind == "parquet":
+        return parquet.read(spark, path, data_files(path))
+    delta = spark.read.format("delta")
+    df = _json(spark, path, options) if kind == "json" else delta.load(str(path))
     names = _in_order(df.columns, path) if kind == "json" else df.columns
-    # JSON rows have no numbers of their own: negative values, which `count_rows` turns into numbers.
-    row, marks = F.col("_metadata.row_index") + 1, {}
-    if kind != "parquet":
-        row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
+    # These rows have no numbers of their own: negative values, which `count_rows` turns into numbers.
+    row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
     place = F.col("_metadata.file_path").alias(FILE)
     broken = []
     if _LINE in names:
@@ -224,7 +231,7 @@ def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
     """A table of delimited text; its files must have the same columns in the same order, because masks count
     them."""
     heads = {}
-    for file in _files(path):
+    for file in data_files(path):
         if file.stat().st_size:
             heads[file] = text.head(str(file), encoding=options.encoding, delimiter=options.delimiter)
     first, head = next(iter(heads.items()))
@@ -277,7 +284,7 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
 def _in_order(names: list[str], path: Path) -> list[str]:
     """Spark returns JSON's names in alphabetical order, but masks count columns in the order in which they
     were written: that of the first line that is an object."""
-    first = next((f for f in _files(path) if f.stat().st_size), None)
+    first = next((f for f in data_files(path) if f.stat().st_size), None)
     if first is None:
         return names
     with gzip.open(first) if first.suffix == ".gz" else first.open("rb") as lines:

@@ -104,4 +104,4 @@ def _notes(taken: Mapping[str, TableSample]) -> list[str]:
         if sample.total is None or sample.total > seen:
             whole = "more" if sample.total is None else f"{sample.total:,}"
             notes.append(f"{name}: the first {seen:,} rows of {whole}")
-    return [*notes, "rows were sampled, not checked: --check reads all of them and finds bad ones"]
+    return [*notes, "only the first rows were read; --check reads all of them and reports bad ones"]

@@ -149,7 +149,7 @@ def inspect(
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
     beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
     for other in sorted({whose[n] for n in strangers if whose[n]}):
-        notes.append(f"there are also tables of {other}: see them with `--from {other}`")
+        notes.append(f"the folder also has tables of {other}: inspect them with `--from {other}`")
     if not any(t.operations for t in shown) and not waiting and not any(beside.values()):
         notes.append(f"{path} has no rows")
     return Found(found.name, sure, columns, shown, notes, beside, whose)

@@ -19,7 +19,8 @@ from ..model.types import spark_type
 from ..wire import delimited
 from ..wire.delimited import Dialect
 from .base import Options
-from .files import is_empty, kind_of, places
+from .files import is_empty, kind_of, places, refuse_nothing
+from .parquet import in_micros
 from .text import head
 
 ROWS = 1000
@@ -79,11 +80,8 @@ def samples(
         ConfigError: there is nothing, or nothing that is a table.
         FormatError: a file cannot be read as what its name says, or all are empty.
     """
+    refuse_nothing(path)
     there = {n: p for n, p in places(path).items() if not is_empty(p)}
-    if not there:
-        raise FormatError(
-            f"{path} is empty: it does not even have column names", hint="is the extract complete?"
-        )
     return {n: sample(p, every=n.lower() in whole, options=options) for n, p in there.items()}
 
 
@@ -131,17 +129,17 @@ def _parquet(inside: Sequence[Path], every: bool) -> TableSample:
             first.append(batch)
         schema = first[0].schema if first else pq.read_schema(file)
         parts.append(pa.Table.from_batches(first, schema).slice(0, left))
-    rows = pa.concat_tables(parts, promote_options="permissive")
+    rows = pa.concat_tables(map(in_micros, parts), promote_options="permissive")
     return TableSample(rows, sum(f.num_rows for f in footers))
 
 
 def _delta(place: Path, every: bool) -> TableSample:
     from deltalake import DeltaTable
 
-    table = DeltaTable(str(place))
-    dataset = table.to_pyarrow_dataset()
-    rows = dataset.head(_most(len(dataset.schema), every))
-    return TableSample(rows, dataset.count_rows())
+    from ..lake.reading import dataset
+
+    rows = dataset(DeltaTable(str(place)))
+    return TableSample(rows.head(_most(len(rows.schema), every)), rows.count_rows())
 
 
 def _opened(file: Path) -> IO[bytes]:

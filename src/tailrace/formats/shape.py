@@ -180,6 +180,15 @@ def _header(name: str, value: Column | None, kind: str | None) -> Column:
     return (made.cast(kind) if kind else made).alias(PREFIX + name)
 
 
+def neighbours(df: DataFrame, seq: str, oper: str) -> DataFrame:
+    """The rows with those of one change sequence next to each other in one task, B before U, and their
+    `_place` among them. A window, because it needs no shuffle where the checks before had one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    return df.withColumn("_place", F.row_number().over(Window.partitionBy(seq).orderBy(oper)))
+
+
 def data_start(headers: Iterable[str]) -> int:
     """The ordinal of the first data column in a canonical table with these headers.
 

@@ -8,7 +8,6 @@ each app id has a version that only grows, and a commit that would not move it f
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -21,9 +20,10 @@ from deltalake.transaction import AddAction
 
 from ..errors import ConcurrentCommitError, OvertakenError, room
 from ..model.types import plain_schema
-from . import guards
+from . import guards, retrying
 from .failpoints import reach
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
+from .reading import dataset
 
 __all__ = [
     "ROW_GROUP",
@@ -38,6 +38,7 @@ __all__ = [
     "commit",
     "compact",
     "create",
+    "dataset",
     "exists",
     "file_name",
     "filesystem",
@@ -56,7 +57,6 @@ __all__ = [
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
 _T = TypeVar("_T")
-_RETRIES = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -164,6 +164,10 @@ def replace_all(
     return on_newest(table, once)
 
 
+class _OtherFirstError(Exception):
+    """Another writer committed first."""
+
+
 def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
     """The result of `once`, called with the current table; repeated while it returns None, which means that
     another writer committed first.
@@ -171,15 +175,20 @@ def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
     Raises:
         ConcurrentCommitError: others commit all the time.
     """
-    for attempt in range(_RETRIES):
-        if (done := once(DeltaTable(table))) is not None:
-            return done
-        time.sleep(0.02 * 2 ** min(attempt, 6))
-    raise ConcurrentCommitError(
-        "others commit to the table faster than it can be rewritten",
-        where=table,
-        hint="stop other writers to this table for a while",
-    )
+
+    def attempt() -> _T:
+        if (done := once(DeltaTable(table))) is None:
+            raise _OtherFirstError
+        return done
+
+    try:
+        return retrying.retried(attempt, _OtherFirstError)
+    except _OtherFirstError:
+        raise ConcurrentCommitError(
+            "others commit to the table faster than it can be rewritten",
+            where=table,
+            hint="stop other writers to this table for a while",
+        ) from None
 
 
 def _commit(
@@ -260,15 +269,12 @@ def admits(
 
 def retried(once: Callable[[], _T]) -> _T:
     """Retries a function that commits, if another writer committed first."""
-    for attempt in range(_RETRIES):
+
+    def attempt() -> _T:
         guards.check()
-        try:
-            return once()
-        except CommitFailedError:
-            if attempt == _RETRIES - 1:
-                raise
-            time.sleep(0.02 * 2 ** min(attempt, 6))
-    raise AssertionError("unreachable")
+        return once()
+
+    return retrying.retried(attempt, CommitFailedError)
 
 
 def append(
@@ -288,7 +294,7 @@ def append(
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """A small table, as a whole (control tables, relation history)."""
-    return DeltaTable(table).to_pyarrow_table(columns=list(columns) if columns else None)
+    return dataset(DeltaTable(table)).to_table(columns=list(columns) if columns else None)
 
 
 def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:

@@ -20,6 +20,7 @@ from ..model.change import Relation
 from ..wire.records import Chunk
 from . import delta as lake
 from . import log_retention
+from .announced import Announced
 from .failpoints import reach
 
 BEGIN, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
@@ -193,6 +194,7 @@ class LogWriter:
         self._new: list[Layout] = []
         self._messages: list[Message] = []
         self._waiting: list[Relation] = []  # layouts whose first record is not here yet
+        self.announced = Announced(lambda: [(one.relation, one.from_position) for one in layouts(relations)])
         self._tail: pa.RecordBatch | None = None  # records after the last whole transaction
         self._transactions = 0
         self._position: bytes | None = None
@@ -292,7 +294,9 @@ class LogWriter:
         self._waiting = []
         for index, relation in waiting:
             if index < records.num_rows:
-                self._new.append(Layout(relation, records["LOGADDR"][index].as_py(), seq[index].as_py()))
+                address = records["LOGADDR"][index].as_py()
+                if self.announced.news(relation, address):
+                    self._new.append(Layout(relation, address, seq[index].as_py()))
             else:
                 self._waiting.append(relation)
 

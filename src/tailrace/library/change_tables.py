@@ -6,31 +6,87 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..model.change import PREFIX
 from ..query.change_files import ChangeFiles
 from ..query.table_changes import TableChanges
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from ..formats.convert import ConversionReport
     from ..formats.inspect import Found
+    from ..query.spark_changes import SparkChanges
 
 
-def read(path: str, *, key: Sequence[str] = (), name: str = "") -> TableChanges:
-    """A change table in tailrace's own layout (Delta), to be asked without a JVM.
+def read(
+    path: str,
+    *,
+    format: str = "tailrace",
+    key: Sequence[str] = (),
+    name: str = "",
+    options: Mapping[str, str] | None = None,
+    session: SparkSession | None = None,
+) -> TableChanges:
+    """Anybody's change table, to be asked.
 
     Args:
-        path: its folder.
-        key: names of the key's columns; questions about rows need them.
-        name: the source table, for results that name it; the folder's name by default.
+        path: its folder, or that of several tables.
+        format: whose it is: `tailrace` (a Delta table, read without a JVM), or a vendor's, which Spark reads:
+            of a question only the columns and rows that it needs.
+        key: names of the key's columns, which questions about rows need; of vendors' tables those that the
+            format knows by default.
+        name: the source table; of tailrace's tables the folder's name by default, of a vendor's the only one.
+        options: of the format.
+        session: the Spark session that reads a vendor's tables; one is started by default.
 
     Raises:
-        ConfigError: there is no such table, or it lacks a key column.
+        ConfigError: there is no such table, it lacks a key column, or there are several and none is named.
     """
+    if format != "tailrace":
+        found = _of_vendor(path, format, name, options or {}, session)
+        return _keyed(TableChanges(found.changes.name, found, tuple(key or found.changes.key)))
     files = ChangeFiles.at(path)
-    if missing := [k for k in key if k not in files.schema.names]:
-        raise ConfigError(f"the change table has no column {', '.join(missing)}", where=path)
-    return TableChanges(name or path.rstrip("/").rpartition("/")[2].removesuffix("__ct"), files, tuple(key))
+    return _keyed(
+        TableChanges(name or path.rstrip("/").rpartition("/")[2].removesuffix("__ct"), files, tuple(key))
+    )
+
+
+def _keyed(table: TableChanges) -> TableChanges:
+    if missing := [k for k in table.key if k not in table.files.schema.names]:
+        raise ConfigError(f"the change table has no column {', '.join(missing)}", where=table.files.path)
+    return table
+
+
+def _of_vendor(
+    path: str, format: str, name: str, options: Mapping[str, str], session: SparkSession | None
+) -> SparkChanges:
+    from ..formats import convert as work
+    from ..query.spark_changes import SparkChanges
+
+    side = work.side(format, path, options)
+    found = {**work.read(session or _session("read"), side).changes}
+    if name not in found and (name or len(found) != 1):
+        raise ConfigError(
+            f"there is no change table {name}" if name else f"there are {len(found)} change tables",
+            where=path,
+            hint=f"name one of {', '.join(sorted(found))}",
+        )
+    return SparkChanges(path, found[name or next(iter(found))])
+
+
+def columns_changed(changes: DataFrame, mask: str = f"{PREFIX}change_mask") -> Column:
+    """The names of the columns that are set in a mask of a change table, as a column of Spark (array of
+    strings): `df.withColumn("changed", tailrace.columns_changed(df))`.
+
+    Args:
+        changes: the change table with all its columns, in their order.
+        mask: the column of the mask.
+    """
+    from pyspark.sql import functions as F
+
+    from ..model.mask import names
+
+    return names(F.col(mask), dict(enumerate(changes.columns)))
 
 
 def apply(
@@ -88,6 +144,8 @@ def inspect(
 
 
 def _session(what: str) -> SparkSession:
+    from ..query.watch import scratch
     from ..runtime.session import session
 
-    return session(f"tailrace {what}")
+    folder = scratch()
+    return session(f"tailrace {what}", conf={} if folder is None else {"spark.local.dir": folder})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..config.task import Task, load
 from ..errors import ConfigError
 from ..lake import log
+from ..lake.reading import dataset
 from ..query.points import Place
 from ..query.result import Result
 from ..query.table_changes import TOLD
@@ -17,6 +18,7 @@ from .task_table import TaskTable
 if TYPE_CHECKING:
     from ..operate.ordering import OrderResult
     from ..operate.status import Status
+    from ..state.ledger import Stored
     from ..validate.tables import ValidationReport
 
 
@@ -73,7 +75,7 @@ class OpenTask:
         """
         from ..operate import rows
 
-        found = rows.opened(self.task.keylog_path).to_pyarrow_dataset()
+        found = dataset(rows.opened(self.task.keylog_path))
         return Result(found.schema, lambda: iter(found.to_batches()))
 
     def sql(self, statement: str) -> Result:
@@ -98,6 +100,26 @@ class OpenTask:
         names = self._matching(tables) if tables else self.tables
         found = {n: self.table(n).arrays(start, end, (), headers=TOLD) for n in names}
         return Result.of(transactions(found))
+
+    @property
+    def finalized_until(self) -> Stored | None:
+        """Up to where nothing older will come, in all tables: `upto` (change number), `change_seq`,
+        `position` and `commit_time` of the last transaction that is stored; None: nothing is."""
+        from ..state.totals import last_stored
+
+        return last_stored(self.task.control_path("stored"))
+
+    def cut(self, at: Place | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
+        """The rows of all tables, or those that are named (patterns), as they stood together at one place;
+        None: at the last transaction that is stored.
+
+        Raises:
+            PositionError, UnsupportedError: as for `TaskTable.as_of`, for any of them.
+        """
+        names = self._matching(tables) if tables else self.tables
+        end = self.finalized_until
+        place = at if at is not None or end is None else end.change_seq
+        return {n: self.table(n).as_of(place) for n in names}
 
     def pause(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
         """Apply takes no changes of these tables (names or patterns) until `resume`; they are kept."""

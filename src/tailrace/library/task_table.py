@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from ..apply.table_map import task_map
+from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from ..lake import log
+from ..lake.reading import dataset
 from ..model import sequence
 from ..model.change import PREFIX, Column
 from ..model.types import arrow_type, header_schema, plain_schema, schema_of
@@ -26,11 +27,13 @@ from ..query.layouts import layout_of
 from ..query.points import Place, Point
 from ..query.result import Result
 from ..query.table_changes import ORDER, TableChanges
+from ..query.watch import watched
 from ..state import ledger
 from ..state.ledger import Baseline
+from ..state.totals import last_stored
 
 if TYPE_CHECKING:
-    from ..validate.mapped import Version
+    from ..validate.versions import Version
 
 _END = "G" * 40
 """Behind every stream position."""
@@ -43,6 +46,7 @@ class TaskTable(TableChanges):
     """The same questions as to any change table, and `as_of`, `current` and `diff`, which the target serves.
     Columns that the task's policies keep out of its images (below level 2) are in no answer."""
 
+    files: ChangeFiles
     task: Task | None = None
     hidden: frozenset[str] = frozenset()
 
@@ -75,7 +79,7 @@ class TaskTable(TableChanges):
             PositionError: the place is before the table's baseline, or what it needs is not kept any more.
             UnsupportedError: the target is no copy of the table, or cannot be read here.
         """
-        from ..validate.mapped import version_before
+        from ..validate.versions import version_before
 
         task = self._copied()
         point = None if at is None else Point.of(at)
@@ -90,6 +94,7 @@ class TaskTable(TableChanges):
         if point is not None:
             self.files.refuse_gone(None, point)
             self._refuse_older(point, taken)
+            self._refuse_later(point)
         later = None if upto is None else self.files.first(~upto)
         version = version_before(task, taken, later[1] if later else _END)
         if version.number < taken.closes:
@@ -142,8 +147,6 @@ class TaskTable(TableChanges):
             why = "its target is mapped"
         elif task.table(self.name).rule_mode == "archive":
             why = "its target is an archive"
-        elif not self.key:
-            why = "it has no key"
         if why is not None:
             raise UnsupportedError(
                 f"{self.name} cannot be shown as of a place: {why}",
@@ -170,8 +173,25 @@ class TaskTable(TableChanges):
                 hint="ask for a later place",
             )
 
+    def _refuse_later(self, point: Point) -> None:
+        """Raises PositionError for a position or change number that is not stored yet. A time may be later
+        than all that is stored: nothing tells yet whether there will be changes up to it."""
+        task = self.task
+        assert task is not None  # noqa: S101 - `of` gives it
+        if point.low != point.high or (last := last_stored(task.control_path("stored"))) is None:
+            return
+        reached = {"change_seq": last.change_seq, "stream_position": last.position}
+        end = reached.get(point.column, f"{last.upto:0{sequence.NUMBER_DIGITS}d}")
+        if point.low > end:
+            raise PositionError(
+                f"{point.text} is not stored yet; changes are up to {end}, committed at "
+                f"{last.commit_time:%Y-%m-%dT%H:%M:%SZ}",
+                where=task.name,
+                hint="ask for an earlier place, or again later",
+            )
+
     def _laid_over(self, version: Version, rows: pa.Table) -> Result:
-        from ..validate.rules import mark_of
+        from ..validate.versions import mark_of
 
         where = f"{version.path}, version {version.version}"
         delta = DeltaTable(version.path, version=version.version)
@@ -181,7 +201,7 @@ class TaskTable(TableChanges):
                 where=where,
                 hint="read it with Spark (docs/readers.md)",
             )
-        data = delta.to_pyarrow_dataset()
+        data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
         changes, schema = self._range(rows, have, version.number, where)
@@ -234,12 +254,13 @@ def _read(
     """The rows of a version; columns that it lacks are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
     try:
-        for batch in data.to_batches(columns=names, filter=which):
-            columns = [
-                batch[f.name].cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
-                for f in schema
-            ]
-            yield pa.record_batch(columns, schema=schema)
+        for fragment in watched("the target", list(data.get_fragments(filter=which))):
+            for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
+                columns = [
+                    batch[f.name].cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
+                    for f in schema
+                ]
+                yield pa.record_batch(columns, schema=schema)
     except FileNotFoundError as error:
         raise PositionError(
             "files of this version are gone", where=where,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from ..apply.table_map import task_map
+from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..lake import delta as lake
-from ..query.result import optional
+from ..query.sql import connected as opened
 from ..state.orders import of_task, target_names
 
 if TYPE_CHECKING:
@@ -23,23 +23,28 @@ CHANGES = "__ct"
 def connected(task: Task, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
     """A connection of its own with views of the tables as they are now, which read only the columns and files
     that a statement needs: `schema.table`, the target where it is a Delta table; `schema.table__ct`, the
-    change table; `tracking`; `keylog`.
+    change table; `tracking`; `keylog`. A function `columns_changed('schema.table', mask)` gives the names of
+    the columns in a mask of that change table.
 
     Raises:
         UnsupportedError: DuckDB is not installed.
     """
-    connection: duckdb.DuckDBPyConnection = optional("duckdb").connect()
+    connection = opened()
     connection.execute("SET TimeZone = 'UTC'")
+    names: dict[str, list[str]] = {}
     for number, (name, path) in enumerate(_places(task, tables)):
         if not lake.exists(path):
             continue
         schema, _, table = name.rpartition(".")
         arrow = f"tailrace_{number}"
-        connection.register(arrow, DeltaTable(path).to_pyarrow_dataset())
+        if name.endswith(CHANGES):
+            names[name.removesuffix(CHANGES)] = [f.name for f in DeltaTable(path).schema().fields]
+        connection.register(arrow, lake.dataset(DeltaTable(path)))
         if schema:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
         place = f"{_quoted(schema)}.{_quoted(table)}" if schema else _quoted(table)
         connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {arrow}")
+    connection.execute(_COLUMNS_CHANGED.format(names=_map(names)))
     return connection
 
 
@@ -52,6 +57,30 @@ def _places(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield from ((t + CHANGES, task.changes_path(t)) for t in tables)
     yield "tracking", task.tracking_path
     yield "keylog", task.keylog_path
+
+
+_COLUMNS_CHANGED = """
+CREATE MACRO columns_changed(name, mask) AS CASE
+    WHEN mask IS NULL THEN NULL
+    WHEN octet_length(mask) = 0 THEN []::VARCHAR[]
+    ELSE list_filter(
+        {names}[name],
+        lambda n, i:
+            i <= 8 * octet_length(mask) AND get_bit(mask::BIT, (8 * octet_length(mask) - i)::INTEGER) = 1
+    )
+END
+"""
+"""Bit i - 1 of a mask, from its end, is the i-th column of its change table."""
+
+
+def _map(names: dict[str, list[str]]) -> str:
+    """Names as a literal of DuckDB's."""
+    parts = [f"{_text(k)}: [{', '.join(map(_text, v))}]" for k, v in names.items()]
+    return f"MAP {{{', '.join(parts)}}}" if parts else "MAP {'': ['']}"
+
+
+def _text(said: str) -> str:
+    return "'" + said.replace("'", "''") + "'"
 
 
 def _quoted(name: str) -> str:

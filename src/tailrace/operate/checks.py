@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..apply.keyless_checks import keyless_findings
-from ..apply.mapping import mistakes, prepare
-from ..apply.mapping_checks import database_findings, finding, maps
-from ..apply.together import clashes, shared
+from ..apply.mapping.checks import database_findings, finding, maps
+from ..apply.mapping.prepare import mistakes, prepare
+from ..apply.mapping.shared_target import clashes, shared
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
 from ..capture.process import report

@@ -113,7 +113,7 @@ class Consumers:
         if not lake.exists(self.path):
             return -1, []
         table, now = DeltaTable(self.path), dt.datetime.now(dt.timezone.utc)
-        rows = table.to_pyarrow_table().to_pylist()
+        rows = lake.dataset(table).to_table().to_pylist()
         found = [Consumer(**{k: r[k] for k in SCHEMA.names if r.get(k) is not None}) for r in rows]
         live = [c for c in found if c.until is None or c.until > now]
         return int(table.version()), sorted(live, key=lambda c: c.name)

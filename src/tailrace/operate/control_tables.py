@@ -92,5 +92,5 @@ def _read(place: str) -> tuple[int, list[Row]]:
     if not lake.exists(place):
         return -1, []
     table = DeltaTable(place)
-    found: list[Row] = table.to_pyarrow_table().to_pylist()
+    found: list[Row] = lake.dataset(table).to_table().to_pylist()
     return int(table.version()), found

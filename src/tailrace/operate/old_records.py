@@ -16,7 +16,7 @@ import datetime as dt
 
 from deltalake import DeltaTable
 
-from ..apply.exceptions import EXCEPTIONS
+from ..apply.keylog.exceptions import EXCEPTIONS
 from ..capture.ddl_history import BEGINS
 from ..config.quantities import FOREVER
 from ..config.task import Task

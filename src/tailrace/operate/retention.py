@@ -8,14 +8,12 @@ row that a registered consumer has not acknowledged. A consumer says how far it 
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
@@ -129,18 +127,11 @@ def acknowledge(keylog: str, name: str, sort: int) -> None:
 
 
 def _delete(keylog: str, runs: Sequence[str]) -> None:
-    """Retried: the table may be written at the same time."""
+    """The table may be written at the same time."""
     if not lake.exists(keylog):
         return
     where = f"run_id IN ({', '.join(map(_text, runs))})"
-    for attempt in range(_TRIES):
-        try:
-            DeltaTable(keylog).delete(where)
-            return
-        except CommitFailedError:
-            if attempt + 1 == _TRIES:
-                raise
-            time.sleep(0.05 * (attempt + 1))
+    lake.retried(lambda: DeltaTable(keylog).delete(where))
 
 
 def _text(value: str) -> str:

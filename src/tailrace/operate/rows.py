@@ -61,7 +61,7 @@ def batches(
     table: DeltaTable, columns: Sequence[str], where: ds.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows that match a filter, in no order, a few thousand at a time."""
-    yield from table.to_pyarrow_dataset().to_batches(
+    yield from lake.dataset(table).to_batches(
         columns=list(columns), filter=where, batch_size=BATCH, batch_readahead=2, fragment_readahead=1
     )
 

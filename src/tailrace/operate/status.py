@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.fs
 
-from ..apply.loading import loaded
-from ..apply.table_map import place_of, task_map
+from ..apply.mapped_snapshots import loaded
+from ..apply.mapping.table_map import place_of, task_map
 from ..capture.identities import unknown_of
 from ..config.policies import MEDIUM
 from ..config.task import Task

@@ -51,7 +51,9 @@ def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, 
     """Rewrites a table, keeping its `older` slots; returns how many rows it has then, None if another writer
     wrote it in the meantime."""
     if older:
-        slots = {(r["timeslot_type"], r["timeslot"]): r for r in (*now.to_pyarrow_table().to_pylist(), *rows)}
+        slots = {
+            (r["timeslot_type"], r["timeslot"]): r for r in (*lake.dataset(now).to_table().to_pylist(), *rows)
+        }
         rows = [slots[at] for at in sorted(slots)]
     part = lake.Part(path, schema)
     part.write(pa.Table.from_pylist(rows, schema=schema))

@@ -9,35 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .. import formats
-from ..errors import ConfigError, FormatError
-from ..formats import convert
-from ..formats.base import VendorTable, header_gap
+from ..errors import ConfigError
+from ..formats import convert, written_here
+from ..formats.base import VendorTable
 from ..formats.counts import counted
 from ..formats.soliddb.options import SolidOptions
-from ..formats.soliddb.reading import FIELDS, TABLES
-from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, made_up, wider
+from ..formats.soliddb.records import SCHEMA
+from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, layouts, made_up
 from ..lake import delta as lake
 from ..lake import log
-from ..model.change import NATIVE, PREFIX, ChangeTable
-from ..model.types import arrow_type, header_schema, schema_of
-from ..store import images
+from ..model.types import arrow_type
 from ..store.kept import kept
-from ..store.task import LOG_COLUMNS, lake_batch
-from ..store.tracking import numbers
+from ..store.log_files import LogFile, LogFiles
+from ..store.running import Piece, records
 from ..wire import soliddb_address
+from .sys_log_task import ABSENT, SYS_LOG_SCHEMA, LogTable, SysLogTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SHORT = header_gap("column_mask")  # counted: an image of SYS_LOG has every column
-HEADERS = ("change_seq", "change_oper", "transaction_id", "column_mask")
-"""The change table headers that writing needs."""
+LOG = "SYS_LOG"
+_EVERYTHING = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -51,37 +51,61 @@ class Exported:
     kept_after: int = 0
 
 
+@dataclass(frozen=True)
+class SysLog:
+    """What is to be written: the rows of the system tables, and the task that makes records of LOG."""
+
+    tables: list[Row]
+    columns: list[Row]
+    task: SysLogTask
+    files: list[LogFile]
+
+
+def needs_spark(log_path: str, kind: str, given: Mapping[str, str], limit: int) -> str | None:
+    """Why an export takes Spark; None if this process does it.
+
+    Args:
+        log_path: LOG.
+        kind: the kind of file.
+        given: the options of the format.
+        limit: bytes of LOG's files that this process exports at most.
+    """
+    if kind not in written_here.KINDS:
+        return f"it writes {kind} files"
+    if kind == "csv" and given.get("binary", "hex") != "hex":
+        return "it writes base64"
+    size = sum(f.size for f in _files(log_path))
+    return f"LOG has {size:,} bytes" if size > limit else None
+
+
 def export_sys_log(
-    spark: SparkSession,
     log_path: str,
     relations_path: str,
     out: str,
     *,
+    spark: SparkSession | None = None,
     kind: str = "parquet",
-    **options: str,
+    options: Mapping[str, str] | None = None,
 ) -> Exported:
     """Writes the LOG of a task into a folder `out` as SYS_LOG, SYS_TABLES, SYS_COLUMNS.
 
-    `options` are those of the format `soliddb`, as text: `row_layout="B"`, `logaddr_bytes="28"`, ...
+    With a session Spark's tasks do it, otherwise this process; the rows are the same. `options` are those of
+    the format `soliddb`, as text: `{"row_layout": "B", "logaddr_bytes": "28"}`.
 
     Raises:
         ConfigError: an option that the format does not have, or the folder is not empty.
         FormatError: LOG has a value that its column's lake type cannot hold.
     """
-    form = formats.get("soliddb")
-    given: Any = formats.options(form, options)
-    changes = change_tables(spark, log_path, relations_path, given)
-    masked = {
-        name: (ct, convert.observed(ct, [_SHORT], fail=False))
-        for name, ct in changes.items()
-        if name not in (TABLES, FIELDS)
-    }
-    changes |= {name: ct.with_df(df) for name, (ct, (df, _)) in masked.items()}
-    written = {n: counted(df, f"export {n}") for n, df in form.write(changes, given).items()}
-    assert form.save is not None  # noqa: S101 - that format has its own options
-    form.save({n: df for n, (df, _) in written.items()}, out, kind, given)
-    rows = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
-    absent = sum(seen.figures()["lost 0"] for _, (_, seen) in masked.values())
+    given: Any = formats.options(formats.get("soliddb"), dict(options or {}))
+    found, made = sys_log(log_path, relations_path, given), not Path(out).exists()
+    try:
+        if spark is None:
+            rows, absent = _here(found, log_path, out, kind)
+        else:
+            rows, absent = _by_spark(spark, found, log_path, out, kind, given)
+    except BaseException:
+        convert.taken_back(Path(out), whole=made)
+        raise
     return Exported(rows, absent, max(kept(log_path), 0))
 
 
@@ -98,102 +122,105 @@ def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None
         raise ConfigError("there is no LOG yet", where=log_path, hint="`tailrace run` captures one")
 
 
-def change_tables(
-    spark: SparkSession, log_path: str, relations_path: str, options: SolidOptions
-) -> dict[str, ChangeTable]:
-    """The change tables of a LOG, and the system tables that belong to them."""
+def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog:
+    """The system tables that belong to a LOG, and what makes its records."""
     history = {n: x for n, x in log.history(relations_path).items() if options.wants(n)}
-    records = spark.read.format("delta").load(log_path).select(*LOG_COLUMNS)
-    found = {name: _changes(records, name, mine) for name, mine in history.items()}
+    length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
     rows: tuple[list[Row], list[Row]] = ([], [])
     for name, mine in history.items():
         seen: set[int] = set()
         for one in mine:
             first = one.relation.relid not in seen
             seen.add(one.relation.relid)
-            start = None if first else soliddb_address.make(one.from_seq, 0, options.logaddr_bytes or 20)
+            start = None if first else soliddb_address.make(one.from_seq, 0, length)
             columns = tuple((c.name, c.type) for c in one.relation.columns)
             made = made_up([(name, columns, tuple(one.relation.key))], one.relation.relid)
             rows[0].extend(made[0] if first else [])
             rows[1].extend({**r, FROM: start} for r in made[1])
-    found[TABLES] = _system(spark, SYS_TABLES, rows[0], TABLES)
-    found[FIELDS] = _system(spark, SYS_COLUMNS, rows[1], FIELDS)
-    return found
+    known = layouts(rows[0], rows[1], {})
+    tables = [
+        LogTable.of(n, x, [k for k in known if k.table == n], options, length) for n, x in history.items()
+    ]
+    return SysLog(*rows, SysLogTask(tuple(tables), length), _files(log_path))
 
 
-def _system(spark: SparkSession, kind: VendorTable, rows: Sequence[Row], name: str) -> ChangeTable:
-    schema = pa.schema([(c.name, arrow_type(c.type)) for c in kind.columns])
-    df = spark.createDataFrame(pa.Table.from_pylist([dict(r) for r in rows], schema=schema))
-    return ChangeTable(df, [], schema.names, name=name)
+def _files(log_path: str) -> list[LogFile]:
+    return LogFiles(log_path, -1).batch(-1, _EVERYTHING)
 
 
-def _changes(records: DataFrame, name: str, layouts: Sequence[log.Layout]) -> ChangeTable:
+def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, int], int]:
+    """Writes the tables in this process; gives the rows of each, and the images that lacked columns."""
+    absent = 0
+    writer = written_here.TableWriter(Path(out) / LOG, SYS_LOG_SCHEMA, kind)
+    for batch in found.task(records(log_path, _pieces(found.files))):
+        absent += pc.sum(batch[ABSENT]).as_py() or 0
+        writer.write(batch.drop_columns([ABSENT]))
+    writer.close()
+    rows = {LOG: writer.rows}
+    for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
+        table = _system(one, some)
+        writer = written_here.TableWriter(Path(out) / one.name, table.schema, kind)
+        for batch in table.to_batches():
+            writer.write(batch)
+        writer.close()
+        rows[one.name] = writer.rows
+    return rows, absent
+
+
+def _by_spark(
+    spark: SparkSession, found: SysLog, log_path: str, out: str, kind: str, options: SolidOptions
+) -> tuple[dict[str, int], int]:
+    """Like `_here`, by Spark's tasks."""
     from pyspark.sql import functions as F
 
-    types: dict[str, str] = {}
-    for one in reversed(layouts):
-        for c in one.relation.columns:
-            types[c.name] = wider(types.get(c.name, c.type), c.type)
-    relids = {x.relation.relid for x in layouts}
-    kinds = (log.INSERT, log.UPDATE, log.DELETE, log.DDL)
-    decoding = FromLog(tuple(layouts), tuple(types.items()))
-    df = records.filter(F.col("RELID").isin(*relids) & F.col("RECID").isin(*kinds))
-    df = df.mapInArrow(decoding, decoding.schema())
-    # LOG's transaction ids are numbers; change tables show them as 32 hex digits.
-    digits = F.conv(F.substring(PREFIX + "transaction_id", 17, 16), 16, 10)
-    df = df.withColumns({PREFIX + "transaction_id": digits, PREFIX + NATIVE + "RELID": F.col("_relid")}).drop(
-        "_relid"
-    )
-    return ChangeTable(df, layouts[-1].relation.key, list(types), name=name)
+    whole = _records(spark, found, log_path)
+    figures = [F.count(F.lit(1)).alias("rows"), F.count_if(ABSENT).alias(ABSENT)]
+    df, seen = counted(whole, f"export {LOG}", figures)
+    tables = {LOG: df.drop(ABSENT)}
+    rows = {}
+    for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
+        table = _system(one, some)
+        tables[one.name], rows[one.name] = spark.createDataFrame(table), table.num_rows
+    form = formats.get("soliddb")
+    assert form.save is not None  # noqa: S101 - that format has its own options
+    form.save(tables, out, kind, options)
+    told = seen.figures()
+    return {LOG: told["rows"], **rows}, told[ABSENT]
 
 
-@dataclass(frozen=True)
-class FromLog:
-    """Decodes one table's records of LOG, a batch at a time; what Spark's tasks run."""
+def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
+    """LOG's files by tasks, each about as much; whole files, which have whole transactions."""
+    lanes = max(1, min(len(found.files), spark.sparkContext.defaultParallelism))
+    shares = _shares(found.files, lanes)
+    task = found.task
 
-    layouts: tuple[log.Layout, ...]
-    columns: tuple[tuple[str, str], ...]
-
-    def schema(self) -> str:
-        """The Spark schema of the rows that come out."""
-        from ..formats.shape import quoted
-        from ..model.change import HEADERS as TYPES
-
-        made = [f"{PREFIX}{h} {TYPES[h]}" for h in HEADERS] + [f"{quoted(c)} {t}" for c, t in self.columns]
-        return ", ".join([*made, "_relid int"])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decodes a task's batches."""
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            records = lake_batch(batch)
-            at, relids = numbers(records["CHANGE_SEQ"]), records["RELID"].to_numpy()
-            for relid in np.unique(relids).tolist():
-                mine = [x for x in self.layouts if x.relation.relid == relid]
-                starts = [0, *(log.number(x) for x in mine[1:]), np.iinfo(np.int64).max]
-                for k, one in enumerate(mine):
-                    rows = np.flatnonzero((relids == relid) & (at >= starts[k]) & (at < starts[k + 1]))
-                    if len(rows):
-                        yield from self._decoded(records.take(pa.array(rows)), one)
+            for number in batch.column(0).to_pylist():
+                yield from task(records(log_path, shares[number]))
 
-    def _decoded(self, records: pa.RecordBatch, layout: log.Layout) -> Iterator[pa.RecordBatch]:
-        relation = layout.relation
-        schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
-        ddl = records["RECID"].to_numpy() == log.DDL
-        if ddl.any():
-            yield self._shaped(images.truncates(records.filter(pa.array(ddl)), schema), relation.relid)
-        if not ddl.all():
-            found = images.decode(records.filter(pa.array(~ddl)), relation, schema)
-            if found.bad:
-                one = found.bad[0]
-                raise FormatError(f"{one.text!r} does not fit", where=f"{relation.table}.{one.column}, LOG")
-            yield self._shaped(found.rows, relation.relid)
+    return spark.range(0, lanes, 1, lanes).mapInArrow(work, f"{SCHEMA}, {ABSENT} boolean")
 
-    def _shaped(self, rows: pa.RecordBatch, relid: int) -> pa.RecordBatch:
-        there = set(rows.schema.names)
-        arrays = [rows[PREFIX + h] for h in HEADERS]
-        for name, kind in self.columns:
-            target = arrow_type(kind)
-            arrays.append(rows[name].cast(target) if name in there else pa.nulls(rows.num_rows, target))
-        arrays.append(pa.array(np.full(rows.num_rows, relid, np.int32)))
-        names = [*(PREFIX + h for h in HEADERS), *(c for c, _ in self.columns), "_relid"]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+def _shares(files: Sequence[LogFile], many: int) -> list[list[Piece]]:
+    """The files in order, in so many shares of about the same size.
+
+    >>> [[p.path for p in one] for one in _shares([LogFile(n, 10) for n in "abc"], 2)]
+    [['a', 'b'], ['c']]
+    """
+    total = max(sum(f.size for f in files), 1)
+    shares: list[list[Piece]] = [[] for _ in range(many)]
+    before = 0
+    for file in files:
+        shares[min(many - 1, before * many // total)].append(Piece(file.path, file.size))
+        before += file.size
+    return shares
+
+
+def _pieces(files: Sequence[LogFile]) -> list[Piece]:
+    return reduce(lambda a, b: a + b, _shares(files, 1))
+
+
+def _system(kind: VendorTable, rows: Sequence[Row]) -> pa.Table:
+    schema = pa.schema([(c.name, arrow_type(c.type)) for c in kind.columns])
+    return pa.Table.from_pylist([dict(r) for r in rows], schema=schema)

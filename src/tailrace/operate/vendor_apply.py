@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..apply import effects, incoming, numbering
-from ..apply.exceptions import Suspensions
-from ..apply.fold import refused
-from ..apply.keylog import KeyLog
-from ..apply.noted import recover
-from ..apply.routed import routed
+from ..apply.apply_result import summed
+from ..apply.images import refused
+from ..apply.keylog.exceptions import Suspensions
+from ..apply.keylog.key_log import KeyLog
+from ..apply.keylog.outbox import recover
+from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.ruled import RuledApply
-from ..apply.shared import Place
 from ..apply.targets.base import Target
-from ..apply.targets.delta import DeltaTarget
-from ..apply.told import summed
+from ..apply.targets.delta.target import DeltaTarget
 from ..apply.transactions import transactions
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
@@ -108,7 +108,7 @@ def run(
     found = replace(found, changes=ordered)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
-    good, places = routed(spark, good, tables.table if tables else None, app_id)
+    good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     _refuse_types(good)
     place, target, root = _place(spark, target, app_id, control, places)
     try:
@@ -132,7 +132,7 @@ def run(
                 else:
                     applied.append(_one(place, table, ct, dry_run=dry_run))
     except Exception as error:
-        if (said := refused(error, changes, []) or convert.reason(error, changes)) is error:
+        if (said := refused(error, changes) or convert.reason(error, changes)) is error:
             raise
         raise said from error
     report = convert.ConversionReport()
@@ -189,7 +189,11 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
 
 
 def _place(
-    spark: SparkSession, target: str, app_id: str, control: str | None, places: Callable[[str], Place] | None
+    spark: SparkSession,
+    target: str,
+    app_id: str,
+    control: str | None,
+    places: Callable[[str], TargetPlace] | None,
 ) -> tuple[Target, str, str]:
     """The target, its name, and the folder of what is kept next to it."""
     if "://" not in target:
@@ -203,7 +207,8 @@ def _place(
             "a database has no place for exceptions, suspended tables and rejects",
             hint="give a folder for them: `--control FOLDER`",
         )
-    from ..apply.targets import postgresql, postgresql_place
+    from ..apply.targets.postgresql import place as postgresql_place
+    from ..apply.targets.postgresql import target as postgresql
 
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, control

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ..engine.bag_changes import BagState
 from ..engine.change_arrays import ChangeArrays, T
 from ..engine.columns import one
 from ..engine.keys import Keys
@@ -36,7 +37,14 @@ class LaidOver:
         """The rows; the changed ones come last."""
         if not len(self.changes):
             return Result(self.schema, self.base, self.changes.aside)
-        return Result(self.schema, self._rows, self.changes.aside)
+        rows = self._rows if self.changes.key else self._bag
+        return Result(self.schema, rows, self.changes.aside)
+
+    def _bag(self) -> Iterator[pa.RecordBatch]:
+        state = BagState(self.changes)
+        for batch in self.base():
+            yield state.left(batch)
+        yield from state.more().select(self.schema.names).cast(self.schema).to_batches()
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         met: list[pa.RecordBatch] = []

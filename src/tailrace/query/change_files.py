@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +18,31 @@ from ..model.change import PREFIX
 from ..model.types import plain_schema
 from ..store.kept import kept, spans
 from .points import Point
+from .watch import watched
 
 SEQ, POSITION = f"{PREFIX}change_seq", f"{PREFIX}stream_position"
+
+
+class ChangeRows(Protocol):
+    """Where the rows of a change table come from."""
+
+    @property
+    def path(self) -> str:
+        """The place that errors name."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Headers, then data columns."""
+
+    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows between two places, both included.
+
+        Raises:
+            PositionError: some of them may be gone.
+        """
+
+    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+        """Rows that are no changes, with the reason in `why`; None: there are none."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +93,7 @@ class ChangeFiles:
         """The files that may have such rows, in order of their changes: rows need no sorting, as a rule."""
         if self.delta is None:
             return []
-        found = self.delta.to_pyarrow_dataset().get_fragments(filter=which)
+        found = lake.dataset(self.delta).get_fragments(filter=which)
         return sorted(found, key=self._first_of)
 
     def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
@@ -85,8 +109,15 @@ class ChangeFiles:
         """The rows for which something holds, whatever is gone."""
         names = self.schema.names if columns is None else list(columns)
         wanted = pa.schema([self.schema.field(n) for n in names])
-        parts = [f.to_table(schema=self.schema, columns=names, filter=which) for f in self._fragments(which)]
+        parts = [
+            f.to_table(schema=self.schema, columns=names, filter=which)
+            for f in watched("changes", self._fragments(which))
+        ]
         return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+        """Rows that are no changes: tailrace keeps those apart."""
+        return None
 
     def refuse_gone(self, start: Point | None, end: Point | None) -> None:
         """Raises PositionError when changes of a range are not kept any more."""

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..engine.bag_changes import net_of_bag
 from ..engine.change_arrays import ChangeArrays, differs
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
@@ -19,6 +20,9 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
 
     A truncate is told by the rows that it took.
     """
+    if not changes.key:
+        base = before.table() if len(changes.truncates) else None
+        return net_of_bag(changes, base=base)
     everything = len(changes.truncates) > 0
     parts = [
         part

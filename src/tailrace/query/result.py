@@ -79,13 +79,27 @@ class Result:
     def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """As a DuckDB relation, of a connection if one is given; UnsupportedError where DuckDB is not
         installed."""
-        db = optional("duckdb")
-        found: duckdb.DuckDBPyRelation = (connection or db.connect()).from_arrow(self.table())
+        from .sql import connected
+
+        found: duckdb.DuckDBPyRelation = (connection or connected()).from_arrow(self.table())
         return found
 
-    def spark(self, session: SparkSession) -> DataFrame:
-        """As a Spark DataFrame of a session; the rows go through this process."""
-        return session.createDataFrame(self.table())
+    def spark(self, session: SparkSession | None = None) -> DataFrame:
+        """As a Spark DataFrame; the rows go through this process.
+
+        `session`: the one that is active by default.
+
+        Raises:
+            ConfigError: none is given, and none is active.
+        """
+        from pyspark.sql import SparkSession
+
+        found = session or SparkSession.getActiveSession()
+        if found is None:
+            from ..errors import ConfigError
+
+            raise ConfigError("there is no Spark session", hint="give one: spark(session)")
+        return found.createDataFrame(self.table())
 
     def where(self, condition: str) -> Result:
         """The rows for which a condition (SQL, as DuckDB has it) holds; `before.qty > 7` looks into a struct.

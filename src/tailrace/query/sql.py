@@ -9,23 +9,36 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from .result import BATCH_ROWS, Result, optional
+from .watch import scratch
 
 if TYPE_CHECKING:
     import duckdb
+
+
+def connected() -> duckdb.DuckDBPyConnection:
+    """A connection of its own, whose scratch files are where `watching` says.
+
+    Raises:
+        UnsupportedError: DuckDB is not installed.
+    """
+    made: duckdb.DuckDBPyConnection = optional("duckdb").connect()
+    if (folder := scratch()) is not None:
+        made.execute("SET temp_directory = ?", [folder])
+    return made
 
 
 def filtered(rows: Result, condition: str) -> Result:
     """The rows for which a condition holds, streamed."""
     db = optional("duckdb")
     try:
-        connection = db.connect()
+        connection = connected()
         connection.register("rows", rows.schema.empty_table())
         connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)").fetchall()
     except db.Error as error:
         raise ConfigError(f"the condition cannot be read: {error}", where=condition) from None
 
     def batches() -> Iterator[pa.RecordBatch]:
-        connection = db.connect()
+        connection = connected()
         connection.register("rows", rows.arrow())
         found = connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)")
         for batch in reader_of(found):

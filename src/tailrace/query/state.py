@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..apply import bag
-from ..apply.fold import col as column
-from ..apply.fold import fold, images
-from ..apply.plan import UNKNOWN
-from ..engine.columns import KEPT, OP
-from ..model.change import ChangeTable, Relation
+from ..apply.fold import copies, fold
+from ..apply.images import col, last_truncate
+from ..apply.plan import UNKNOWN, Folded, TableBatch
+from ..engine.columns import HAVE, KEPT, NET, OP
+from ..model.change import DELETE, ChangeTable, Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+_THERE = "header__there"
 
 
 def state_at(
@@ -36,30 +38,43 @@ def state_at(
     from pyspark.sql import functions as F
 
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
-    made = images(changes, relation, counts)
+    batch, names = (
+        TableBatch(relation.table, relation, changes, 0, counts),
+        [c.name for c in relation.columns],
+    )
+    folded = fold(batch, truncate=last_truncate(changes, counts), there=lambda _: base)
     if not relation.key:
-        return bag.rows(None if made.replaces else base, made)
-    folded = fold(made, counts, base)
-    live = folded.df.where(column(OP) != "D")
-    names = [c.name for c in relation.columns]
-    if folded.replaces:
-        return live.select(*map(column, names))
-    same = F.lit(True)
-    for k in relation.key:
-        same &= column(k, "t") == column(k, "s")
-    untouched = base.alias("t").join(folded.df.alias("s"), same, "left_anti")
-    if not folded.partial:
-        return untouched.unionByName(live.select(*map(column, names)))
-    both = live.alias("s").join(base.alias("t"), same, "left")
-    kept = [F.substring(column(KEPT, "s"), i + 1, 1) == "1" for i in range(len(names))]
-    filled = [
-        F.when(keep, column(n, "t")).otherwise(column(n, "s")).alias(n)
-        for keep, n in zip(kept, names, strict=True)
-    ]
-    return untouched.unionByName(both.select(*filled))
+        many = (
+            copies(base, folded, names)
+            .withColumn(NET, (col(HAVE) + col(NET)).cast("int"))
+            .where(col(NET) > 0)
+        )
+        each = F.explode(F.array_repeat(F.lit(0), col(NET))).alias(HAVE)
+        return many.select(*map(col, names), each).drop(HAVE)
+    return _overlaid(base.limit(0) if folded.replaces else base, folded, relation.key, names)
 
 
 def _typed(df: DataFrame, name: str, kind: str) -> Column:
     from pyspark.sql import functions as F
 
-    return (column(name) if name in df.columns else F.lit(None)).cast(kind).alias(name)
+    return (col(name) if name in df.columns else F.lit(None)).cast(kind).alias(name)
+
+
+def _overlaid(target: DataFrame, folded: Folded, key: list[str], columns: list[str]) -> DataFrame:
+    """The target's rows with what is left of the changes on top; one join, hashed by key."""
+    from pyspark.sql import functions as F
+
+    there = target.select(*map(col, columns), F.lit(True).alias(_THERE))
+    same = F.lit(True)
+    for k in key:
+        same &= col(k, "t") == col(k, "s")
+    # The changes are the small side, and order is of no use afterwards.
+    both = there.alias("t").join(folded.df.alias("s").hint("shuffle_hash"), same, "full_outer")
+    untouched, met = col(OP, "s").isNull(), col(_THERE, "t").isNotNull()
+    made = []
+    for i, name in enumerate(columns):
+        stays = untouched
+        if folded.partial and name not in key:
+            stays = stays | (met & F.coalesce(F.substring(col(KEPT, "s"), i + 1, 1) == "1", F.lit(False)))
+        made.append(F.when(stays, col(name, "t")).otherwise(col(name, "s")).alias(name))
+    return both.where(untouched | (col(OP, "s") != DELETE)).select(*made)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ..engine import chains, pairs, rebuild, sql_server, transactions
 from ..engine import history as versions
 from ..engine import net as netted
+from ..engine.bag_changes import as_keyed, net_of_bag
 from ..engine.change_arrays import ChangeArrays
 from ..engine.columns import MaskBits
 from ..engine.lines import named
@@ -20,10 +21,13 @@ from ..engine.sql_server import Style
 from ..errors import ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX
-from .change_files import SEQ, ChangeFiles
+from .change_files import SEQ, ChangeRows
 from .layouts import layout_of
 from .points import Place, Point
 from .result import Result
+
+if TYPE_CHECKING:
+    from .history_table import HistoryTable
 
 ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
 """Headers that every question needs."""
@@ -46,7 +50,7 @@ class TableChanges:
     """
 
     name: str
-    files: ChangeFiles
+    files: ChangeRows
     key: tuple[str, ...] = ()
     layouts: Sequence[Layout] = ()
 
@@ -89,8 +93,10 @@ class TableChanges:
     ) -> Result:
         """At most one change for each key; see `engine.net.net`."""
         return self._asked(
-            lambda c: netted.net(
-                c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates
+            lambda c: (
+                netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
+                if c.key
+                else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
             ),
             start, end, columns,
         )  # fmt: skip
@@ -129,6 +135,34 @@ class TableChanges:
             start, end, columns,
         )  # fmt: skip
 
+    def keep_history(
+        self,
+        path: str,
+        *,
+        stored_as_scd_type: int = 2,
+        track_history_column_list: Sequence[str] | None = None,
+        track_history_except_column_list: Sequence[str] | None = None,
+        bitemporal: bool = False,
+        base: pa.Table | None = None,
+    ) -> HistoryTable:
+        """The history in a Delta table of its own, brought up to date: made from all changes that are kept
+        the first time, then from those since; see `history_table.HistoryTable`.
+
+        Its sequence is the `change_seq`. `base`: the table's rows before the first change.
+
+        Raises:
+            PositionError: changes that it has not got are not kept any more.
+        """
+        from ..engine.kept_history import HistoryRules
+        from .history_checks import names_of
+        from .history_follow import follow
+
+        only, but = track_history_column_list, track_history_except_column_list
+        tracked = names_of(self.columns, only, but, "track_history_column_list")
+        chosen = None if only is None and but is None else tuple(tracked)
+        rules = HistoryRules(self.key, tuple(self.columns), stored_as_scd_type, chosen, True, bitemporal)
+        return follow(self, path, rules, base)
+
     def pairs(
         self,
         start: Place | None = None,
@@ -138,7 +172,9 @@ class TableChanges:
         columns: Sequence[str] | None = None,
     ) -> Result:
         """Each change in one row, before and after; see `engine.pairs.pairs`."""
-        return self._asked(lambda c: pairs.pairs(c, base=base), start, end, columns, TOLD)
+        return self._asked(
+            lambda c: pairs.pairs(c if c.key else as_keyed(c), base=base), start, end, columns, TOLD
+        )
 
     def chain(
         self,
@@ -192,7 +228,9 @@ class TableChanges:
         low, high = (None if p is None else Point.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)
         if not self.layouts:
-            return ChangeArrays.of(rows, self.key, columns, layout=names)
+            found = ChangeArrays.of(rows, self.key, columns, layout=names)
+            bad = self.files.bad(low, high)
+            return found if bad is None else replace(found, aside=_together(found.aside, bad))
         relation = self.layouts[-1].relation
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
@@ -212,6 +250,11 @@ class TableChanges:
     ) -> Result:
         found = self.arrays(start, end, columns, headers=headers)
         return Result.of(question(found), found.aside)
+
+
+def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
+    names = [n for n in aside.column_names if n in bad.column_names]
+    return pa.concat_tables([aside.select(names), bad.select(names).cast(aside.select(names).schema)])
 
 
 def _named(rows: pa.Table, found: ChangeArrays, mask: str, name: str) -> pa.Table:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import time
 
-from ..apply.exceptions import EXCEPTIONS
-from ..apply.keylog_tokens import tokens_logged
-from ..apply.loading import loaded
+from ..apply.keylog.exceptions import EXCEPTIONS
+from ..apply.keylog.tokens import tokens_logged
+from ..apply.mapped_snapshots import loaded
 from ..apply.targets.base import Target
 from ..config.task import Task
 from ..lake import delta as lake
@@ -38,8 +38,8 @@ class Maintenance:
         self._last = float(before["done"]) if before else 0.0
 
     def due(self) -> bool:
-        """Whether the next round is due, counted across restarts."""
-        return time.time() - self._last >= self._task.maintenance.every
+        """Whether the next round is due, counted across restarts; also after the clock was set back."""
+        return not 0 <= time.time() - self._last < self._task.maintenance.every
 
     def run(self) -> None:
         """One round."""

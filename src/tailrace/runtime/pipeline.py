@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply.applier import Applier
 from ..apply.cadence import Cadence
-from ..apply.exceptions import Orders
 from ..apply.gate import Ordered
-from ..apply.keylog import KeyLog
-from ..apply.loading import Loads
+from ..apply.keylog.exceptions import Orders
+from ..apply.keylog.key_log import KeyLog
+from ..apply.mapped_snapshots import MappedSnapshotLoader
+from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.mapping.table_map import place_of, task_map
 from ..apply.needs import Needs
 from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
 from ..apply.route import Routes
-from ..apply.shared import Place
-from ..apply.table_map import place_of, task_map
 from ..apply.targets.base import Target
-from ..apply.targets.delta import DeltaTarget
-from ..apply.targets.postgresql import PostgresTarget
+from ..apply.targets.delta.target import DeltaTarget
+from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import TableRules, TaskRules, rules_of
 from ..capture import incremental_snapshot
 from ..config import state_version
@@ -85,7 +85,7 @@ class Pipeline:
             gate=self._gate,
             rules=task_rules(task, spark, self._target, self._runs),
             routes=routes,
-            loads=Loads.of(task, spark, self._target, routes),
+            loads=MappedSnapshotLoader.of(task, spark, self._target, routes),
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
@@ -240,7 +240,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
     that have other names than their tables; it may change."""
     maps = cache(lambda table: task_map(task, table))
 
-    def places(table: str) -> Place:
+    def places(table: str) -> TargetPlace:
         return place_of(maps(table), named)
 
     if task.target.database:
@@ -256,6 +256,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         task.target.path,
         app_id=task.apply_app,
         local_limit_bytes=task.target.local_limit,
+        rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
         places=places,
     )

@@ -41,6 +41,8 @@ CORRECTNESS = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Otherwise files with times in nanoseconds cannot be read at all (`formats.parquet`).
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
 }
 """Settings that results depend on; set everywhere."""
 
@@ -213,6 +215,8 @@ def _log_file() -> Path:
         # The logger whose level a Python session changes; it prints two lines about it unless it has the
         # root's level.
         "logger.py.name = org.apache.spark.api.python.PythonGatewayServer\nlogger.py.level = error\n"
+        # What it logs is that a session ended while an executor was still starting.
+        "logger.inbox.name = org.apache.spark.rpc.netty.Inbox\nlogger.inbox.level = off\n"
         "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
         + logs.log4j()
     )

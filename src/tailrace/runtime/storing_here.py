@@ -4,7 +4,7 @@ apply.
 
 from __future__ import annotations
 
-from ..apply.loading import loaded
+from ..apply.mapped_snapshots import loaded
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log

@@ -189,8 +189,8 @@ class LogSource(Protocol):
         """A snapshot that all readers can share, from any process, until the context ends."""
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position (None: the source's own position); `known` layouts are not
-        announced again."""
+        """Begins reading after a position (None: the source's own position); `known`: the newest layouts,
+        by which columns keep their numbers."""
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing

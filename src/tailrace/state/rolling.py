@@ -188,6 +188,8 @@ def add_up(rows: pa.Table, book: Book) -> pa.Table:
     >>> [tuple(r.values()) for r in add_up(rows, book).to_pylist()]
     [('a', 2, 40, 'total', 1), ('b', 1, 20, 'total', None)]
     """
+    if not rows.num_rows:
+        return rows
     names = rows.schema.names
     order = pa.table({n: pc.fill_null(rows[n], -1) for n in book.order})
     rows = rows.take(pc.sort_indices(order, sort_keys=[(n, "ascending") for n in book.order]))

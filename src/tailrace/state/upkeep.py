@@ -68,7 +68,7 @@ def _rewrite(path: str, rule: Callable[[pa.Table], pa.Table]) -> None:
     if not lake.exists(path):
         return
     delta = DeltaTable(path)
-    rows = delta.to_pyarrow_table()
+    rows = lake.dataset(delta).to_table()
     kept = rule(rows)
     if rows.num_rows > _MANY + 2 * kept.num_rows:
         part = lake.Part(path, kept.schema)
@@ -159,11 +159,11 @@ def passed(task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]
 
 def parts_to_keep(passed: Mapping[str, int], newest: Mapping[str, int], limit: dt.datetime) -> Keep:
     """Which rows of `stored` stay: those stored since `limit`, those of tables whose targets have not passed
-    them, and the newest row of each table."""
+    them (of a table that is not in `passed`, none), and the newest row of each table."""
 
     def keep(rows: pa.Table) -> pa.ChunkedArray:
         whole = pc.is_null(rows["table"])
-        needed = pc.greater(rows["upto"], _of(passed, rows["table"], (1 << 63) - 1))
+        needed = pc.greater(rows["upto"], _of(passed, rows["table"], -1))
         needed = pc.or_(needed, pc.equal(rows["upto"], _of(newest, rows["table"], -1)))
         stays = pc.or_(pc.greater_equal(rows["stored_at"], limit), pc.and_(needed, pc.invert(whole)))
         batches = pc.unique(rows["upto"].filter(stays))

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..lake import delta as lake
@@ -108,8 +107,7 @@ def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], numbe
 
     def once(now: DeltaTable) -> int | None:
         part = lake.Part(table, wanted, name="changes")
-        source: ds.Dataset = now.to_pyarrow_dataset()
-        for batch in source.to_batches():
+        for batch in lake.dataset(now).to_batches():
             columns = [pc.cast(batch[f.name], fields[i].type) for i, f in enumerate(have)]
             columns += [pa.nulls(batch.num_rows, f.type) for f in renamed]
             part.write(pa.record_batch(columns, schema=wanted))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.shared import Place
+from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.targets.base import Target
 from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
@@ -39,14 +39,14 @@ MARK = Column("gone", 99, "string", "string", "string")
 """A column as rules add it."""
 
 
-def places(table: str) -> Place:
+def places(table: str) -> TargetPlace:
     """Where tables are: `eu.item` and `us.item` in `all.item`, others in targets of their own names.
 
     >>> places("us.item"), places("shop.item").target
-    (Place(target='all.item', partition={'site': 'us'}), 'shop.item')
+    (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
-    return Place("all.item", {"site": schema}) if schema in ("eu", "us") else Place(table)
+    return TargetPlace("all.item", {"site": schema}) if schema in ("eu", "us") else TargetPlace(table)
 
 
 class MappedTargetConformance(TargetHooks):

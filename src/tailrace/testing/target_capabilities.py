@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.keylog import KeyLog
+from ..apply.keylog.key_log import KeyLog
 from ..apply.ruled import RuledApply
 from ..apply.targets.base import Target
 from ..apply.targets.capabilities import Capabilities

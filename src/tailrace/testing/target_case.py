@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.targets.base import Outcome, Target
+from ..apply.targets.base import ApplyOutcome, Target
 from ..model.change import Relation
 from .images import RELATION, batch_of, image
 from .meanwhile import Wait
@@ -47,13 +47,15 @@ class TargetCase(TargetHooks):
     relation: Relation = RELATION
     """Has columns id (key), v and Wide_Word (a name in mixed case)."""
 
-    def run(self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None) -> Outcome:
+    def run(
+        self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None
+    ) -> ApplyOutcome:
         """Applies one batch of images."""
         return target.apply(batch_of(spark, of or self.relation, rows))
 
     def run_beside(
         self, spark: SparkSession, target: Target, folder: Path, statement: str, *rows: Any, of: Relation
-    ) -> Outcome:
+    ) -> ApplyOutcome:
         """Applies one batch of images; another writer's statement is committed while its changes are read."""
         batch = batch_of(spark, of, rows)
         wait, df = Wait(str(folder / uuid.uuid4().hex)), batch.changes.df

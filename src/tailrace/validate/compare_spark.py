@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..apply.fold import col
+from ..apply.images import col
 from ..model.types import arrow_type, spark_type
 from . import compare
 from .compare import COPIES, Shape, Sums

@@ -11,9 +11,9 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..apply.table_map import place_of, task_map
-from ..apply.targets.postgresql_place import Place, session
-from ..apply.targets.postgresql_progress import Progress
+from ..apply.mapping.table_map import place_of, task_map
+from ..apply.targets.postgresql.place import Place, session
+from ..apply.targets.postgresql.progress import Progress
 from ..capture import baseline
 from ..config.task import Task
 from ..errors import ConfigError

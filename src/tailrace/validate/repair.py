@@ -24,18 +24,19 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ..apply import effects, one_task
-from ..apply.exceptions import Exceptions
-from ..apply.expect import Expected
-from ..apply.keylog import KeyLog, Stretch
+from ..apply.expect import Expected, expect
+from ..apply.images import col
+from ..apply.keylog.exceptions import Exceptions
+from ..apply.keylog.key_log import ChangeRange, KeyLog
+from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.mapping.table_map import place_of, task_map
 from ..apply.plan import SPECIAL, TableBatch
-from ..apply.shared import Place
-from ..apply.table_map import place_of, task_map
-from ..apply.targets import delta_spark
 from ..apply.targets.audit import Audited
-from ..apply.targets.delta import DeltaTarget
-from ..apply.targets.delta_local import PartTask, write_parts
-from ..apply.targets.delta_many import ROWS, Small
-from ..apply.targets.postgresql import PostgresTarget
+from ..apply.targets.delta import distributed
+from ..apply.targets.delta.local import PartTask, write_parts
+from ..apply.targets.delta.many import ROWS, Small
+from ..apply.targets.delta.target import DeltaTarget
+from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import rules_of
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError
@@ -201,7 +202,7 @@ class Repair:
             done = None if audited is None else self._together(target, audited)
             if done is None:
                 return None
-            one = Stretch(small.table, small.after, small.upto, 0)
+            one = ChangeRange(small.table, small.after, small.upto, 0)
             _, ends, why = one_task.finished(done, one, rules, logbook)
         finally:
             if runs is not None:
@@ -212,7 +213,7 @@ class Repair:
 
     @staticmethod
     def _together(target: DeltaTarget | PostgresTarget, small: Small) -> Audited | None:
-        (done,) = target.together([small])
+        (done,) = target.merge_many([small])
         if isinstance(done, TailraceError):
             raise done
         return done
@@ -229,16 +230,20 @@ class Repair:
         layout = effects.relation_of(relation, rules)
         if layout != relation:  # a target without changes yet has no marks
             effects.alter(target, said.table, relation, relation, rules)
-        nothing = changes.df.limit(0)  # rows are needed only for key changes, and there are none
-        made = effects.effective(changes, Expected(), rules, counts, relation, lambda: nothing)
-        target.apply(TableBatch(said.table, layout, made[0], upto, made[1]))
+        batch = TableBatch(said.table, layout, changes, upto, counts)
+        if rules.mode == "soft_delete":
+            keys = changes.df.select(*map(col, relation.key))
+            there = target.keys_there(relation, keys, living=rules.soft_column)
+            found = expect(changes, layout, rules.lenient, counts, there)
+            batch = replace(batch, folded=found.folded, counts=found.counts)
+        target.apply(batch)
 
     def _changes(self, table: str) -> ChangeTable:
         """The changes of a table's last repair."""
         kept = DeltaTable(self._kept(table))
         relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
         spark = self.sessions(f"the repair of {table} is applied and logged")
-        df = delta_spark.rows_of(spark, self._kept(table), kept)
+        df = distributed.rows_of(spark, self._kept(table), kept)
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
@@ -246,7 +251,7 @@ class Repair:
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
         runs = self._begun(logbook, table, after)
         # Nobody else applies, and each change was made for the existing row: there are no conflicts.
-        one = Stretch(table, after, upto, 0)
+        one = ChangeRange(table, after, upto, 0)
         logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
         runs.end()
         return logbook.run_of(table)
@@ -274,7 +279,7 @@ class Repair:
         task, session = self.task, cast("SparkSession", spark)
         names = target_names(of_task(task.orders_path, {}))
 
-        def places(table: str) -> Place:
+        def places(table: str) -> TargetPlace:
             return place_of(task_map(task, table), names)
 
         if task.target.database:
@@ -284,6 +289,7 @@ class Repair:
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
             local_limit_bytes=task.target.local_limit,
+            rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
             places=places,
         )

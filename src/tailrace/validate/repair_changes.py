@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..apply.fold import col
+from ..apply.images import col
 from ..model.change import HEADERS, OPERATIONS, PREFIX, Relation
 from ..model.sequence import NUMBER_DIGITS
 from ..model.types import header_schema, schema_of, spark_type

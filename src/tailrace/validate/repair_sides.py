@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from ..apply.loading import CHANGED, loaded, made_with
+from ..apply.mapped_snapshots import CHANGED, loaded, made_with
+from ..apply.mapping.shared_rows import own_rows
+from ..apply.mapping.table_map import place_of, task_map
 from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
 from ..apply.route import Routes
 from ..apply.segment import Segment
-from ..apply.shared import own_rows
-from ..apply.table_map import place_of, task_map
-from ..apply.targets import delta_spark
+from ..apply.targets.delta import distributed
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
@@ -32,11 +32,12 @@ from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
 from ..state.totals import batches_of
 from .compare import FileRows
-from .mapped import Made, Version
+from .mapped import Made
 from .postgresql_side import hold
-from .rules import living, mark_of
+from .rules import living
 from .sides import Landed
 from .tables import Difference, readers
+from .versions import Version, mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +70,7 @@ class TargetRows:
         if isinstance(self.rows, Landed):
             return living(self.task, self.table, self.rows.rows(spark))
         path, version = self.rows.path, self.rows.version
-        rows = delta_spark.rows_of(spark, path, DeltaTable(path, version=version))
+        rows = distributed.rows_of(spark, path, DeltaTable(path, version=version))
         return living(self.task, self.table, own_rows(rows, self.rows.own))
 
     def here(self) -> FileRows:
@@ -83,7 +84,7 @@ class TargetRows:
         if isinstance(self.rows, Landed):
             return self.rows.data()
         path, version = self.rows.path, self.rows.version
-        return DeltaTable(path, version=version).to_pyarrow_dataset()
+        return lake.dataset(DeltaTable(path, version=version))
 
 
 @dataclass(frozen=True)

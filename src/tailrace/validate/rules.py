@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..apply.fold import col
+from ..apply.images import col
 from ..config.task import Task
-from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
+from .versions import mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,9 +46,3 @@ def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
     if mark is None or mark not in rows.columns:
         return rows
     return rows.where(col(mark).isNull()).drop(mark)
-
-
-def mark_of(task: Task, table: str) -> str | None:
-    """The column that marks a target's deleted rows; None: deleted rows are removed."""
-    one = task.table(table)
-    return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None

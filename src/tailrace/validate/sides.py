@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from ..apply.mapping.table_map import task_map
 from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
 from ..apply.route import Route, Routes
 from ..apply.segment import Segment, segments
-from ..apply.table_map import task_map
-from ..apply.targets.delta_layout import reshaped
+from ..apply.targets.delta.layout import reshaped
 from ..config.task import Task
-from ..errors import PositionError
 from ..lake import delta as lake
 from ..lake import log
 from ..model.change import PREFIX, Relation
@@ -34,8 +33,9 @@ from ..state.ledger import Baseline
 from ..state.totals import batches_after, last_stored
 from .compare import FileRows, Files, Sides
 from .compare_spark import Frames
-from .mapped import Made, Version, version_before
-from .rules import living, mark_of
+from .mapped import Made
+from .rules import living
+from .versions import Version, mark_of, version_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +109,6 @@ class TargetSide:
     def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> TargetSide:
         """What there is of a table's target at a position; `taken`: the table's baseline."""
         table = taken.table
-        if taken.position > limit:
-            raise PositionError(f"the baseline of {table} is newer than the snapshot", hint="validate again")
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))
@@ -161,7 +159,7 @@ class TargetSide:
     def here(self) -> FileRows:
         """The rows, for this process."""
         base = self.base
-        data = self._delta.to_pyarrow_dataset() if isinstance(base, Version) else base.landed.data()
+        data = lake.dataset(self._delta) if isinstance(base, Version) else base.landed.data()
         mark = mark_of(self.task, self.table)
         gone = {*self.made.kept, mark}
         names = {n: n for n in data.schema.names if n not in gone}

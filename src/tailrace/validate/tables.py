@@ -39,7 +39,7 @@ from .rules import comparable
 from .sides import Both, Held, Landed, Sessions, TargetSide
 
 TRIES = 10
-"""How often a validation is repeated because a table was truncated or rewritten while it was read."""
+"""How often a validation is repeated because a table was truncated, rewritten or loaded again."""
 FEW_ROWS = 200_000
 """Up to this many rows of all tables are read by threads of this process: worker processes would take longer
 to start."""
@@ -181,6 +181,12 @@ def _at(
     _wait_stored(task, snapshot, timeout_s)
     limit = snapshot.position.hex().upper()
     baselines = ledger.read_baselines(task.control_path("baselines"))
+    if newer := [table for table in wanted if baselines[table].position > limit]:
+        raise TableMovedError(
+            f"{', '.join(newer)} got a new baseline since the snapshot",
+            where=task.name,
+            hint="validate again",
+        )
     both: dict[str, Both] = {}
 
     def one(table: str) -> TableResult:

@@ -1,6 +1,6 @@
 """Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, whole columns at once.
 
-For tasks that have the rows in Arrow already, and for `formats.sqdr.text`. Source: spec/sqdr.md §4.
+For tasks, which have the rows in Arrow. Source: spec/sqdr.md §4.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from ..model.types import element_type
 from . import array_text
 from .keylog_values import HEX, NAMED, OCTET_DIGITS, UNICODE_DIGITS, KeyLogField, escape_name
+from .octets import hex_digits
 
 Bools = npt.NDArray[np.bool_]
 NIL = '=&xsi:nil="true"'
 _YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 _IS_SPECIAL = np.zeros(256, np.bool_)
 _IS_SPECIAL[[*range(32), *map(ord, NAMED.values())]] = True
-_DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,7 @@ def _escapes(digits: int) -> tuple[npt.NDArray[np.int64], dict[int, bytes]]:
 
 
 def _hex(values: pa.BinaryArray) -> pa.StringArray:
-    values = values.cast(pa.binary())
-    if values.offset:
-        values = pa.concat_arrays([values])
-    valid, offsets, data = values.buffers()
-    octets = np.frombuffer(data or b"", np.uint8)
-    ends = np.frombuffer(offsets, np.int32)[: len(values) + 1] * 2
-    text = pa.py_buffer(_DIGITS[octets])
-    digits = pa.Array.from_buffers(pa.string(), len(values), [valid, pa.py_buffer(ends), text])
-    return _concat([HEX, digits])
+    return _concat([HEX, hex_digits(values)])
 
 
 def _floats(values: pa.Array) -> pa.StringArray:

@@ -18,9 +18,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import FormatError
 from ..model.sequence import TIME_DIGITS, WIDTH
+from .soliddb_rows import flat
 
 Bytes = npt.NDArray[np.uint8]
 LENGTHS = (20, 28)
@@ -110,6 +112,68 @@ def sequences(addresses: Bytes) -> pa.StringArray:
         made[~own] = digits
     ends = pa.py_buffer(np.arange(n + 1, dtype=np.int32) * WIDTH)
     return pa.Array.from_buffers(pa.string(), n, [None, ends, pa.py_buffer(made.reshape(-1))])
+
+
+def addresses(seqs: pa.StringArray, ranks: npt.NDArray[np.uint8], length: int = LENGTHS[0]) -> Bytes:
+    """The addresses of records, made from their change sequences (see `make`), a row each.
+
+    Raises:
+        FormatError: a change sequence has not 35 digits.
+
+    >>> addresses(pa.array(["00000000000000000000000000000000661"]), np.array([4], np.uint8)).tobytes().hex()
+    '0000000000000000000002950000000000000004'
+    """
+    digits = _digits_of(seqs)
+    n = len(digits)
+    made = np.zeros((n, length), np.uint8)
+    made[:, -1] = ranks
+    limbs = _limbs(_number(digits[:, : WIDTH - 18]), _number(digits[:, WIDTH - 18 :]))
+    own = limbs[0] < OWN_LIMIT >> 64
+    for place, limb in enumerate(limbs):
+        made[:, 4 * place : 4 * place + 4] = _octets(limb)[:, 4:]
+    if not own.all():
+        other = digits[~own]
+        time = _octets(_number(other[:, :TIME_DIGITS]) | np.uint64(1 << 55))
+        made[~own, :MADE] = np.hstack([time[:, 1:], _octets(_number(other[:, TIME_DIGITS:]))])
+    return made
+
+
+def _digits_of(seqs: pa.StringArray) -> Bytes:
+    """The digits of change sequences as numbers 0 to 9, a row each."""
+    sizes = pc.binary_length(seqs).fill_null(0).to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero(sizes != WIDTH)
+    if not len(odd):
+        octets, starts, _ = flat(seqs)
+        first = int(starts[0]) if len(seqs) else 0
+        digits: Bytes = octets[first : first + WIDTH * len(seqs)].reshape(-1, WIDTH) - np.uint8(48)
+        odd = np.flatnonzero((digits > 9).any(axis=1))
+    if len(odd):
+        make(seqs[int(odd[0])].as_py() or "NULL", 0)  # says so
+    return digits
+
+
+def _number(digits: Bytes) -> npt.NDArray[np.uint64]:
+    """The numbers that up to 19 digits are."""
+    powers = 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.uint64)
+    found: npt.NDArray[np.uint64] = digits.astype(np.uint64) @ powers
+    return found
+
+
+def _limbs(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:
+    """high * 10**18 + low in limbs of 32 bits, highest first; the highest is not cut."""
+    half, ones = np.uint64(32), np.uint64(2**32 - 1)
+    a1, a0 = high >> half, high & ones
+    c1, c0 = (np.uint64(part) for part in divmod(10**18, 2**32))
+    w0 = (a0 * c0 & ones) + (low & ones)
+    w1 = (a0 * c0 >> half) + (a0 * c1 & ones) + (a1 * c0 & ones) + (low >> half) + (w0 >> half)
+    w2 = (a0 * c1 >> half) + (a1 * c0 >> half) + a1 * c1 + (w1 >> half)
+    return [w2, w1 & ones, w0 & ones]
+
+
+def _octets(values: npt.NDArray[np.uint64]) -> Bytes:
+    """Numbers as 8 bytes each, highest first."""
+    made: Bytes = values.astype(">u8").view(np.uint8).reshape(-1, 8)
+    return made
 
 
 _CHUNK = 9  # digits of a number below 2**32

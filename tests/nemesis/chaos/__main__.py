@@ -23,6 +23,8 @@ from .lives import CAPTURE
 from .tasks import Plan, plan
 
 QUICK = 4
+WIDTH = 120
+"""Columns of the table at the end, also where there is no terminal."""
 
 
 def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | None) -> int:
@@ -103,7 +105,7 @@ def _tables(rounds: list[Round], done: Tally, seconds: float) -> None:
         sum(r.transactions for r in rounds), sum(r.layouts for r in rounds), sum(r.changes for r in rounds), finds,
     )  # fmt: skip
     shown.add_row(*map(str, numbers))
-    Console().print(shown)
+    Console(width=max(Console().width, WIDTH)).print(shown)
     for what, each in (("faults", [r.done for r in rounds]), ("judged", [r.judged for r in rounds])):
         all_ = sum(each, Counter())
         print(f"{what}: " + ", ".join(f"{name} {n}" for name, n in all_.most_common()), flush=True)

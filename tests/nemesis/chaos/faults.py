@@ -44,7 +44,9 @@ TRIES = 4
 """How often a fault is tried that finds nothing to do."""
 NOT = re.compile(r"no\b|nobody|nothing|0 |all of LOG|newer baselines")
 """How words begin of a fault that has done nothing."""
-TABLES = ["m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.G*", "m.*"]
+TABLES = [
+    "m.keyed", "m.whole", "m.part", "m.coded", "m.large", "m.wander", "m.bag", "m.log", "m.others", "m.G*", "m.*",
+]  # fmt: skip
 
 
 @dataclass

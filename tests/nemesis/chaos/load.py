@@ -15,13 +15,28 @@ from ...db.model import TABLES, Writer
 from . import ddl
 
 HOSTILE = 'm."Größe, 1;"'
+OTHERS = {
+    "time": ["24:00:00", "04:05:06.789"], "timetz": ["04:05:06+02", "23:59:59.999999-15:59"],
+    "interval": ["1 year 2 mons 3 days 04:05:06.789", "-1 days"], "json": ['{"a": [1, null]}', "null"],
+    "jsonb": ['{"b": 1, "a": "é"}', "[]"], "inet": ["10.0.0.1/8", "::1"], "cidr": ["10.0.0.0/8"],
+    "macaddr": ["08:00:2b:01:02:03"], "bit(3)": ["101"], "varbit": ["", "1"], "real": ["0.5", "NaN", "-Infinity"],
+    "bpchar(5)": ["x", "a b"], '"char"': ["c"], "name": ["a name"], "m.mood": ["sad", 'o,k "'],
+    "m.pair": ['(1,"a ""b""")', "(,)"], "m.little": ["7"], "int4range": ["[1,5)", "empty"], "oid": ["4294967295"],
+    "point": ["(1,2)"], "pg_lsn": ["16/B374D848"], "money": ["-1.50"], "tsvector": ["'a':1 'b'"], "time[]": ["{01:00,NULL}"],
+}  # fmt: skip
+"""Types besides those of `m.types`, and values of each."""
 MORE = f"""
 create table m.types (id int primary key, a smallint, b bigint, c numeric(12,3), d double precision, e boolean,
   f bytea, g date, h timestamp, i timestamptz, j uuid, k varchar(20), l text[]);
 alter table m.types replica identity full;
 create table {HOSTILE} ("a b" int, "c,d" text, "é""'" text, primary key ("a b", "c,d"));
 create table m.large (id int primary key, v text);
-"""
+create type m.mood as enum ('sad', 'o,k "');
+create type m.pair as (a int, b text);
+create domain m.little as int check (value < 1000);
+create table m.others (id int primary key, %s);
+alter table m.others replica identity full;
+""" % ", ".join(f"c{n} {kind}" for n, kind in enumerate(OTHERS))
 SCHEMA = MODEL + MORE + ddl.SCHEMA
 LARGE = 50_000
 """Rows of a large transaction, about."""
@@ -42,7 +57,7 @@ class Mixed(Writer):
         try:
             match self.random.randrange(14):
                 case 0:
-                    self._types()
+                    self.random.choice([self._types, self._others])()
                 case 1:
                     self._hostile()
                 case 12:
@@ -100,6 +115,19 @@ class Mixed(Writer):
         )  # fmt: skip
         if r.random() < 0.3:
             self._do("delete from m.types where id = %s", self._id())
+
+    def _others(self) -> None:
+        key, r = self._id(), self.random
+        names = ", ".join(f"c{n}" for n in range(len(OTHERS)))
+        values = [r.choice([None, *some]) for some in OTHERS.values()]
+        casts = ", ".join(f"%s::{kind}" for kind in OTHERS)
+        self._do(
+            f"insert into m.others (id, {names}) values (%s, {casts}) on conflict (id) do update set"
+            " c0 = excluded.c0, c3 = excluded.c3, c14 = null, c15 = excluded.c15",
+            key, *values,
+        )  # fmt: skip
+        if r.random() < 0.3:
+            self._do("delete from m.others where id = %s", self._id())
 
     def _hostile(self) -> None:
         word = self.random.choice(["", "x", "é\n"])

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...engine.log_rows import Sheet
+from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
 from ...lake import delta as lake
-from ..exceptions import Exceptions
-from .base import Outcome
-from .delta_local import TOO_LARGE, Task, result, run
+from ...model.change import Relation
+from ...wire.keylog_values import KeyLogField
+from ..images import ordinals
+from ..keylog.exceptions import Exceptions
+from ..tasks import Task, result, run
+from .base import ApplyOutcome
+from .delta.local import TOO_LARGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -29,7 +33,7 @@ class LogPart:
 
     path: str
     schema: pa.Schema
-    sheet: Sheet
+    sheet: KeyLogHeader
     mode: str
     visible: int = -1
 
@@ -46,7 +50,7 @@ class Audit:
     table: str
     rules: Rules
     exceptions: Exceptions
-    sheet: Sheet
+    sheet: KeyLogHeader
     keylog: LogPart | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     after: int = -1
@@ -67,7 +71,7 @@ class Audited:
         part: of the key log, not committed; None: no rows.
     """
 
-    outcome: Outcome
+    outcome: ApplyOutcome
     upto: int
     counts: Mapping[str, int]
     tally: Mapping[str, tuple[int, str]]
@@ -83,7 +87,7 @@ class Audited:
         return json.dumps(told | {"why": self.why})
 
     @staticmethod
-    def from_json(text: str, outcome: Outcome) -> Audited:
+    def from_json(text: str, outcome: ApplyOutcome) -> Audited:
         """Parsed from `to_json`'s text."""
         told = json.loads(text)
         odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
@@ -92,7 +96,16 @@ class Audited:
         return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
 
 
-def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
+def plain_audit(table: str, relation: Relation, names: Sequence[str], after: int) -> Audit:
+    """The audit of a batch without rules and key log: all changes behind `after` are made to fit; `names`:
+    the columns of their change table."""
+    fields = tuple(KeyLogField(c.name, c.type) for c in relation.columns)
+    places = ordinals(names, [c.name for c in relation.columns])
+    header = KeyLogHeader("", "", table, after, 0, 0, fields, places, tuple(relation.key), "")
+    return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
+
+
+def row_of(done: ApplyOutcome, told: Audited | None) -> pa.RecordBatch:
     """One row of results; `outcome_of` reads it."""
     return result(
         inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
@@ -100,7 +113,7 @@ def row_of(done: Outcome, told: Audited | None) -> pa.RecordBatch:
     )  # fmt: skip
 
 
-def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], Outcome]) -> Audited | str:
+def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
     """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
 
     Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
@@ -116,5 +129,5 @@ def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
     """What one row of results says; see `merge_audited`."""
     if row["file"] == TOO_LARGE:
         return TOO_LARGE
-    outcome = Outcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
+    outcome = ApplyOutcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
     return Audited.from_json(row["told"], outcome) if row["told"] else LOST

@@ -23,12 +23,13 @@ from ...engine.log_rows import logged
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
 from ...engine.source import RowsOf, Source, ordered
+from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model.change import DELETE, INSERT, UPDATE
-from ..keylog import Stretch
-from ..noted import note_of
+from ..keylog.key_log import ChangeRange
+from ..keylog.outbox import note_of
 from .audit import Audit, Audited
-from .base import Outcome
+from .base import ApplyOutcome
 
 
 class BatchAuditor:
@@ -67,12 +68,24 @@ class BatchAuditor:
         assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
         self._part = self._writing.result()
         audit = self._audit
+        if audit.plain:  # nothing is kept without rules
+            self._refuse_unknown(self._batch)
+            return
         if audit.rules.keeps:
             audit.exceptions.take_back(audit.table, audit.after, audit.counted)
         if len(aside := self._batch.aside()):
             rows = logged(self._batch, audit.sheet, audit.exceptions.rows_schema, aside, _now())
             counts = self._counts(self._batch)
             audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
+
+    def _refuse_unknown(self, batch: Batch) -> None:
+        for situation, (_, seq) in batch.odd.items():
+            if situation == "?":
+                raise ApplyError(
+                    "a change has an operation that is not known",
+                    where=f"{self._audit.table}, change_seq {seq}",
+                    hint="`tailrace inspect` shows the operations of the table",
+                )
 
     def _counts(self, batch: Batch) -> dict[str, tuple[int, int]]:
         """Kind -> conflicts before the batch, and with it, of the kinds that have a limit."""
@@ -99,11 +112,11 @@ class BatchAuditor:
         if (log := self._audit.keylog) is None or (batch := self._batch) is None:
             return None
         sheet, flagged = log.sheet, int(batch.flagged(batch.changes).sum())
-        one = Stretch(sheet.subscription, sheet.after, self.upto, flagged)
+        one = ChangeRange(sheet.subscription, sheet.after, self.upto, flagged)
         sort = sheet.sort + self._most - sheet.after
         return note_of([self._part] if self._part else [], one, log.path, sort), log.visible
 
-    def told(self, outcome: Outcome) -> Audited | None:
+    def told(self, outcome: ApplyOutcome) -> Audited | None:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
             return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ApplyOutcome:
     """What applying one batch did.
 
     Attributes:
@@ -71,9 +71,11 @@ class Target(Protocol):
         """Begins a look at what changes meet, at the rows under their `keys` (as of `keys_there`); gives
         `TableBatch.looked` for the batch that is made of it. None: nothing can be said."""
 
-    def apply(self, batch: TableBatch) -> Outcome:
+    def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch; makes the table when it does not exist. What others commit before the batch's
         own commit is seen by it: it is made of the rows that the commit follows.
+
+        What is written is what `apply.fold.fold` gives of the batch, whether rules have decided it or not.
 
         Raises:
             ConcurrentCommitError: others committed since `batch.looked`; nothing was written.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...errors import TailraceError
     from ..plan import TableBatch
     from .audit import Audit, Audited
-    from .base import Outcome
-    from .delta_many import Small
+    from .base import ApplyOutcome
+    from .delta.many import Small
 
 
 class Audits(Protocol):
@@ -33,10 +33,10 @@ class Audits(Protocol):
         """
 
 
-class Notes(Protocol):
+class KeepsNotes(Protocol):
     """Keeps a note with each batch, in the same commit."""
 
-    def apply_noted(self, batch: TableBatch, note: str, done: int) -> Outcome:
+    def apply_noted(self, batch: TableBatch, note: str, done: int) -> ApplyOutcome:
         """As `apply`, leaving a note; earlier ones up to the change number `done` are needed no more."""
 
     def notes(self) -> list[tuple[str, int, str]]:
@@ -60,7 +60,7 @@ class Shares(Protocol):
     def own_path(self, table: str) -> str | None:
         """Where the table's files are; None: they are not its own, or not for such a job."""
 
-    def together(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
         applied, or None: it needs a job of its own."""
 
@@ -73,11 +73,13 @@ class Capabilities:
         versions: `keys_there` and `rows_there` know the rows as of an older change number (`reached`): what a
             crash kept from the key log is found there. A target without versions keeps notes, or has no key
             log.
+        memory_bytes: about what a task that works for it may hold in memory; None: nobody said.
         audits, notes, tests, shares: see the classes.
     """
 
     versions: bool = False
+    memory_bytes: int | None = None
     audits: Audits | None = None
-    notes: Notes | None = None
+    notes: KeepsNotes | None = None
     tests: Tests | None = None
     shares: Shares | None = None

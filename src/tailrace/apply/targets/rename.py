@@ -13,7 +13,7 @@ from ...lake import guards
 
 if TYPE_CHECKING:
     from ...config.task import Task
-    from .postgresql_place import Place
+    from .postgresql.place import Place
 
 
 class Mover(Protocol):
@@ -90,7 +90,7 @@ class DatabaseMover:
 
     def there(self, name: str) -> bool:
         """Whether the database has a relation of that name."""
-        from .postgresql_place import session
+        from .postgresql.place import session
 
         with session(self.place, self.place.label) as on:
             found = on.execute("SELECT to_regclass(%s) IS NOT NULL", (self.place.target(name),)).fetchone()
@@ -102,8 +102,8 @@ class DatabaseMover:
 
     def move(self, table: str, now: str, to: str) -> None:
         """Alters the table."""
-        from .postgresql_place import locked
-        from .postgresql_rename import rename
+        from .postgresql.place import locked
+        from .postgresql.rename import rename
 
         with locked(self.place, self.task, table) as on, on.transaction():
             rename(on, self.place, self.task, table, now, to)
@@ -113,6 +113,6 @@ def mover(task: Task) -> Mover:
     """The mover for a task's targets."""
     if not task.target.database:
         return FolderMover(task.target_path)
-    from .postgresql_place import Place
+    from .postgresql.place import Place
 
     return DatabaseMover(Place.of(task.target.database), task.name)

@@ -15,7 +15,7 @@ from ...model.change import NATIVE, ChangeTable
 from ..base import Format, Gap
 from ..shape import any_of, quoted
 from . import tables as tables_
-from .files import load, save
+from .files import load, refuse, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
 from .glance import glance, samples
 from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
@@ -202,6 +202,7 @@ FORMAT = Format(
     load=load,
     save=save,
     by_number=lambda options: options.sequence == "number",
+    refuse=refuse,
     samples=samples,
     glance=glance,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...wire import cd_dump
-from .. import files
+from .. import files, parquet
 from ..base import Tables
 from .dumps import dump_of
 from .options import OpenEdgeOptions
@@ -37,11 +37,22 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     if root.is_file() and root.name.endswith(DUMP):
         dumps = [root]
     others = not dumps or any(files.kind_of(p) for p in root.glob("[!_.]*"))
-    found = files.load(spark, path, options) if others else {}
-    found |= {p.name: files.read(spark, p, options) for p in hidden}
+    found = files.load(spark, path, options) if others else parquet.LoadedTables()
+    for place in hidden:
+        found[place.name] = files.read(spark, place, options)
+        if files.kind_of(place) == "parquet":
+            found.lies_in(place.name, files.data_files(place))
     for dump in dumps:
         found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], f"`{DUMPED}` binary")
     return found
+
+
+def refuse(path: str, options: OpenEdgeOptions) -> None:
+    """Raises ConfigError or FormatError if there is nothing to read at a path."""
+    root = Path(path)
+    inside = root.iterdir() if root.is_dir() else [root]
+    if not any(p.name.endswith(DUMP) or (p.name.startswith("_") and files.kind_of(p)) for p in inside):
+        files.refuse_nothing(path)
 
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:

@@ -59,6 +59,8 @@ class TrackedTable:
     images: DataFrame | None
     given: Mapping[str, str]
     added: bool = False
+    joined: DataFrame | None = None
+    """Both, joined already (`by_range`)."""
 
 
 def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
@@ -123,6 +125,9 @@ def _together(of: TrackedTable) -> DataFrame:
     Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
     """
     from pyspark.sql import functions as F
+
+    if of.joined is not None:
+        return of.joined
 
     def named(df: DataFrame, side: str) -> DataFrame:
         columns = [F.col(quoted(c)).alias(f"{side}:{c}") for c in df.columns]

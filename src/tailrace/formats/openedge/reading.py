@@ -15,6 +15,7 @@ from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import any_of, conform, find_columns, quoted, reasons
+from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
@@ -111,14 +112,15 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     added = any(ADDED & set(df.columns) for df in tables.values())
     changes: dict[str, ChangeTable] = {}
     for source in place.sources:
+        both = joined(tables, place.tracking, source, alone=len(place.sources) == 1)
         images = None
         if source.change_table is not None:
-            images = _images(tables[source.change_table], source, options)
+            images = _images(tables[source.change_table], source, options, whole=both is not None)
         share = place.shares[source.name] & ~_is_beside()
         if source is place.sources[0]:  # lines that cannot be read belong to some table
             share = share | _unreadable()
         rows = tracking.filter(share)
-        made = canonical_of(TrackedTable(source, rows, images, place.given, added), options)
+        made = canonical_of(TrackedTable(source, rows, images, place.given, added, both), options)
         if options.arrays == "columns":
             made = spread(made, source.extents, source.types)
         changes[source.name] = made
@@ -236,12 +238,12 @@ def _with_zone(df: DataFrame) -> DataFrame:
     return df.withColumn(TIME_ZONE, F.nullif(zone, F.lit("")))
 
 
-def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions) -> DataFrame:
-    """The rows of a change table, split ones joined."""
+def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions, *, whole: bool) -> DataFrame:
+    """The rows of a change table, split ones joined; `whole`: it is known that there are none."""
     from pyspark.sql import functions as F
 
     df = conform(_unknown_is_null(df, "change"), CHANGE, where=source.change_table or source.name)
-    if options.split == "joined":
+    if whole or options.split == "joined":
         return df.withColumn(SPLIT, F.lit(None).cast("string"))
     places = {c: p + source.first - 1 for c, p in source.positions.items()}
     return join_halves(df, places, source.extents)

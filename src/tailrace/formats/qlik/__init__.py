@@ -14,6 +14,7 @@ from ..base import Format, Gap, VendorColumn, VendorTable
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
+from .files import refuse
 from .glance import glance, samples
 from .loading import incomplete, load
 from .options import HEADERS, QlikOptions
@@ -117,6 +118,7 @@ FORMAT = Format(
     save=save,
     complete=incomplete,
     beside=qlik_control.beside,
+    refuse=refuse,
     samples=samples,
     glance=glance,
 )

@@ -128,7 +128,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
             Listing(fs, whole, near), [n for n in names if n == only or n.lower().endswith(DFM)], options
         )
     names = _names(fs, root)
-    refuse_archives(Path(n) for n in names if not _hidden(n))
+    refuse_archives(Path(root) / n for n in names if not _hidden(n))
     logs = [n.split("_delta_log")[0].rstrip("/") for n in names if "_delta_log/" in n]
     delta = tuple(dict.fromkeys(logs))
     inside = tuple(f"{d}/" if d else "" for d in delta)
@@ -138,13 +138,19 @@ def listing(path: str, options: QlikOptions) -> Listing:
     return _looked_at(made, names, options)
 
 
+def refuse(path: str, options: QlikOptions) -> None:
+    """Raises ConfigError or FormatError if there is nothing to read at a path."""
+    refuse_nothing(listing(path, options), path)
+
+
 def refuse_nothing(made: Listing, path: str) -> None:
     """Raises FormatError if all files are empty or none is Qlik's, ConfigError if there is no file."""
     if made.files or made.delta:
         return
     empty = next((n for n in made.notes if n.endswith(_EMPTY)), None)
     if empty is not None:
-        raise FormatError(empty, where=path, hint="is the extract complete?")
+        name = empty.partition(":")[0]
+        raise FormatError(f"{name} is empty", where=path, hint="is the extract complete?")
     if other := next((n for n in made.notes if n.endswith(_NOT_QLIK)), None):
         hint = "`tailrace inspect` says which vendor's tables they are"
         raise FormatError(f"{path} contains no table of Qlik's", where=other, hint=hint)

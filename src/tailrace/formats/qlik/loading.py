@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from .. import text
+from .. import parquet, text
 from ..base import ASIDE, FILE, RAW, ROW, WHY
 from ..files import no_line
 from ..shape import as_type, finer_too, is_finer, quoted, reasons
@@ -154,11 +154,8 @@ def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | 
 
 
 def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     df = spark.read.parquet(*[listed.spark_path(f.path) for f in files])
-    row = (F.col("_metadata.row_index") + 1).alias(ROW)
-    return df.select(*[_kept(df, c) for c in df.columns], file_path().alias(FILE), row)
+    return parquet.taken(df, parquet.nanoseconds(zip(files[0].names, files[0].types, strict=True)))
 
 
 def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:

@@ -1,63 +1,29 @@
-"""DATA of solidDB's records, decoded and encoded inside Spark tasks: whole batches (`mapInArrow`)."""
+"""DATA of solidDB's records, decoded and encoded in whole Arrow batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...model.types import arrow_type
 from ...wire import soliddb as codec
-from ..base import FINER
-from ..shape import quoted
 from .log import ROWS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes DATA of one table's records, a batch at a time; what Spark's tasks run.
-
-    Adds `_c0`, `_c1`, ... (`columns`), `_exact` (encoding gives the same bytes again), `_bad` (a reason) and
-    `_finer` (a fraction is cut).
-    """
+    """Decodes DATA of one table's records as `columns` (names and types)."""
 
     fields: tuple[tuple[codec.RowField, ...], ...]
     columns: tuple[tuple[str, str], ...]
     style: codec.Style
 
-    def schema(self, df: DataFrame) -> str:
-        """The Spark schema of the rows that come out."""
-        came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema]
-        return ", ".join(
-            [
-                *came,
-                *(f"_c{i} {t}" for i, (_, t) in enumerate(self.columns)),
-                "_exact boolean, _bad string",
-                f"{FINER} boolean",
-            ]
-        )
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decodes a task's batches."""
-        for batch in batches:
-            made = self.decode(batch["DATA"], batch["_layout"], batch["RECID"])
-            names = [
-                *batch.schema.names,
-                *(f"_c{i}" for i in range(len(self.columns))),
-                "_exact",
-                "_bad",
-                FINER,
-            ]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *made], names=names)
-
     def decode(self, data: pa.Array, layout: pa.Array, recid: pa.Array) -> list[pa.Array]:
-        """The columns, `_exact`, `_bad` and `_finer` of records with these layouts."""
+        """The columns of records with these layouts; whether encoding gives the same bytes again, a reason
+        for bad ones, and whether a fraction is cut."""
         which = layout.fill_null(-1).to_numpy(zero_copy_only=False)
         kinds = np.unique(which)
         parts, order = [], []
@@ -96,28 +62,11 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encodes one table's rows as DATA, a batch at a time; runs in Spark's tasks. Adds `_encoded`, removes
-    the rows' values (`_c0`, `_c1`, ...)."""
+    """Encodes one table's rows as DATA."""
 
     fields: tuple[tuple[codec.RowField, ...], ...]
-    types: tuple[str, ...]
     columns: tuple[str, ...]
     style: codec.Style
-
-    def schema(self, df: DataFrame) -> str:
-        """The Spark schema of the rows that come out."""
-        came = [
-            f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if not f.name.startswith("_c")
-        ]
-        return ", ".join([*came, "_encoded binary"])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encodes a task's batches."""
-        for batch in batches:
-            names = [n for n in batch.schema.names if not n.startswith("_c")]
-            values = [batch[f"_c{i}"] for i in range(len(self.columns))]
-            made = self.encode(values, batch["_layout"])
-            yield pa.RecordBatch.from_arrays([*(batch[n] for n in names), made], names=[*names, "_encoded"])
 
     def encode(self, values: Sequence[pa.Array], layout: pa.Array) -> pa.Array:
         """DATA of rows with these values and layouts; null without a layout."""
@@ -131,6 +80,8 @@ class Encoding:
                 some = values if len(rows) == len(which) else [v.take(pa.array(rows)) for v in values]
                 parts.append(self._part(self.fields[kind], some, len(rows)))
             order.append(rows)
+        if len(parts) == 2:  # one layout
+            return parts[1]
         back = np.argsort(np.concatenate(order), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(back))
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ...model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTable
 from ...wire.soliddb_address import DDL as DDL_KINDS
-from ...wire.soliddb_address import LENGTHS, RANKS, ddl_body
+from ...wire.soliddb_address import LENGTHS, ddl_body
 from ...wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE
-from ..base import WHY, VendorColumn, VendorTable
+from ..base import VendorColumn, VendorTable
 from ..shape import also
-from .place import has_no_sequence, rank_of, sequence_of, with_rank
+from .place import has_no_sequence, rank_of, sequence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,63 +85,6 @@ def address_length(log: DataFrame) -> int:
     from pyspark.sql import functions as F
 
     return LENGTHS[0] if log.filter(F.octet_length("LOGADDR") == LENGTHS[0]).take(1) else LENGTHS[1]
-
-
-def in_transactions(log: DataFrame) -> DataFrame:
-    """Records with `_part` (which transaction of that id), `_committed` (its COMMIT is present), `_newest`
-    (no later one has the id) and `_off` (its start has CAPTURE_OFF).
-
-    A transaction begins with TRX_START, or behind the COMMIT of the one before; bad records are none of it.
-    One shuffle by TRXID.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    log = log.withColumn("_good", F.col(WHY).isNull())
-    order = Window.partitionBy("TRXID", "_good").orderBy("LOGADDR", "RECID")
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    log = log.withColumn("_after", F.lag("RECID").over(order) == COMMIT)
-    begins = (F.col("RECID") == START) | F.coalesce(F.col("_after"), F.lit(False))
-    log = log.withColumn("_part", F.sum(F.when(begins, 1).otherwise(0)).over(so_far)).drop("_after")
-    whole = Window.partitionBy("TRXID", "_good", "_part")
-    off = (F.col("RECID") == START) & (F.col("FLAGS").bitwiseAND(CAPTURE_OFF) != 0)
-    return log.withColumns(
-        {
-            "_committed": F.coalesce(F.max(F.col("RECID") == COMMIT).over(whole), F.lit(False)),
-            "_off": F.coalesce(F.max(off).over(whole), F.lit(False)),
-            "_newest": F.col("_part") == F.max("_part").over(Window.partitionBy("TRXID", "_good")),
-        }
-    )
-
-
-def is_skipped(policy: str) -> Column:
-    """Whether the policy keeps a committed row record from being a change. A delete in a statement that also
-    inserts into the table is half of a key change: `skip-deletes` keeps it."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    if policy == "keep":
-        return F.lit(False)
-    if policy == "skip-all":
-        return F.col("_off")
-    statement = Window.partitionBy("TRXID", "_good", "_part", "STMTTRXID", "RELID")
-    inserts = F.max(F.col("RECID") == REC_INSERT).over(statement)
-    return F.col("_off") & (F.col("RECID") == REC_DELETE) & ~inserts
-
-
-def is_mark(first: Column, last: Column) -> Column:
-    """Whether a record is a TRX_START or COMMIT that writing generates around changes that had none."""
-    from pyspark.sql import functions as F
-
-    recid = F.col("RECID")
-    plain = (F.col("FLAGS") == DATA) & F.coalesce(
-        F.col("RECNAME") == F.element_at(_names(), recid), F.lit(False)
-    )
-    for column in ("STMTTRXID", "RELID", "DATA", "TEXTDATA"):
-        plain &= F.col(column).isNull()
-    start = (recid == START) & (F.col("LOGADDR") == with_rank(first, RANKS["start"]))
-    commit = (recid == COMMIT) & (F.col("LOGADDR") == with_rank(last, RANKS["commit"]))
-    return F.coalesce(plain & (start | commit), F.lit(False))
 
 
 def recname(recid: Column) -> Column:

@@ -42,7 +42,7 @@ MARK, MADE, MOVES, OPER = "_mark", "_made", "_moves", "_oper"
 sequence, inserts or deletes; and the operation that they leave with."""
 NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
 OTHER_ROW = "before image of another row than the update's"
-_DROPPED = (MARK, MOVES, RANK, WHY)
+_DROPPED = (MARK, MOVES, RANK, WHY, FINER)
 _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 
@@ -96,7 +96,7 @@ class Pairs:
         for batch in batches:
             marks = marks_of(batch.filter(batch[MARK]), marks)
             rows = batch.filter(pc.invert(batch[MARK]))
-            rows = rows if rest is None else _one_behind_the_other(rest, rows)
+            rows = rows if rest is None else one_behind_the_other(rest, rows)
             made, rest, strict = self._step(rows, marks, strict=strict, last=False)
             marks = needed(marks, rest, batch)
             if made.num_rows:
@@ -111,14 +111,14 @@ class Pairs:
     ) -> tuple[pa.RecordBatch, pa.RecordBatch, bool]:
         """The changes that are sure, the records that wait for the next batch, and whether inserts and
         deletes of the statement that goes on have alternated (`strict`: in the batch before)."""
-        statement = _statements(rows)
+        statement = statements(rows)
         ends, kept = len(statement), rows.slice(len(statement))
         if self.capture_off == "skip-deletes" and not last and ends:
             ends = int(np.searchsorted(statement, statement[-1]))
             rows, kept, statement, last = rows.slice(0, ends), rows.slice(ends), statement[:ends], True
         of = told(rows, marks)
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
-        stays = (of.committed | ~of.waits) & ~self._skipped(of, recid, statement)
+        stays = (of.committed | ~of.waits) & ~skipped(self.capture_off, of, recid, statement)
         if not stays.all():
             rows, of = rows.filter(pa.array(stays)), of.where(stays)
             recid, statement = recid[stays], statement[stays]
@@ -133,18 +133,6 @@ class Pairs:
         made = self._changes(rows, of, recid, group, ends, strict=strict)
         return made, rows.slice(ends), bool(alternate[-1])
 
-    def _skipped(self, of: Of, recid: Ints, statement: Ints) -> Bools:
-        """Records that the policy keeps from being changes. A delete in a statement that inserts into the
-        table, too, is half of a key change: `skip-deletes` lets it be."""
-        if self.capture_off == "keep":
-            return np.zeros(len(recid), np.bool_)
-        if self.capture_off == "skip-all" or not of.off.any():
-            return of.off
-        both = statement * (int(of.part.max(initial=0)) + 1) + of.part
-        inserts = np.isin(both, both[recid == REC_INSERT])
-        skipped: Bools = of.off & (recid == REC_DELETE) & ~inserts
-        return skipped
-
     def _changes(
         self, rows: pa.RecordBatch, of: Of, recid: Ints, group: Ints, ends: int, *, strict: bool
     ) -> pa.RecordBatch:
@@ -155,7 +143,7 @@ class Pairs:
         # np.append: behind the last record there is none.
         follows = np.append(group[1:] == group[:-1], False)
         wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed
-        key = _numbered([values[i] for i in self.key], n)
+        key = numbered([values[i] for i in self.key], n)
         behind = np.minimum(np.arange(n) + 1, n - 1)
         update = (recid == REC_BEFORE) & follows & (recid[behind] == REC_UPDATE)
         other_row = np.zeros(n, np.bool_)
@@ -188,12 +176,25 @@ class Pairs:
         return pa.RecordBatch.from_arrays(arrays, names=named).slice(0, ends)
 
 
-def _one_behind_the_other(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
+def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
+    """Records that the policy (the option `capture_off`) keeps from being changes. A delete in a statement
+    that inserts into the table, too, is half of a key change: `skip-deletes` lets it be."""
+    if policy == "keep":
+        return np.zeros(len(recid), np.bool_)
+    if policy == "skip-all" or not of.off.any():
+        return of.off
+    both = statement * (int(of.part.max(initial=0)) + 1) + of.part
+    inserts = np.isin(both, both[recid == REC_INSERT])
+    found: Bools = of.off & (recid == REC_DELETE) & ~inserts
+    return found
+
+
+def one_behind_the_other(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
     both = pa.Table.from_batches([first, then]).combine_chunks().to_batches()
     return both[0] if both else then
 
 
-def _statements(rows: pa.RecordBatch) -> Ints:
+def statements(rows: pa.RecordBatch) -> Ints:
     """A number for each transaction, table and statement, ascending."""
     return _runs([*_plain(rows["TRXID"]), *_plain(rows["RELID"]), *_plain(rows["STMTTRXID"])], rows.num_rows)
 
@@ -244,7 +245,7 @@ def _moved(
     return pairs, np.where(pairs, partner, at)
 
 
-def _numbered(columns: Sequence[pa.Array], n: int) -> Ints:
+def numbered(columns: Sequence[pa.Array], n: int) -> Ints:
     """A number for each different key; NULL is a value like others."""
     key = np.zeros(n, np.int64)
     for place, values in enumerate(columns):

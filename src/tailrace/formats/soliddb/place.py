@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...model.sequence import TIME_DIGITS, WIDTH
-from ...wire.soliddb_address import LENGTHS, MADE, OWN, OWN_LIMIT, RANKS
+from ...wire.soliddb_address import LENGTHS, MADE, OWN, RANKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,34 +39,6 @@ def has_no_sequence(address: Column) -> Column:
     return ~_is_own(address) & beyond
 
 
-def address_of(seq: Column, rank: Column, length: int) -> Column:
-    """The address of a record made from its change sequence; the query fails if that is not 35 digits."""
-    from pyspark.sql import functions as F
-
-    number = seq.cast("decimal(38,0)")
-    limit = F.lit(1 << 32).cast("decimal(10,0)")
-    own = F.concat(
-        F.lpad(F.hex(F.call_function("div", number, limit)), 16, "0"),
-        F.lpad(F.hex((number % limit).cast("bigint")), 8, "0"),
-        F.lit("00" * (length - OWN - 1)),
-    )
-    time = F.substring(seq, 1, TIME_DIGITS).cast("bigint") + _MADE_BIT
-    made = F.concat(
-        F.lpad(F.hex(time), 14, "0"),
-        F.lpad(F.conv(F.substring(seq, TIME_DIGITS + 1, WIDTH - TIME_DIGITS), 10, 16), 16, "0"),
-        F.lit("00" * (length - MADE - 1)),
-    )
-    said = F.concat(
-        F.lit("a change sequence that does not fit into a LOGADDR: "), F.coalesce(seq, F.lit("NULL"))
-    )
-    head = (
-        F.when(~F.coalesce(seq.rlike(f"^[0-9]{{{WIDTH}}}$"), F.lit(False)), F.raise_error(said))
-        .when(seq < f"{OWN_LIMIT:0{WIDTH}d}", own)
-        .otherwise(made)
-    )
-    return F.unhex(F.concat(head, F.lpad(F.hex(rank.cast("bigint")), 2, "0")))
-
-
 def rank_of(address: Column) -> Column:
     """The rank of an address that was made from a change sequence (int); NULL for solidDB's own."""
     from pyspark.sql import functions as F
@@ -82,14 +54,6 @@ def rank_of(address: Column) -> Column:
     octet = F.substring(address, -1, 1)
     last = F.coalesce(*(F.when(octet == F.lit(bytes([n])), n) for n in RANKS.values()))
     return F.when(F.when(_is_own(address), empty(OWN)).otherwise(empty(MADE)), last)
-
-
-def with_rank(address: Column, rank: int) -> Column:
-    """The same place with another rank."""
-    from pyspark.sql import functions as F
-
-    digits = F.hex(address)
-    return F.unhex(F.concat(digits.substr(F.lit(1), F.length(digits) - 2), F.lit(f"{rank:02X}")))
 
 
 def _is_own(address: Column) -> Column:

@@ -12,21 +12,10 @@ from ...model.sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import also, any_of, canonical, conform, quoted
 from .changes import is_made, table_changes, truncates
-from .log import (
-    COLUMNS,
-    DDL,
-    ROWS,
-    SEQ,
-    SQL,
-    START,
-    SYS_LOG,
-    address_length,
-    checked,
-    in_transactions,
-    is_mark,
-    is_skipped,
-)  # fmt: skip
+from .log import COLUMNS, RANK, ROWS, SEQ, SYS_LOG, address_length, checked
 from .options import SolidOptions
+from .others import CHANGE, WAITS, OtherRecords
+from .pairs import MADE, ordered
 from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Row, SolidLayout, layouts, made_up, same, union
 
 if TYPE_CHECKING:
@@ -63,11 +52,13 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         log = checked(log, options.logaddr_bytes or address_length(log))
         for name, mine in by_table.items():
             made[name] = table_changes(log, name, mine, found, options)
-        others = in_transactions(_told_apart(log, found, options))
-        waits = _waits()
+        bad, kept = _others(_told_apart(log, found, options), options)
+        waiting = kept.filter(WAITS)
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
-        pending[SYS_LOG.name] = others.filter(waits).select(*_vendor(others), said)
-        made[RECORDS] = _system(others.filter(~waits), SYS_LOG, RECORDS, _records(options))
+        pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
+        records = kept.filter(~F.col(WAITS)).withColumn(WHY, F.lit(None).cast("string"))
+        records = bad.unionByName(records, allowMissingColumns=True)
+        made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
@@ -131,8 +122,7 @@ def _notes(
 
 
 def _told_apart(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
-    """All records with `_change`: whether they are a table's changes; and `_place`: their LOGADDR if it was
-    made from a change sequence."""
+    """All records with `CHANGE`: whether they are a table's changes."""
     from pyspark.sql import functions as F
 
     relids = {x.relid for x in found}
@@ -141,9 +131,7 @@ def _told_apart(log: DataFrame, found: Sequence[SolidLayout], options: SolidOpti
     emptied = any_of(truncates([x], found) for x in found)
     log = also(log, (rows & ~F.coalesce(known, F.lit(False)) & F.lit(not options.tables), _unknown_table()))
     good = F.col(WHY).isNull()
-    log = log.withColumn("_change", F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
-    log = log.withColumn(RAW, F.when(~good, F.col(RAW)))
-    return log.withColumn("_place", F.when(F.col("_change") & is_made(), F.col("LOGADDR")))
+    return log.withColumn(CHANGE, F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
 
 
 def _unknown_table() -> Column:
@@ -156,45 +144,32 @@ def _unknown_table() -> Column:
     )
 
 
-def _waits() -> Column:
-    """Whether a record belongs to a transaction whose COMMIT may still come."""
+def _others(log: DataFrame, options: SolidOptions) -> tuple[DataFrame, DataFrame]:
+    """The bad records, and the good ones that are no changes, as `OtherRecords` gives them."""
     from pyspark.sql import functions as F
 
-    own = F.col(WHY).isNull() & F.col("RECID").isin(*ROWS, START, SQL, DDL)
-    return F.coalesce(own & F.col("_newest") & ~F.col("_committed"), F.lit(False))
-
-
-def _records(options: SolidOptions) -> Column:
-    """Which records are kept unchanged: not changes (except for skipped ones), and not marks that writing
-    generates again."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    whole = Window.partitionBy("TRXID", "_good", "_part")
-    first, last = F.min("_place").over(whole), F.max("_place").over(whole)
-    change = F.col("_change") & ~is_skipped(options.capture_off)
-    bad = F.col(WHY).isNotNull()
-    return bad | (F.lit(options.keep_records) & ~change & ~is_mark(first, last))
+    good = log.filter(F.col(WHY).isNull()).withColumn(MADE, is_made()).drop(SEQ, RANK, WHY, RAW)
+    work = OtherRecords(options.capture_off, options.keep_records)
+    rows = ordered(good)
+    return log.filter(F.col(WHY).isNotNull()).drop(CHANGE, RANK), rows.mapInArrow(work, work.schema(rows))
 
 
 def _vendor(df: DataFrame) -> list[str]:
     return [*COLUMNS, *[c for c in (FILE, ROW) if c in df.columns]]
 
 
-def _system(df: DataFrame, kind: VendorTable, name: str, which: Column | None) -> ChangeTable:
+def _system(df: DataFrame, kind: VendorTable, name: str, seq: Column | None) -> ChangeTable:
     """A system table, or records, as a change table of inserts with the vendor's own columns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     columns = [c.name for c in kind.columns]
-    if which is not None:
-        df, seq = df.withColumn("_which", which).filter("_which"), F.col(SEQ)
-    else:
+    if seq is None:
         # Rows of a layout are valid from the same place on: all that matters for their order is that none
         # occurs twice.
         order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
         seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
     raw = F.to_json(F.struct(*[c.name for c in kind.columns]))
-    df = df.withColumn(RAW, F.coalesce(F.col(RAW), raw))
+    df = df.withColumn(RAW, F.coalesce(F.col(RAW), raw) if RAW in df.columns else raw)
     headers = {"change_seq": seq, "change_oper": F.lit(INSERT), "operation": F.lit(OPERATIONS[INSERT])}
     return canonical(df, headers, {c: F.col(quoted(c)) for c in columns}, key=[], name=name)

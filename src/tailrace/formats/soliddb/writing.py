@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...model.change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, UPDATE, ChangeTable
+from ...model.change import NATIVE, ChangeTable
 from ...model.types import arrow_type
-from ...wire.soliddb_address import LENGTHS, RANKS
+from ...wire.soliddb_address import LENGTHS
 from ..base import VendorTable
-from ..shape import quoted
-from .changes import KEPT, layout_of
+from ..shape import neighbours, quoted
+from .changes import KEPT
 from .codec import Encoding
-from .log import (
-    COLUMNS,
-    COMMIT,
-    DATA,
-    DDL,
-    REC_BEFORE,
-    REC_DELETE,
-    REC_INSERT,
-    REC_UPDATE,
-    START,
-    SYS_LOG,
-    recname,
-    truncate_body,
-)  # fmt: skip
+from .log import COLUMNS, SYS_LOG
 from .options import SolidOptions
-from .place import address_of, with_rank
 from .reading import FIELDS, RECORDS, TABLES
+from .records import ENDS, OPER, OWN, SCHEMA, SEQ, Ends, Records, marks
 from .tables import (
     FIRST_RELID,
     SYS_COLUMNS,
@@ -56,6 +43,8 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     """The vendor's tables. System tables and records of other kinds that came from solidDB are written
     unchanged (the system tables are collected: they are small); rows are generated for tables that they do
     not name."""
+    from pyspark.sql import functions as F
+
     mine = {n: ct for n, ct in changes.items() if n not in (RECORDS, TABLES, FIELDS)}
     carried = [
         rows_of(changes[n], t) if n in changes else []
@@ -67,17 +56,16 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     made = made_up([spec_of(n, ct) for n, ct in mine.items() if n not in there], first)
     made_layouts = layouts(made[0], made[1], {})
     session = next((ct.df.sparkSession for ct in changes.values()), None)
-    length = options.logaddr_bytes or LENGTHS[0]
-    parts, marks = [], []
+    parts, unmarked = [], []
     for name, ct in mine.items():
         own = name in there
         found = [x for x in (known if own else made_layouts) if x.table == name]
-        placed = _placed(_taken(ct, own), [f"_c{i}" for i, c in enumerate(ct.columns) if c in ct.key], length)
-        parts.append(_records(placed, ct, name, found, options, own).select(*COLUMNS))
+        taken, work = _taken(ct, own), records_of(ct, name, found, options, own=own)
+        parts.append((neighbours(taken, SEQ, OPER) if work.key else taken).mapInArrow(work, SCHEMA))
         # Not from the encoded rows: Spark would encode them once more for it.
-        marks.append(placed.filter("!_native").select("TRXID", "LOGADDR"))
-    if marks:
-        parts.append(_marks(reduce(_union, marks)))
+        unmarked.append((taken.filter(~F.col(OWN)) if own else taken).select("TRXID", SEQ, OPER))
+    if unmarked:
+        parts.append(_marks(reduce(_union, unmarked), options.logaddr_bytes or LENGTHS[0]))
     if RECORDS in changes:
         parts.append(changes[RECORDS].df.select(*COLUMNS))
     return {} if session is None else {
@@ -118,73 +106,30 @@ def _frame(session: SparkSession, kind: VendorTable, rows: Sequence[Row]) -> Dat
     return session.createDataFrame(pa.Table.from_pylist(plain, schema=schema))
 
 
-def _records(
-    df: DataFrame, ct: ChangeTable, name: str, found: Sequence[SolidLayout], options: SolidOptions, own: bool
-) -> DataFrame:
-    """SYS_LOG rows of one table's changes."""
-    from pyspark.sql import functions as F
-
-    df = df.withColumn("_layout", layout_of(found, "_RELID" if own else None))
-    encoding = Encoding(tuple(x.fields for x in found), _types(ct), tuple(ct.columns), options.style())
-    df = df.mapInArrow(encoding, encoding.schema(df))
-    relids = F.create_map(*[F.lit(v) for i, x in enumerate(found) for v in (i, x.relid)])
-    said = F.col("_RELID") if own else F.lit(None).cast("int")
-    relid = F.coalesce(F.element_at(relids, F.col("_layout")), said, F.lit(found[-1].relid))
-    data = F.when(F.col("RECID") == DDL, F.lit(truncate_body(name))).otherwise(F.col("_encoded"))
-    return df.withColumns(
-        {
-            "RECNAME": _own("RECNAME", recname(F.col("RECID"))),
-            "RELID": _own("RELID", relid),
-            "FLAGS": _own("FLAGS", F.lit(DATA)),
-            "DATA": F.when(F.col("_native") & F.col("_DATA").isNotNull(), F.col("_DATA")).otherwise(data),
-            "TEXTDATA": _own("TEXTDATA", F.lit(None).cast("string")),
-        }
-    )
+def records_of(
+    ct: ChangeTable, name: str, found: Sequence[SolidLayout], options: SolidOptions, *, own: bool
+) -> Records:
+    """What makes the records of a table's changes."""
+    encoding = Encoding(tuple(x.fields for x in found), tuple(ct.columns), options.style())
+    key = tuple(i for i, c in enumerate(ct.columns) if c in ct.key)
+    return Records(name, tuple(found), encoding, key, options.logaddr_bytes or LENGTHS[0], own)
 
 
 def _taken(ct: ChangeTable, own: bool) -> DataFrame:
-    """The values of a change table as `_c0`, `_c1`, ..., solidDB's own values of its rows as `_<column>`;
-    and `_native`, `_keeps`."""
+    """The rows of a change table as `Records` takes them."""
     from pyspark.sql import functions as F
 
     header = {h: F.col(quoted(ct.header(h))) for h in ct.headers}
+    transaction = _or_null(header, "transaction_id", "string")
+    made = _made_id(header["change_seq"], transaction)
+    made = F.when(keeps_id(ct), transaction.cast("bigint")).otherwise(made)
+    kept = [_or_null(header, NATIVE + c, _type(c)).alias(f"_{c}") for c in KEPT]
     return ct.df.select(
-        header["change_seq"].alias("_seq"), header["change_oper"].alias("_oper"),
-        (is_own(ct) if own else F.lit(False)).alias("_native"), keeps_id(ct).alias("_keeps"),
-        _or_null(header, "transaction_id", "string").alias("_transaction"),
+        header["change_seq"].alias(SEQ), header["change_oper"].alias(OPER), made.alias("TRXID"),
         _or_null(header, "statement_id", "bigint").alias("STMTTRXID"),
-        *[_or_null(header, NATIVE + c, _type(c)).alias(f"_{c}") for c in KEPT],
+        *([is_own(ct).alias(OWN), *kept] if own else []),
         *[F.col(quoted(c)).alias(f"_c{i}") for i, c in enumerate(ct.columns)],
     )  # fmt: skip
-
-
-def _placed(df: DataFrame, key: Sequence[str], length: int) -> DataFrame:
-    """Rows with RECID, TRXID and LOGADDR."""
-    from pyspark.sql import functions as F
-
-    oper, moved = F.col("_oper"), _key_change(df, key)
-    recid = (
-        F.when(oper == BEFORE, F.when(moved, REC_DELETE).otherwise(REC_BEFORE))
-        .when(oper == UPDATE, F.when(moved, REC_INSERT).otherwise(REC_UPDATE))
-        .when(oper == INSERT, REC_INSERT).when(oper == DELETE, REC_DELETE).when(oper == TRUNCATE, DDL)
-    )  # fmt: skip
-    ranks = F.create_map(
-        *[F.lit(x) for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE) for x in (o, RANKS[o])]
-    )
-    made = address_of(F.col("_seq"), F.element_at(ranks, oper), length)
-    return df.withColumns(
-        {
-            "RECID": _own("RECID", recid),
-            "TRXID": F.when(F.col("_keeps"), F.col("_transaction").cast("bigint")).otherwise(_made_id()),
-            "LOGADDR": _own("LOGADDR", made),
-        }
-    )
-
-
-def _own(name: str, otherwise: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.when(F.col("_native"), F.col(f"_{name}")).otherwise(otherwise)
 
 
 def _or_null(header: Mapping[str, Column], name: str, kind: str) -> Column:
@@ -197,47 +142,20 @@ def _type(column: str) -> str:
     return next(c.type for c in SYS_LOG.columns if c.name == column)
 
 
-def _types(ct: ChangeTable) -> tuple[str, ...]:
-    types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
-    return tuple(types[c] for c in ct.columns)
-
-
-def _key_change(df: DataFrame, key: Sequence[str]) -> Column:
-    """Whether a B or U row belongs to an update that changes the key. One shuffle by change sequence."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    if not key:
-        return F.lit(False)
-    same = Window.partitionBy("_seq")
-    old, new = (
-        F.first(F.when(F.col("_oper") == o, F.struct(*key)), ignorenulls=True).over(same)
-        for o in (BEFORE, UPDATE)
-    )
-    return old.isNotNull() & new.isNotNull() & ~old.eqNullSafe(new)
-
-
-def _made_id() -> Column:
+def _made_id(seq: Column, transaction: Column) -> Column:
     """A TRXID for changes without a transaction id (each is one of its own), or with one that is not a
     number."""
     from pyspark.sql import functions as F
 
-    number = F.substring("_seq", -9, 9).cast("bigint")
-    hashed = F.pmod(F.xxhash64("_transaction"), F.lit(_BILLION)) + _BILLION
-    return -1 - F.when(F.col("_transaction").isNull(), number).otherwise(hashed)
+    number = F.substring(seq, -9, 9).cast("bigint")
+    hashed = F.pmod(F.xxhash64(transaction), F.lit(_BILLION)) + _BILLION
+    return -1 - F.when(transaction.isNull(), number).otherwise(hashed)
 
 
-def _marks(changes: DataFrame) -> DataFrame:
+def _marks(changes: DataFrame, length: int) -> DataFrame:
     """TRX_START and COMMIT around changes that came without them."""
     from pyspark.sql import functions as F
 
-    ends = changes.groupBy("TRXID").agg(F.min("LOGADDR").alias("_first"), F.max("LOGADDR").alias("_last"))
-    both = [
-        F.struct(F.lit(recid).alias("RECID"), with_rank(F.col(place), RANKS[rank]).alias("LOGADDR"))
-        for recid, place, rank in ((START, "_first", "start"), (COMMIT, "_last", "commit"))
-    ]
-    marks = ends.select("TRXID", F.inline(F.array(*both)))
-    known = {"RECNAME": recname(F.col("RECID")), "FLAGS": F.lit(DATA)}
-    known |= {c: F.col(c) for c in ("RECID", "TRXID", "LOGADDR")}
-    made = [known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in SYS_LOG.columns]
-    return marks.select(*made)
+    found = changes.mapInArrow(Ends(length), ENDS).groupBy("TRXID")
+    whole = found.agg(F.min("_first").alias("_first"), F.max("_last").alias("_last"))
+    return whole.mapInArrow(marks, SCHEMA)

@@ -1,6 +1,6 @@
-"""The text of a key log's `before_key`, `after_key` and `after_image` as Spark columns, both ways.
+"""The text of a key log's `before_key`, `after_key` and `after_image` as Spark columns; `images` writes it.
 
-Whole Arrow batches go to `wire.keylog_text` and come from `wire.keylog_render`.
+Whole Arrow batches go to `wire.keylog_text`.
 Source: spec/sqdr.md §4.
 """
 
@@ -15,14 +15,12 @@ import pyarrow.compute as pc
 
 from ...model import mask
 from ...model.types import arrow_type
-from ...wire import keylog_render, keylog_text
+from ...wire import keylog_text
 from ...wire.keylog_values import HEX, NAMED, KeyLogField, escape_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Item = tuple[KeyLogField, "Column"]
-"""A column of an image: what it is, and its value."""
 DEST_END = "</Dest>"
 
 
@@ -105,36 +103,6 @@ def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.Reco
 
 
 # -- writing
-
-
-def items(
-    columns: Sequence[Item], *, carried: Column | None = None, ordinals: Sequence[int] = (), row: bool = False
-) -> Column:
-    """The text of these columns.
-
-    Args:
-        columns: what they are, and their values.
-        carried: a mask that says by `ordinals` which of them a row has (NULL: all of them).
-        row: the items stand in `<row>` and `</row>`.
-    """
-    from pyspark.sql import functions as F
-
-    fields, places = [field for field, _ in columns], list(ordinals)
-    masked, ends = carried is not None, ("<row>", "</row>") if row else ("", "")
-
-    def made(rows: pa.Array) -> pa.Array:
-        values = rows.flatten()
-        there = mask.unpack(values.pop(), places) if masked else None
-        cells = [
-            keylog_render.Item(f, v.cast(arrow_type(f.type)), None if there is None else there[:, i])
-            for i, (f, v) in enumerate(zip(fields, values, strict=True))
-        ]
-        return keylog_render.items(cells, *ends)
-
-    cells = [value.alias(f"c{i}") for i, (_, value) in enumerate(columns)]
-    cells += [] if carried is None else [carried.alias("mask")]
-    text: Column = F.arrow_udf(made, "string")(F.struct(*cells))  # type: ignore[attr-defined]
-    return text
 
 
 def named_escapes(value: str) -> str:

@@ -6,24 +6,27 @@ from the change: no action and no row count, because nothing says what became of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ...model import mask, sequence
-from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
+from ...model import sequence
+from ...model.change import DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
-from ..shape import quoted
+from ..shape import neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
+from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts
 from .reading import TIME_SHAPED
 from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_KEY, _OLD_KEY, _DEST = "_key", "_old_key", "_dest"
+_DEST = "_dest"
+_READ = ("timestamp", "user_name", "recid")
+"""Headers that are read beside the native ones."""
 
 
 def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str, DataFrame]:
@@ -39,7 +42,8 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
     # The rows of one table are ordered before their text is made: finding the ranges of an order computes
-    # everything before it twice. Texts of several tables must exist before they are combined.
+    # everything before it twice, and the same order brings B and U together. Texts of several tables must
+    # exist before they are combined.
     early = not numbered and len(changes) == 1
     logs = [_log(ct, fields[name], ordered=early) for name, ct in changes.items()]
     log = reduce(lambda a, b: a.unionByName(b), logs)
@@ -107,59 +111,52 @@ def stays(ct: ChangeTable) -> Column:
     return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
 
 
-def _more(ct: ChangeTable, keys: Collection[int]) -> Column:
-    """Whether an image says more than its key."""
-    from pyspark.sql import functions as F
-
-    rest = [ct.ordinal(c) for i, c in enumerate(ct.columns) if i not in keys]
-    if not rest or not has(ct, "column_mask"):
-        return F.lit(bool(rest))
-    carried = F.col(ct.header("column_mask"))
-    return carried.isNull() | mask.any_set(mask.words(carried, len(ct.df.columns)), rest)
-
-
 def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    items = [(f, F.col(quoted(f.name))) for f in fields]
-    keys = key_places(ct)
-    carried = F.col(ct.header("column_mask")) if has(ct, "column_mask") else None
-    oper = F.col(ct.header("change_oper"))
-    df = ct.df.filter(fits(ct))
-    if ordered:
-        df = df.orderBy(ct.header("change_seq"))
-    own = [ct.ordinal(ct.columns[i]) for i in keys]
-    df = df.withColumn(_KEY, sqdr_text.items([items[i] for i in keys], carried=carried, ordinals=own))
-    key = F.col(_KEY)
-    if has(ct, NATIVE + "before_key"):
-        df = df.withColumn(_OLD_KEY, F.lit(None).cast("string"))
-    else:
-        pair = Window.partitionBy(ct.header("change_seq"))
-        df = df.withColumn(_OLD_KEY, F.max(F.when(oper == BEFORE, key)).over(pair))
-    df = df.filter(oper.isin(*CHANGES) & (oper != BEFORE))
-    imaged = oper.isin("I", "U") | ((oper == DELETE) & _more(ct, keys))
-    image = sqdr_text.items(items, carried=carried, ordinals=[ct.ordinal(c) for c in ct.columns], row=True)
-    own_dest = F.lit(sqdr_text.dest(ct.name.partition("@")[0]))
-    df = df.withColumn(_DEST, _native(ct, DEST, own_dest))
+    df = _with_texts(ct, fields, ordered=ordered)
+    oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
+    df = df.withColumn(_DEST, _native(ct, DEST, F.lit(sqdr_text.dest(ct.name.partition("@")[0]))))
     made = {
         **_change(ct),
         "change_row_type": oper,
         "subscription_id": F.lit(ct.name),
         "change_row_log_detail": detail(ct),
         "flagged_count": F.lit(0),
-        "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(F.col(_OLD_KEY), key)),
-        "after_key": F.when((oper == UPDATE) & (F.col(_OLD_KEY) != key), key),
+        "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(old, key)),
+        "after_key": F.when((oper == UPDATE) & (old != key), key),
     }
     columns = []
     for c in KEYLOG_TABLE.columns:
         value = made.get(c.name, F.lit(None))
         if c.name == "after_image":
-            value = F.when(imaged, F.concat(F.coalesce(_DEST, F.lit("")), image))
+            value = F.concat(F.coalesce(_DEST, F.lit("")), F.col(IMAGE))
         elif c.name != "change_row_timestamp":
             value = _native(ct, c.name, value)
         columns.append(value.cast(c.type).alias(c.name))
     return df.select(*columns)
+
+
+def _with_texts(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
+    """The changes that are written, with the texts of their keys and images instead of their values."""
+    from pyspark.sql import functions as F
+
+    df, masked = ct.df.filter(fits(ct)), has(ct, "column_mask")
+    heads = [ct.header(h) for h in ct.headers if h in _READ or h.startswith(NATIVE)]
+    work = ImageTexts(
+        tuple(fields), tuple(key_places(ct)),
+        tuple(map(ct.ordinal, ct.columns)) if masked else (),
+        ((SEQ, "string"), (OPER, "string"), *((h, ct.df.schema[h].dataType.simpleString()) for h in heads)),
+    )  # fmt: skip
+    taken = {SEQ: "change_seq", OPER: "change_oper", **({CARRIED: "column_mask"} if masked else {})}
+    named = [F.col(ct.header(h)).alias(n) for n, h in taken.items()]
+    values = [F.col(quoted(c)).alias(f"_c{i}") for i, c in enumerate(ct.columns)]
+    df = df.select(*named, *(F.col(quoted(h)) for h in heads), *values).filter(F.col(OPER).isin(*CHANGES))
+    if ordered:
+        df = df.repartitionByRange(SEQ).sortWithinPartitions(SEQ, OPER)
+    elif not has(ct, NATIVE + "before_key"):
+        df = neighbours(df, SEQ, OPER)
+    return df.mapInArrow(work, work.schema())
 
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
@@ -175,7 +172,7 @@ def _change(ct: ChangeTable) -> dict[str, Column]:
     """Order and time of a change: the two parts of its sequence, whole seconds and the rest."""
     from pyspark.sql import functions as F
 
-    seq = F.col(ct.header("change_seq"))
+    seq = F.col(SEQ)
     made = {
         "resync_state": F.substring(seq, 1, 16).try_cast("bigint"),
         "change_row_counter": F.substring(seq, 17, 19).try_cast("bigint"),

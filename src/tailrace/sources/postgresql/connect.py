@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg import sql
 
 from ...errors import ConnectionLostError, PositionError, SourceError, UnreachableError
 from .address import address, parsed, secrets
@@ -152,7 +153,7 @@ def quoted(name: str) -> str:
     >>> quoted('a"b')
     '"a""b"'
     """
-    return '"' + name.replace('"', '""') + '"'
+    return sql.Identifier(name).as_string()
 
 
 def quoted_table(table: str) -> str:
@@ -165,9 +166,9 @@ def quoted_table(table: str) -> str:
 
 
 def literal(text: str) -> str:
-    """An SQL string, for statements that take no parameters.
+    """An SQL string, for statements that take no parameters, whatever `standard_conforming_strings` is.
 
     >>> literal("it's")
     "'it''s'"
     """
-    return "'" + text.replace("'", "''") + "'"
+    return sql.Literal(text).as_string().lstrip()

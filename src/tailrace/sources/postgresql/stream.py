@@ -187,8 +187,8 @@ class SlotStream:
         return Chunk(EMPTY, [], 0, position_at(self.seen))
 
     def _announce(self, built: Built) -> list[tuple[int, Relation]]:
-        """New layouts of tables that have records. Leaf partitions are announced too, but their records have
-        the root's relid."""
+        """The layouts announced of tables that have records. Leaf partitions are announced too, but their
+        records have the root's relid."""
         relids = built.records.column("RELID").to_numpy()
         new: list[tuple[int, Relation]] = []
         waiting: list[tuple[int, RelationMessage]] = []
@@ -201,7 +201,7 @@ class SlotStream:
             relation = self.layouts(message, self._moment(built, index + int(mine[0])), before)
             if relation != before:
                 self._known[message.relid] = relation
-                new.append((index, relation))
+            new.append((index, relation))
         self._waiting = waiting
         return new
 

@@ -123,7 +123,7 @@ class _Batch:
                 self.relid[row] = relid
             elif kind in ALTERS:
                 newest = state.layout(relid)
-                if newest.columns and newest != state.known.get(relid):  # none: dropped since
+                if newest.columns:  # none: dropped since
                     state.known[relid] = newest
                     found.setdefault(relid, []).append((row, newest))
                     self.relations.append((row, newest))

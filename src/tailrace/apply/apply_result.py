@@ -1,0 +1,74 @@
+"""What applying a change table under rules did, or would do, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..engine.rules import Rules
+from ..wire.keylog_values import IGNORED
+from .expect import Expected
+from .targets.base import ApplyOutcome
+
+_PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    """What applying a change table did, or would do.
+
+    Attributes:
+        upto: the greatest change number in it; -1: there was nothing new.
+        counts: changes by operation.
+        actions, conflicts: changes by `action_taken` (`ignored` for the byte 0), and by conflict.
+        flagged: flagged changes.
+        outcome: what the target says.
+        suspended: why the table takes no more changes; None: it does.
+    """
+
+    upto: int = -1
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
+    actions: Mapping[str, int] = field(default_factory=dict)
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    flagged: int = 0
+    outcome: ApplyOutcome = field(default_factory=ApplyOutcome)
+    suspended: str | None = None
+
+
+def result_of(
+    upto: int, counts: Mapping[str, int], expected: Expected, rules: Rules, outcome: ApplyOutcome
+) -> ApplyResult:
+    """Counts the changes up to a number: all of them by operation, odd ones by what became of them."""
+    left = Counter({k: counts[k] for k in "IUDT"})
+    actions: Counter[str] = Counter()
+    conflicts: Counter[str] = Counter()
+    for situation, (many, _) in expected.tally.items():
+        made = rules.outcome(situation)
+        left["U" if situation[0] == "K" else situation[0]] -= many
+        actions[_word(made.action)] += many
+        if made.conflict:
+            conflicts[made.conflict] += many
+    for letter, situation in _PLAIN.items():
+        actions[_word(rules.outcome(situation).action)] += left[letter]
+    by_kind = {k: counts[k] for k in "IUDT"}
+    return ApplyResult(upto, by_kind, dict(+actions), dict(conflicts), expected.flagged(rules), outcome)
+
+
+def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
+    """What several batches of a table did, one after the other; of the target the last version and plan."""
+    found = list(parts) or [ApplyResult()]
+    last = max(found, key=lambda one: one.upto)
+    numbers = ("inserted", "updated", "deleted", "missing", "seconds")
+    outcome = replace(last.outcome, **{n: sum(getattr(d.outcome, n) for d in found) for n in numbers})
+    counts, actions, conflicts = (
+        dict(sum((Counter(getattr(d, n)) for d in found), Counter()))
+        for n in ("counts", "actions", "conflicts")
+    )
+    counts = {k: counts.get(k, 0) for k in "IUDT"}
+    flagged = sum(d.flagged for d in found)
+    return ApplyResult(last.upto, counts, actions, conflicts, flagged, outcome, found[-1].suspended)
+
+
+def _word(action: str) -> str:
+    return "ignored" if action == IGNORED else action

@@ -1,0 +1,112 @@
+"""Change rows as tasks get them: their order, their operation and their columns, in the types of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..engine.columns import MASK, OPER, SEQ, WHY
+from ..errors import ApplyError
+from ..model.change import TRUNCATE, ChangeTable, Relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UNKNOWN_MATCH = "tailrace: criteria need a column that is not in the image at "
+UNKNOWN_VALUE = "tailrace: an expression needs a column that is not in the image at "
+_FULL = (
+    "capture full images (PostgreSQL: REPLICA IDENTITY FULL), or let criteria and expressions read key "
+    "columns alone"
+)
+LEFT_OUT = {
+    UNKNOWN_MATCH: ("the row criteria need a column that an image leaves out", _FULL),
+    UNKNOWN_VALUE: ("an expression of the mapping needs a column that an image leaves out", _FULL),
+}
+"""What jobs of a mapping fail with, the change sequence behind it -> what is told of it, and its hint."""
+
+
+def col(name: str, of: str | None = None) -> Column:
+    """A column by its exact name, whatever characters it has.
+
+    >>> quote("a`b.c")
+    '`a``b.c`'
+    """
+    from pyspark.sql import functions as F
+
+    return F.col(f"{of}.{quote(name)}" if of else quote(name))
+
+
+def quote(name: str) -> str:
+    """A name in Spark's back quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def images(
+    changes: ChangeTable,
+    relation: Relation,
+    *,
+    after: int = -1,
+    beside: Mapping[str, Column] | None = None,
+) -> DataFrame:
+    """Change rows with numbers above `after`: `SEQ`, `OPER`, what is asked for beside (by name), and the
+    relation's columns in its types; NULL in those that the changes lack, and where judged changes (`WHY`)
+    have values that are none of them."""
+    from pyspark.sql import functions as F
+
+    df, judged = changes.df, WHY in changes.df.columns
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    if after >= 0:
+        df = df.where(F.substring(seq, 17, 19) > f"{after:019d}")
+    have = set(df.columns)
+    data = []
+    for c in relation.columns:
+        value = col(c.name) if c.name in have else F.lit(None)
+        data.append((value.try_cast(c.type) if judged else value.cast(c.type)).alias(c.name))
+    extra = [value.alias(name) for name, value in (beside or {}).items()]
+    return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
+
+
+def masked(changes: ChangeTable) -> dict[str, Column]:
+    """`MASK` of change rows, to be asked for beside them; nothing when all their images are whole."""
+    name = changes.header("column_mask")
+    return {MASK: col(name)} if name in changes.df.columns else {}
+
+
+def ordinals(names: Sequence[str], columns: Iterable[str]) -> tuple[int, ...]:
+    """The bits of columns in the masks of a change table, which has these `names`; a column that it does not
+    have is in no mask.
+
+    >>> ordinals(["seq", "id", "v"], ["v", "new"])
+    (2, 3)
+    """
+    return tuple(names.index(name) if name in names else len(names) for name in columns)
+
+
+def last_truncate(changes: ChangeTable, counts: Mapping[str, int], after: int = -1) -> str | None:
+    """The `change_seq` of the last truncate with a number above `after`; runs a job, if `counts` says that
+    there may be one."""
+    from pyspark.sql import functions as F
+
+    if not counts.get("T"):
+        return None
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    rows = changes.df.where(oper == TRUNCATE)
+    if after >= 0:
+        rows = rows.where(F.substring(seq, 17, 19) > f"{after:019d}")
+    found = rows.agg(F.max(seq)).first()
+    return None if found is None else found[0]
+
+
+def since(changes: ChangeTable, seq: str) -> ChangeTable:
+    """The changes after a `change_seq`."""
+    return changes.with_df(changes.df.where(col(changes.header("change_seq")) > seq))
+
+
+def refused(error: BaseException, table: str) -> ApplyError | None:
+    """The ApplyError for a job that failed because an image leaves out what a mapping needs; None for any
+    other failure."""
+    for mark, (what, hint) in LEFT_OUT.items():
+        _, found, rest = str(error).partition(mark)
+        if found:
+            return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
+    return None

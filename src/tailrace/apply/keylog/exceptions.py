@@ -1,0 +1,236 @@
+"""What operators look at beside the targets: changes that were passed over, tables that are suspended.
+
+Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from ...formats.qlik.control import TABLES
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.sequence import NUMBER_DIGITS, WIDTH, make_many
+from ...model.types import arrow_type
+from ...state import orders
+
+EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
+_SERVER = "tailrace"
+_OWNED = ("TASK_NAME", "TABLE_OWNER", "TABLE_NAME")
+_HELD = tuple(n.lower() for n in _OWNED)
+
+
+def _schema(name: str) -> pa.Schema:
+    return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
+
+
+def _is(columns: Sequence[str], task: str, table: str) -> str:
+    """The rows of a task's table, in SQL."""
+    owner, _, name = table.rpartition(".")
+    texts = [t.replace("'", "''") for t in (task, owner, name)]
+    return " AND ".join(f"{c} = '{t}'" for c, t in zip(columns, texts, strict=True))
+
+
+class Exceptions:
+    """`attrep_apply_exceptions` below a folder: one row a change that was flagged and passed over.
+
+    Written before the target's own commit, each table under its own progress. What is there of changes after
+    the one that the target has reached is of an attempt that did not come through: a batch that comes again
+    takes it back before it adds what it finds, for the target's rows may be others by then.
+    """
+
+    def __init__(self, root: str, task: str) -> None:
+        self.path, self._task = f"{root.rstrip('/')}/{EXCEPTIONS}", task
+
+    def reached(self, table: str) -> int:
+        """The change number up to which a table's exceptions are there."""
+        return lake.progress(self.path, self._name(table))
+
+    def counted(self, table: str, reached: int, kinds: Iterable[str]) -> dict[str, int]:
+        """How many conflicts of each kind were kept when a target had reached a change number."""
+        if not lake.exists(self.path):
+            return {}
+        log, name = DeltaTable(self.path), self._name(table)
+        again = log.transaction_version(f"{name}/after") == reached + 1
+        found = {k: log.transaction_version(f"{name}/{k}/before" if again else f"{name}/{k}") for k in kinds}
+        return {k: int(n or 0) for k, n in found.items()}
+
+    def begin(self, table: str, kinds: Iterable[str], *, baseline: int | None = None) -> None:
+        """Counts a table's conflicts anew; with a `baseline`, once for each that has a larger number."""
+        kinds, name = list(kinds), self._name(table)
+        if not kinds:
+            return
+        lake.create(self.path, _schema(EXCEPTIONS))
+        mark = f"{name}/baseline" if baseline is not None else f"{name}/anew"
+        before = lake.progress(self.path, mark)
+        number = before + 1 if baseline is None else baseline
+        if number > before:
+            zeros = {f"{name}/{k}{which}": 0 for k in kinds for which in ("", "/before")}
+            lake.commit(self.path, [], progress={**zeros, mark: number})
+
+    def take_back(self, table: str, after: int, counted: Mapping[str, int]) -> None:
+        """Takes exceptions of changes after a number back, if there are any; `counted`: kind -> conflicts up
+        to there."""
+        if self.reached(table) <= after:
+            return
+        number = f"right(ERROR, {NUMBER_DIGITS})"
+        wanted = f"{_is(_OWNED, self._task, table)} AND {number} >= '{after + 1:0{NUMBER_DIGITS}d}'"
+        lake.retried(lambda: DeltaTable(self.path).delete(wanted))
+        mine = self._name(table)
+        counts = {f"{mine}/{k}{which}": n for k, n in counted.items() for which in ("", "/before")}
+        lake.commit(self.path, [], progress={**counts, mine: after}, begin=True)
+
+    def keep(
+        self,
+        files: Sequence[lake.AddedFile],
+        table: str,
+        upto: int,
+        *,
+        after: int = -1,
+        counts: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """Adds parts made of `made`. `counts`: kind -> conflicts before the batch, which begins after the
+        change `after`, and with it."""
+        if self.reached(table) >= upto:
+            return
+        reach("apply.exceptions")
+        lake.create(self.path, self.schema)
+        lake.commit(self.path, list(files), progress=self._progress(table, upto, after, counts))
+
+    def keep_rows(
+        self,
+        rows: pa.Table,
+        table: str,
+        upto: int,
+        *,
+        after: int = -1,
+        counts: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """The same with rows, of the columns in `rows_schema`; runs in tasks too."""
+        if self.reached(table) >= upto:
+            return
+        progress = self._progress(table, upto, after, counts)
+        reach("apply.exceptions")
+        lake.append(self.path, self.made(rows, table), progress=progress)
+
+    def made(self, rows: pa.Table, table: str) -> pa.Table:
+        """Rows of a key log, in the columns of `rows_schema`, as exceptions: `STATEMENT` is the change, its
+        operation and its image, or its key; `ERROR` the conflict."""
+        owner, _, name = table.rpartition(".")
+        text = pc.coalesce(rows["after_image"], rows["before_key"], "")
+        parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
+        seq = pa.array(make_many(*parts).view(f"S{WIDTH}").ravel()).cast(pa.string())
+        one = {
+            "TASK_NAME": self._task,
+            "TABLE_OWNER": owner,
+            "TABLE_NAME": name,
+            "ERROR_TIME": datetime.now(timezone.utc),
+        }
+        made = {
+            "STATEMENT": pc.binary_join_element_wise(rows["change_row_type"], text, " "),
+            "ERROR": pc.binary_join_element_wise(rows["result_error"], seq, ", change_seq "),
+        }
+        columns = [
+            made[f.name] if f.name in made else pa.repeat(pa.scalar(one[f.name], f.type), rows.num_rows)
+            for f in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return _schema(EXCEPTIONS)
+
+    @property
+    def rows_schema(self) -> pa.Schema:
+        """The columns of a key log that exceptions are made of."""
+        numbers = ("resync_state", "change_row_counter")
+        texts = ("change_row_type", "result_error", "before_key", "after_image")
+        return pa.schema([*[(n, pa.int64()) for n in numbers], *[(n, pa.string()) for n in texts]])
+
+    def _progress(
+        self, table: str, upto: int, after: int, counts: Mapping[str, tuple[int, int]] | None
+    ) -> dict[str, int]:
+        mine = self._name(table)
+        progress = {mine: upto}
+        if counts:
+            progress[f"{mine}/after"] = after + 1
+        for kind, (before, now) in (counts or {}).items():
+            progress |= {f"{mine}/{kind}/before": before, f"{mine}/{kind}": now}
+        return progress
+
+    def _name(self, table: str) -> str:
+        return f"{self._task}/exceptions/{table}"
+
+
+class Holds(Protocol):
+    """Which tables take no changes."""
+
+    def reason(self, table: str) -> str | None:
+        """Why a table is suspended; None when it is not."""
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Suspends a table."""
+
+    def resume(self, table: str) -> bool:
+        """Takes a table's suspension away; gives whether it had one."""
+
+
+class Suspensions:
+    """`attrep_suspended_tables` below a folder: the tables that take no changes, and why."""
+
+    def __init__(self, root: str, task: str) -> None:
+        self.path, self._task = f"{root.rstrip('/')}/{SUSPENDED}", task
+
+    def reason(self, table: str) -> str | None:
+        """Why a table is suspended; None when it is not."""
+        if not lake.exists(self.path):
+            return None
+        owner, _, name = table.rpartition(".")
+        mine = [
+            r
+            for r in lake.read(self.path).to_pylist()
+            if (r["task_name"], r["table_owner"], r["table_name"]) == (self._task, owner, name)
+        ]
+        return str(mine[-1]["suspend_reason"]) if mine else None
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Suspends a table."""
+        owner, _, name = table.rpartition(".")
+        row = [_SERVER, self._task, owner, name, reason, datetime.now(timezone.utc)]
+        schema = _schema(SUSPENDED)
+        arrays = [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)]
+        lake.append(self.path, pa.Table.from_arrays(arrays, schema=schema))
+
+    def resume(self, table: str) -> bool:
+        """Takes a table's suspension away; gives whether it had one."""
+        if self.reason(table) is None:
+            return False
+        DeltaTable(self.path).delete(_is(_HELD, self._task, table))
+        return True
+
+
+class Orders:
+    """The same for a task: an order to suspend the table, which waits as `tailrace pause` lets it wait."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def reason(self, table: str) -> str | None:
+        """None: whoever applies a task's tables has looked."""
+        return None
+
+    def suspend(self, table: str, reason: str) -> None:
+        """Orders a table's suspension."""
+        orders.suspend(self._path, table, reason)
+
+    def resume(self, table: str) -> bool:
+        """Orders the table's changes to be applied again."""
+        orders.give(self._path, orders.RESUME, [table], why="", who="apply")
+        return True

@@ -1,0 +1,30 @@
+"""Key logs of targets that are databases: what a batch's transaction says of its rows of the key log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...lake.delta import AddedFile
+from ..targets.base import Target
+from .key_log import ChangeRange, KeyLog
+
+
+def note_of(files: list[Any], one: ChangeRange, path: str, sort: int) -> str:
+    """A note that names a stretch's parts of a key log, whose `keylog_sort` goes up to `sort`."""
+    words = {"path": path, "sort": sort, "files": [f.to_json() for f in files], **vars(one)}
+    return json.dumps(words)
+
+
+def recover(target: Target, log: KeyLog) -> None:
+    """Makes visible what a crash kept from a key log after the target had it, by the target's notes."""
+    if (kept := target.capabilities.notes) is None:
+        return
+    for _, _, text in kept.notes():
+        words = json.loads(text)
+        one = ChangeRange(words["subscription"], words["after"], words["upto"], words["flagged"])
+        standing = log.standing(one.subscription)
+        if words["path"] != log.path or standing.reached is None or standing.reached >= one.upto:
+            continue
+        log.adopt([AddedFile.from_json(f) for f in words["files"]], one, words["sort"])
+    log.flush()

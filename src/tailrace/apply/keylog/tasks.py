@@ -1,0 +1,202 @@
+"""Rows of the key log, and exceptions, made by tasks side by side, each a part of the table. Arrow renders
+texts at a fraction of an expression's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.columns import (
+    AT,
+    DETAIL,
+    MASK,
+    MOVED,
+    NATIVE_OF,
+    OPER,
+    SEQ,
+    SITUATION,
+    WHY,
+    letters,
+    typed,
+)  # fmt: skip
+from ...engine.decide import NAMES, plain
+from ...engine.log_rows import KeyLogHeader, LoggedChanges, written
+from ...engine.rules import Rules
+from ...formats.sqdr import text as sqdr_text
+from ...formats.sqdr import writing as sqdr_writing
+from ...formats.sqdr.tables import KEPT, KEYLOG_TABLE, SqdrOptions
+from ...lake import delta as lake
+from ...model.change import BEFORE, NATIVE, ChangeTable
+from ...model.types import arrow_type
+from ...wire.keylog_values import KeyLogField
+from ..expect import Expected, among
+from ..images import col, masked, ordinals
+from ..shards import small
+from ..tasks import result, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from .exceptions import Exceptions
+    from .key_log import ChangeRange, KeyLog, Standing
+
+_RUNNING = "header__running"
+_OLD_KEY = "header__old_key_{}"
+_OPTIONS = SqdrOptions.model_validate({})
+_TOLD = (
+    "run_id", "group_id", "subscription_id", "action_taken", "result_row_count", "result_error",
+    "flagged_count", "before_key", "after_key", "keylog_sort", "keylog_ts", "insert_ts",
+)  # fmt: skip
+_NATIVE = {c.name: arrow_type(c.type) for c in KEYLOG_TABLE.columns if c.name in KEPT and c.name not in _TOLD}
+"""Columns of which changes that were read from a key log keep what that had."""
+
+
+def beside(changes: ChangeTable) -> dict[str, Column]:
+    """The columns that a task gets beside the images, see `engine.columns`."""
+    made = masked(changes)
+    if sqdr_writing.has(changes, "timestamp"):
+        made[AT] = col(changes.header("timestamp")).cast("timestamp")
+    if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
+        made[DETAIL] = sqdr_writing.detail(changes)
+    for name in _NATIVE:  # a key log of somebody else's has finer codes
+        if sqdr_writing.has(changes, NATIVE + name):
+            made[NATIVE_OF.format(name)] = col(changes.header(NATIVE + name))
+    return made
+
+
+def fields_of(changes: ChangeTable) -> list[KeyLogField]:
+    """The columns as the changes have them."""
+    return list(sqdr_writing.fields_of(changes, _OPTIONS))
+
+
+def header_of(
+    fields: Sequence[KeyLogField],
+    names: Sequence[str],
+    key: Sequence[str],
+    one: ChangeRange,
+    log: KeyLog | None,
+    at: Standing | None,
+) -> KeyLogHeader:
+    """What the rows of a stretch have in common; `names`: all columns of the change table. Without a key log,
+    of exceptions."""
+    return KeyLogHeader(
+        log.run_of(one.subscription) if log else "",
+        log.group_id if log else "",
+        one.subscription,
+        one.after,
+        at.flagged if at else 0,
+        at.sort if at else 0,
+        tuple(fields),
+        ordinals(names, [f.name for f in fields]),
+        tuple(key),
+        sqdr_text.dest(one.subscription),
+    )
+
+
+def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bool) -> list[lake.AddedFile]:
+    """Writes changes with what became of each as parts, not committed; `counts`: flagged changes are counted
+    up to each."""
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    extra = beside(changes)
+    rows = changes.df.where(oper != BEFORE).drop(WHY)
+    made = rows.select(
+        seq.alias(SEQ), oper.alias(OPER), *[v.alias(n) for n, v in extra.items()], *map(col, changes.columns)
+    )
+    keys = _keys(task.sheet)
+    if expected.told is not None:
+        have = set(expected.told.columns)
+        old = [col(k).alias(_OLD_KEY.format(i)) for i, k in enumerate(keys) if k in have]
+        told = expected.told.select(SEQ, OPER, SITUATION, WHY, MOVED, *old)
+        made = made.join(small(told, expected.many), [SEQ, OPER], "left")
+        if counts:
+            made = made.withColumn(_RUNNING, _running(task.rules))
+        made = made.where(task.wanted)
+    elif task.flagged_only or task.exceptions is not None:
+        return []
+    found = run(made, task)
+    return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]]
+
+
+def _running(rules: Rules) -> Column:
+    """Flagged changes up to each. All rows go through one task: only batches that have flagged ones do."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    window = Window.orderBy(SEQ, OPER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    flagged = F.coalesce(among(rules, lambda o: o.flagged), F.lit(False))
+    return F.sum(flagged.cast("bigint")).over(window)
+
+
+@dataclass(frozen=True)
+class LogTask:
+    """Writes the rows of one task to a part of the key log, or of the exceptions; the driver commits it.
+
+    `images`: whether rows have `after_image`; `flagged_only`: only changes that are flagged; `exceptions`:
+    only those that are passed over besides, as exceptions.
+    """
+
+    path: str
+    schema: pa.Schema
+    sheet: KeyLogHeader
+    rules: Rules
+    images: bool = True
+    flagged_only: bool = False
+    exceptions: Exceptions | None = None
+
+    @property
+    def wanted(self) -> Column:
+        """Which changes are written."""
+        from pyspark.sql import functions as F
+
+        if self.exceptions is not None:
+            return among(self.rules, lambda o: o.flagged and not o.effective)
+        return among(self.rules, lambda o: o.flagged) if self.flagged_only else F.lit(True)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        into = self.exceptions
+        part = lake.Part(self.path, self.schema if into is None else into.schema)
+        now = datetime.now(timezone.utc)
+        for batch in batches:
+            if batch.num_rows:
+                lines = _lines(batch, self.sheet)
+                rows = written(lines, self.rules, self.sheet, self.schema, now, images=self.images)
+                part.write(rows if into is None else into.made(rows, self.sheet.subscription))
+        added = part.close()
+        yield result(file=added.to_json() if added else None)
+
+
+def _keys(sheet: KeyLogHeader) -> list[str]:
+    """The key's columns as a layout has them."""
+    return [f.name for f in sheet.fields if f.name in sheet.key]
+
+
+def _lines(batch: pa.RecordBatch, sheet: KeyLogHeader) -> LoggedChanges:
+    rows = pa.Table.from_batches([_typed(batch, sheet)])
+    have, many = set(batch.schema.names), batch.num_rows
+    oper = letters(batch[OPER])
+    situation, moved, old = plain(oper), np.zeros(many, np.bool_), rows.slice(0, 0)
+    if SITUATION in have:
+        told = pc.index_in(batch[SITUATION], pa.array(NAMES)).fill_null(-1).to_numpy().astype(np.int64)
+        situation = np.where(told >= 0, told, situation)
+        moved = batch[MOVED].fill_null(False).to_numpy(zero_copy_only=False)
+        keys = {
+            k: batch[_OLD_KEY.format(i)] for i, k in enumerate(_keys(sheet)) if _OLD_KEY.format(i) in have
+        }
+        old = pa.table({k: v.filter(pa.array(moved)) for k, v in keys.items()})
+    count = batch[_RUNNING].to_numpy() if _RUNNING in have else np.zeros(many, np.int64)
+    return LoggedChanges(rows, oper, situation, count, moved, old, batch[WHY] if WHY in have else None)
+
+
+def _typed(batch: pa.RecordBatch, sheet: KeyLogHeader) -> pa.RecordBatch:
+    """The columns that rows are rendered from, in their lake types."""
+    kinds = {SEQ: pa.string(), MASK: pa.binary(), AT: pa.timestamp("us", "UTC"), DETAIL: pa.string()}
+    kinds |= {NATIVE_OF.format(n): t for n, t in _NATIVE.items()}
+    fields = [pa.field(n, t) for n, t in kinds.items() if n in batch.schema.names]
+    return typed(batch, pa.schema([*fields, *[pa.field(f.name, arrow_type(f.type)) for f in sheet.fields]]))

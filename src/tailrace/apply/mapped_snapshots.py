@@ -1,0 +1,209 @@
+"""Baselines of mapped tables: their rows land in a staging table and go through the mapping to the target.
+
+Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging`; apply, before it takes the
+table's changes, replaces the target (of several sources: this one's rows; `Target.load`), notes that in the
+control table `mapped`, and empties the staging table. A crash in between does it again, to the same end.
+
+`mapped` says which mapping a target was made with; one that has become another since waits for a new
+baseline. Columns: `table`, `number` (the baseline's), `digest` (the mapping's), `version` (the target's),
+`at`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..engine.rules import SOFT_COLUMN, Rules
+from ..errors import BaselineNeededError, from_spark
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+from ..state import orders as tables
+from ..state.ledger import Baseline
+from .effects import added_by
+from .gate import Gate
+from .mapping.mapped import rows
+from .mapping.table_map import STAGED_FOR
+from .route import Routes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..config.task import Task
+    from .targets.base import Target
+
+logger = logging.getLogger("tailrace.apply")
+MAPPED = pa.schema(
+    [
+        ("table", pa.string()), ("number", pa.int64()), ("digest", pa.string()), ("version", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)  # fmt: skip
+CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"
+
+
+def loaded(path: str) -> dict[str, tuple[int, str, int]]:
+    """Of each mapped table the newest load: the baseline's number, the mapping's digest, the version."""
+    if not lake.exists(path):
+        return {}
+    found = sorted(lake.read(path).to_pylist(), key=lambda r: (r["number"], r["at"]))
+    return {r["table"]: (r["number"], r["digest"], r["version"]) for r in found}
+
+
+def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
+    """Notes a load, as `loaded` gives it."""
+    number, digest, version = load
+    now = dt.datetime.now(dt.timezone.utc)
+    row = {"table": table, "number": number, "digest": digest, "version": version, "at": now}
+    reach("apply.mapped")
+    lake.append(path, pa.Table.from_pylist([row], MAPPED))
+
+
+def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool | None:
+    """Whether a target was made with the mapping of that digest; None: its baseline waits in staging.
+
+    `found`: from `loaded`.
+    """
+    number, mine, _ = found.get(baseline.table, (0, "", 0))
+    if number == baseline.number:
+        return mine == digest
+    # One that was not staged landed in its target as it was.
+    return None if baseline.version < 0 else not digest
+
+
+class MappedSnapshotLoader:
+    """Sees to it that targets are made with the mapping that holds now.
+
+    Args:
+        spark: the session.
+        routes: the task's mappings.
+        target: where to.
+        staging: the staging table of each source table.
+        record: path of `mapped`.
+        orders: the task's orders.
+        beside: columns that the rules of a table add to its target.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        routes: Routes,
+        target: Target,
+        *,
+        staging: Callable[[str], str],
+        record: str,
+        orders: str,
+        beside: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
+        self._spark, self._routes, self._target = spark, routes, target
+        self._staging, self._record, self._orders = staging, record, orders
+        self._beside = beside
+        self._loaded = loaded(record)
+        self._waiting: set[str] = set()
+        self._refused: dict[str, tuple[tuple[int, str], str]] = {}
+        self._failed: set[str] = set()  # tried again while the gate says so
+
+    @staticmethod
+    def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> MappedSnapshotLoader:
+        """A task's."""
+
+        def beside(table: str) -> Sequence[str]:
+            said = task.table(table)
+            return list(added_by(Rules.of(said.rule_mode, said.on, said.soft_delete or SOFT_COLUMN)))
+
+        return MappedSnapshotLoader(
+            spark,
+            routes,
+            target,
+            staging=task.staging_path,
+            record=task.control_path("mapped"),
+            orders=task.orders_path,
+            beside=beside,
+        )
+
+    @property
+    def done(self) -> Mapping[str, tuple[int, str, int]]:
+        """The newest load of each mapped table, as `loaded` gives it."""
+        return self._loaded
+
+    def ready(self, table: str) -> bool:
+        """Whether the target holds a baseline made with the mapping that holds now."""
+        return table not in self._waiting
+
+    def look(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+        """Suspends again what was resumed, and still cannot go on; tries again what failed."""
+        if self._waiting:
+            self.refresh(baselines, gate)
+
+    def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+        """Takes in new baselines, but not of tables whose target is moving; suspends tables whose mapping
+        has changed. What cannot be loaded is left to the gate, and tried again when it lets the table in.
+
+        Raises:
+            TailraceError: a baseline could not be loaded, and that ends the task.
+        """
+        self._waiting = set(baselines)
+        for table, one in baselines.items():
+            made_of = (one.number, self._routes.map(table).digest)
+            refused = self._refused.get(table, (None, ""))[0] == made_of
+            if refused or gate.moving(table) or (table in self._failed and not gate.open(table)):
+                continue
+            try:
+                if self._made(table, one):
+                    self._waiting.discard(table)
+                if table in self._failed:
+                    self._failed.discard(table)
+                    gate.went(table)
+            except BaselineNeededError as error:
+                self._refused[table] = made_of, error.what
+            except Exception as error:  # noqa: BLE001 - the gate is asked
+                where = f"baseline of {table}"
+                if told := self._routes.value_error(table, error, where=where):
+                    self._refused[table] = made_of, f"{told.what}; {told.hint}"
+                else:
+                    self._failed.add(table)
+                    gate.failed(table, from_spark(error, where=where))
+        states = tables.of_task(self._orders, baselines) if self._waiting else {}
+        for table in sorted(self._waiting - self._failed):
+            state = states.get(table)
+            if state is None or not (state.held or state.wanted or state.landing or state.moving):
+                tables.suspend(
+                    self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
+                )
+
+    def _made(self, table: str, baseline: Baseline) -> bool:
+        digest = self._routes.map(table).digest
+        if (fits := made_with(digest, baseline, self._loaded)) is not None:
+            return fits
+        if _digest(self._staging(table)) != digest:
+            return False
+        version = self._load(table, baseline)
+        noted(self._record, table, (baseline.number, digest, version))
+        self._loaded[table] = (baseline.number, digest, version)
+        reach("apply.staging")
+        _empty(self._staging(table))
+        return True
+
+    def _load(self, table: str, baseline: Baseline) -> int:
+        made = self._routes.prepared(table, baseline.relation)
+        assert made is not None  # noqa: S101 - it has a digest
+        staged = self._spark.read.format("delta").load(self._staging(table))
+        return self._target.load(made.relation, rows(staged, made), baseline.after, self._beside(table))
+
+
+def _digest(staging: str) -> str | None:
+    if not lake.exists(staging):
+        return None
+    found = [h[STAGED_FOR] for h in DeltaTable(staging).history(20) if STAGED_FOR in h]
+    return str(found[0]) if found else None
+
+
+def _empty(staging: str) -> None:
+    """Nobody reads the rows again; a folder that stays after a crash goes with the next baseline."""
+    filesystem, folder = lake.filesystem(staging)
+    filesystem.delete_dir(folder)

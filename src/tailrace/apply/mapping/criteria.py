@@ -1,0 +1,129 @@
+"""Row criteria over changes: what an update is to a target that holds some of the rows only.
+
+| before matches | after matches | the change becomes |
+|---|---|---|
+| yes, or nobody knows | yes | itself |
+| no | yes | an insert of the new image |
+| yes, or nobody knows | no | a delete of the old image, `B` in the key log: the row left |
+| no | no | nothing |
+
+Inserts count by their image, deletes by theirs; one whose image lacks what the criteria read is let through,
+as it may be about a row that is here. Source: spec/sqdr.md §6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...model import mask
+from ...model.change import (
+    BEFORE,
+    DELETE,
+    INSERT,
+    NATIVE,
+    OPERATIONS,
+    TRUNCATE,
+    UPDATE,
+    ChangeTable,
+)
+from ..images import UNKNOWN_MATCH, col
+from .expressions import Expression
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LEFT = NATIVE + "change_row_type"
+"""Header: `B` where a row left the target's part of the source; what the key log says of the change."""
+_MATCH, _OLD, _NEW, _PAIRED = (f"header__match{n}" for n in ("", "_old", "_new", "_paired"))
+_BECOMES, _LEFT = "header__becomes", "header__left"
+
+
+def matching(changes: ChangeTable, where: Expression, *, small: bool = False) -> ChangeTable:
+    """The changes as the target meets them, with the header `LEFT`; see the module. The job that reads them
+    fails with `UNKNOWN_MATCH` at an update whose new image does not tell whether it matches.
+
+    `small`: few enough rows for one task, which then need no shuffle.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    header = changes.header
+    seq, oper = col(header("change_seq")), col(header("change_oper"))
+    df = changes.df.coalesce(1) if small else changes.df
+    df = df.withColumn(_MATCH, _match(changes, where))
+    one = Window.partitionBy(seq)
+    df = df.withColumns(
+        {
+            _OLD: F.max(F.when(oper == BEFORE, col(_MATCH))).over(one),
+            _NEW: F.max(F.when(oper == UPDATE, col(_MATCH))).over(one),
+            _PAIRED: F.max((oper == BEFORE).cast("int")).over(one) == 1,
+        }
+    )
+    by_key = set(where.needs) <= set(changes.key)
+    # Without an old image the key is what it was, and with it what hangs on the key alone.
+    old = F.when(col(_PAIRED), col(_OLD)).otherwise(col(_NEW) if by_key else F.lit(None))
+    new = col(_NEW)
+    came, left = ~old & new, F.coalesce(old, F.lit(True)) & ~new
+    both = F.coalesce(old, F.lit(True)) & new
+    becomes = (
+        F.when(oper == TRUNCATE, oper)
+        .when((oper == INSERT) & col(_MATCH), INSERT)
+        .when((oper == DELETE) & F.coalesce(col(_MATCH), F.lit(True)), DELETE)
+        .when(oper.isin(UPDATE, BEFORE) & both, oper)
+        .when((oper == UPDATE) & came, INSERT)
+        .when((oper == BEFORE) & left, DELETE)
+        # Without a key it stays what it is, to be refused: the new image does not name the row that left.
+        .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE if changes.key else UPDATE)
+        .when(~oper.isin(INSERT, DELETE, UPDATE, BEFORE), oper)
+    )
+    told = F.when(oper.isin(UPDATE, BEFORE) & left, "B").otherwise(_native(changes))
+    df = df.withColumns({_BECOMES: becomes, _LEFT: told})
+    df = df.where(col(_BECOMES).isNotNull())
+    return _renamed(changes, df)
+
+
+def _native(changes: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    name = changes.header(LEFT)
+    return col(name) if name in changes.df.columns else F.lit(None).cast("string")
+
+
+def _match(changes: ChangeTable, where: Expression) -> Column:
+    """Whether an image matches; NULL when it is an old one that does not tell."""
+    from pyspark.sql import functions as F
+
+    oper, seq = col(changes.header("change_oper")), col(changes.header("change_seq"))
+    found = F.coalesce(F.expr(where.sql), F.lit(False))
+    masks = changes.header("column_mask")
+    if masks not in changes.df.columns or not where.needs:
+        return found
+    there = col(masks).isNull()
+    told = F.lit(True)
+    for bit in mask.bits(col(masks), [changes.ordinal(n) for n in where.needs]):
+        told &= bit
+    refused = F.raise_error(F.concat(F.lit(UNKNOWN_MATCH), seq)).cast("boolean")
+    return F.when(there | told, found).when(oper.isin(UPDATE, INSERT), refused)
+
+
+def _renamed(changes: ChangeTable, df: DataFrame) -> ChangeTable:
+    """The rows under their new operations; `LEFT` comes last, so that no mask has to move."""
+    from pyspark.sql import functions as F
+
+    header = changes.header
+    becomes = col(_BECOMES)
+    words = F.create_map(*[F.lit(w) for pair in OPERATIONS.items() for w in pair])
+    made = {header("change_oper"): becomes}
+    if header("operation") in changes.df.columns:
+        operation = col(header("operation"))
+        changed = becomes != col(header("change_oper"))
+        made[header("operation")] = F.when(changed, words[becomes]).otherwise(operation)
+    names = [n for n in changes.df.columns if n != header(LEFT)]
+    left = col(_LEFT).alias(header(LEFT))
+    if header(LEFT) in changes.df.columns:
+        made[header(LEFT)], names, last = col(_LEFT), list(changes.df.columns), []
+    else:
+        last = [left]
+    selected = df.select(*[made.get(n, col(n)).alias(n) for n in names], *last)
+    return replace(changes, df=selected)

@@ -1,0 +1,194 @@
+"""Change tables and rows through a mapping: criteria, then the target's columns, masks moved with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...model import mask
+from ...model.change import INSERT, PREFIX, ChangeTable
+from ..images import UNKNOWN_VALUE, col
+from ..plan import UNKNOWN
+from .criteria import matching
+from .prepare import Prepared, TargetColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SMALL = 50_000
+
+
+def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNKNOWN) -> ChangeTable:
+    """The changes of a source as changes of its target.
+
+    Gives the headers of `changes` (and, with criteria, `header__native_change_row_type`), then the target's
+    columns in `made.relation`'s types, but those of the source that are as they came: whether a narrower one
+    holds their values is to be judged change by change; every mask speaks of these. A column of the target is
+    in an image when all that it needs is, and has changed when any of that has.
+
+    The job that reads them fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an image
+    that leaves out what criteria or expressions need (see `fold.refused`).
+    """
+    if made.where is not None:
+        small = counts is not UNKNOWN and sum(counts.values()) <= _SMALL
+        changes = matching(changes, made.where, small=small)
+    headers = [PREFIX + h if changes.prefix == PREFIX else changes.header(h) for h in changes.headers]
+    names = [p.column.name for p in made.parts]
+    new = {name: len(headers) + i for i, name in enumerate(names)}
+    values = []
+    for name in headers:
+        kind = name.removeprefix(changes.prefix)
+        if kind == "column_mask":
+            values.append(_carried(changes, made, new).alias(name))
+        elif kind == "change_mask":
+            values.append(_changed(changes, made, new).alias(name))
+        else:
+            values.append(col(name))
+    values += [_value(p, changes).alias(p.column.name) for p in made.parts]
+    relation = made.relation
+    return replace(
+        changes, df=changes.df.select(*values), key=relation.key, columns=names, name=relation.table
+    )
+
+
+def counts_of(counts: Mapping[str, int], made: Prepared) -> dict[str, int]:
+    """Upper bounds of what occurs in mapped changes, from those of the source's."""
+    found = dict(counts)
+    if any(p.absent for p in made.parts):
+        found["absent"] = counts.get("absent", 0) + counts.get("U", 0)
+    if made.where is not None:
+        found |= {"I": counts.get("I", 0) + counts.get("U", 0), "D": counts.get("D", 0) + counts.get("U", 0)}
+    if made.moves_keys:
+        found["key_changes"] = counts.get("U", 0)
+    return found
+
+
+def rows(df: DataFrame, made: Prepared) -> DataFrame:
+    """Rows of the source (its columns under its names) as rows of the target."""
+    from pyspark.sql import functions as F
+
+    if made.where is not None:
+        df = df.where(F.expr(made.where.sql))
+    return df.select(*[_plain(p).cast(p.column.type).alias(p.column.name) for p in made.parts])
+
+
+def _plain(part: TargetColumn) -> Column:
+    from pyspark.sql import functions as F
+
+    if part.source is not None:
+        return col(part.source)
+    return F.lit(part.constant) if part.expression is None else F.expr(part.expression.sql)
+
+
+def _value(part: TargetColumn, changes: ChangeTable) -> Column:
+    """A column's value; NULL when the image lacks what it needs, refused when that is known in part only."""
+    from pyspark.sql import functions as F
+
+    if part.source is not None:
+        return _plain(part)
+    value = _plain(part).cast(part.column.type)
+    name = changes.header("column_mask")
+    if len(part.needs) == 0 or name not in changes.df.columns:
+        return value
+    there = _bits(changes, "column_mask", part.needs)
+    all_there = _all(there) | col(name).isNull()
+    if len(part.needs) == 1:
+        return F.when(all_there, value)
+    # What an old image leaves out nobody reads; of a new one, the part that is there may have changed.
+    some = F.lit(False)
+    for need, bit in zip(part.needs, there, strict=True):
+        some |= bit if need not in changes.key else F.lit(False)
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    refuse = F.raise_error(F.concat(F.lit(UNKNOWN_VALUE), seq)).cast(part.column.type)
+    return F.when(all_there, value).when(some & oper.isin("U", "I"), refuse)
+
+
+def _bits(changes: ChangeTable, header: str, names: Sequence[str]) -> list[Column]:
+    return mask.bits(col(changes.header(header)), [changes.ordinal(n) for n in names])
+
+
+def _all(bits: Sequence[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    found = F.lit(True)
+    for bit in bits:
+        found &= bit
+    return found
+
+
+def _any(bits: Sequence[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    found = F.lit(False)
+    for bit in bits:
+        found |= bit
+    return found
+
+
+def _carried(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
+    from pyspark.sql import functions as F
+
+    extra = {}
+    for p in made.parts:
+        if p.source is None and not p.absent:
+            extra[new[p.column.name]] = _all(_bits(changes, "column_mask", p.needs))
+    given = col(changes.header("column_mask"))
+    told = F.when(given.isNotNull(), _moved(changes, "column_mask", made, new, extra))
+    if not any(p.absent for p in made.parts):
+        return told
+    there = mask.encode([new[p.column.name] for p in made.parts if not p.absent])
+    return F.coalesce(told, F.lit(bytearray(there)))
+
+
+def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
+    from pyspark.sql import functions as F
+
+    inserted = col(changes.header("change_oper")) == INSERT
+    extra = {}
+    for p in made.parts:
+        if p.source is None and not p.absent:
+            changed = _any(_bits(changes, "change_mask", p.needs))
+            extra[new[p.column.name]] = changed if p.needs else inserted
+    moved = _moved(changes, "change_mask", made, new, extra)
+    if made.where is not None:  # an update that came in is an insert, and that changes every column
+        moved = F.when(inserted, F.lit(bytearray(mask.encode(new.values())))).otherwise(moved)
+    return F.when(col(changes.header("change_mask")).isNotNull(), moved)
+
+
+def _moved(
+    changes: ChangeTable, header: str, made: Prepared, new: Mapping[str, int], extra: Mapping[int, Column]
+) -> Column:
+    """A mask with the bits of plain columns in their new places, and of other columns as told."""
+    from pyspark.sql import functions as F
+
+    value = col(changes.header(header))
+    width = max(new.values()) // mask.WORD + 1
+    zero = F.lit(0).cast("bigint")
+    words = [zero] * width
+    plain = [p for p in made.parts if p.source is not None]
+    for places in _once_each([(changes.ordinal(str(p.source)), new[p.column.name]) for p in plain]):
+        old = mask.words(value, max(places) + 1)
+        for i, word in enumerate(mask.moved(old, places)):
+            words[i] = words[i].bitwiseOR(word)
+    for bit, told in extra.items():
+        at, inside = divmod(bit, mask.WORD)
+        number = 1 << inside if inside < mask.WORD - 1 else -(1 << inside)
+        words[at] = words[at].bitwiseOR(F.when(told, F.lit(number).cast("bigint")).otherwise(zero))
+    return mask.from_words(words)
+
+
+def _once_each(pairs: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
+    """Moves of bits as mappings; a bit that goes to two places is in two of them.
+
+    >>> _once_each([(8, 9), (9, 8), (8, 10)])
+    [{8: 9, 9: 8}, {8: 10}]
+    """
+    found: list[dict[int, int]] = []
+    for old, to in pairs:
+        free = next((one for one in found if old not in one), None)
+        if free is None:
+            free = {}
+            found.append(free)
+        free[old] = to
+    return found

@@ -1,0 +1,196 @@
+"""A mapping held against a layout of its source: what the target is made of, and every mistake, without data.
+
+How change tables go through it is in `mapped.py`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError, TailraceError
+from ...model.change import Column, Relation
+from ...model.types import arrow_type
+from .expressions import Expression, analysed, empty_of, lacking
+from .static_checks import plain_mistakes
+from .table_map import TableMap
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OWN_NUMBERS = 1 << 20  # above every source's attnum
+_SPARSE = ("string", "binary", "decimal")
+"""Types whose values PostgreSQL may leave out of an image, when an update left them alone."""
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """One column of a target: the source's column of that name, an expression, or a constant; `absent`: none
+    of these, the target keeps what it has."""
+
+    column: Column
+    source: str | None = None
+    expression: Expression | None = None
+    constant: str | None = None
+    absent: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The source's columns that it reads."""
+        if self.source is not None:
+            return (self.source,)
+        return self.expression.needs if self.expression else ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A mapping held against a layout: `relation` is the target's layout."""
+
+    map: TableMap
+    source: Relation
+    relation: Relation
+    parts: tuple[TargetColumn, ...]
+    where: Expression | None = None
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The constant columns of the target's key: what tells this source's rows from others'."""
+        return {p.column.name: p.constant for p in self.parts if p.column.key and p.constant is not None}
+
+    @property
+    def moves_keys(self) -> bool:
+        """Whether an update that leaves the source's key alone may change the target's."""
+        read = {n for p in self.parts if p.column.key for n in p.needs}
+        return not read <= set(self.source.key)
+
+
+def prepare(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> Prepared:
+    """The mapping for one layout of its source. Only expressions need `spark`, which is asked for them.
+
+    Raises:
+        ConfigError: what `mistakes` finds.
+    """
+    made, wrong = _prepared(spark, wanted, relation)
+    if made is None:
+        raise ConfigError(
+            "\n".join(wrong),
+            where=f"mapping of {wanted.source}",
+            hint="correct `tables` (docs/mapping.md)",
+        )
+    return made
+
+
+def mistakes(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> list[str]:
+    """Everything that is wrong with a mapping for a layout of its source, in sentences."""
+    return _prepared(spark, wanted, relation)[1]
+
+
+def _prepared(
+    spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation
+) -> tuple[Prepared | None, list[str]]:
+    wrong = plain_mistakes(wanted, relation)
+
+    @cache
+    def empty() -> DataFrame:
+        return empty_of(spark(), relation)
+
+    parts = _parts(empty, wanted, relation, wrong)
+    where = _where(empty, wanted, wrong)
+    parts = _keyed(wanted, relation, parts, wrong)
+    wrong += _unseen(relation, parts, where)
+    if wrong:
+        return None, wrong
+    # It keeps the source's name: so it is called wherever the target's own name does not matter.
+    made = relation.with_columns([p.column for p in parts])
+    return Prepared(wanted, relation, made, tuple(parts), where), []
+
+
+def _parts(
+    empty: Callable[[], DataFrame], wanted: TableMap, relation: Relation, wrong: list[str]
+) -> list[TargetColumn]:
+    known = {c.name: c for c in relation.columns}
+    renamed = {text for text in wanted.columns.values() if text in known}
+    own: dict[str, TargetColumn] = {}
+    for name, text in wanted.columns.items():
+        if text in known:
+            own[name] = TargetColumn(replace(known[text], name=name), source=text)
+        elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
+            own[name] = TargetColumn(_made(name, text, "expression", found.type), expression=found)
+    for name, value in wanted.constants.items():
+        own[name] = TargetColumn(_made(name, value, "constant", "string"), constant=value)
+    parts = []
+    for c in relation.columns:
+        # Where the source has it: the column of that name, and those it is renamed to.
+        here = [n for n, p in own.items() if c.name in (n, p.source)]
+        parts += [own.pop(n) for n in here]
+        if not here and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
+            parts.append(TargetColumn(c, source=c.name))
+    return [*parts, *own.values()]
+
+
+def _made(name: str, text: str, kind: str, lake: str) -> Column:
+    return Column(name, _OWN_NUMBERS + zlib.crc32(name.encode()), text, kind, lake)
+
+
+def _expression(empty: Callable[[], DataFrame], what: str, text: str, wrong: list[str]) -> Expression | None:
+    try:
+        found = analysed(empty(), text)
+        if what != "where":
+            arrow_type(found.type)
+    except ValueError as error:
+        wrong.append(f"{what}: {error}")
+        return None
+    except TailraceError as error:
+        wrong.append(f"{what}: {text!r} has a type that targets do not have: {error.what}")
+        return None
+    return found
+
+
+def _where(empty: Callable[[], DataFrame], wanted: TableMap, wrong: list[str]) -> Expression | None:
+    if wanted.where is None:
+        return None
+    found = _expression(empty, "where", wanted.where, wrong)
+    if found is not None and found.type != "boolean":
+        wrong.append(f"where: {wanted.where!r} is {found.type}, not boolean")
+        return None
+    return found
+
+
+def _keyed(
+    wanted: TableMap, relation: Relation, parts: Sequence[TargetColumn], wrong: list[str]
+) -> list[TargetColumn]:
+    """The parts with their key flags."""
+    key = set(wanted.key)
+    if not key and relation.key:
+        key = set(wanted.constants) | {p.column.name for p in parts if p.source in relation.key}
+    made = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
+    for p in made:
+        if p.column.key and p.expression and p.expression.nullable:
+            wrong.append(
+                f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression "
+                "that never is, such as coalesce(...)"
+            )
+    return made
+
+
+def _unseen(relation: Relation, parts: Sequence[TargetColumn], where: Expression | None) -> list[str]:
+    """What hangs on columns that old images (or, unchanged, new ones) of this table do not carry."""
+    if relation.identity == "f":
+        return []
+    cure = f"ALTER TABLE {relation.table} REPLICA IDENTITY FULL"
+    wrong = []
+    if where and (unseen := lacking(where.needs, relation.key)):
+        wrong.append(f"where: the image before an update or delete has no {', '.join(unseen)}; {cure}")
+    sparse = {c.name for c in relation.columns if c.type.startswith(_SPARSE) and not c.key}
+    for p in parts:
+        name = p.column.name
+        if p.column.key and (unseen := lacking(p.needs, relation.key)):
+            wrong.append(f"key: {name!r} needs {', '.join(unseen)}, which old images do not have; {cure}")
+        elif p.expression and len(p.needs) > 1 and (absent := sorted(sparse & set(p.needs))):
+            wrong.append(
+                f"columns.{name}: an update may leave {', '.join(absent)} out; nobody could tell it; {cure}"
+            )
+    return wrong

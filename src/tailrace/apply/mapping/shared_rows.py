@@ -1,0 +1,65 @@
+"""Targets that several sources feed: what concerns one source leaves the others' rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import ApplyError, BaselineNeededError
+from ...model.change import Column, Relation
+from ...model.types import arrow_type
+from ...store.tables import widens
+from ..images import col
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class TargetPlace:
+    """Where a source table's rows are: the target's name and, when others may feed it too, the columns of its
+    key that tell this one's rows, and their texts."""
+
+    target: str
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
+    """The rows that come from the source with these constants in the key."""
+    for name, value in partition.items():
+        df = df.where(col(name) == value)
+    return df
+
+
+def refuse_columns(
+    table: str, target: str, have: Mapping[str, str], want: Mapping[str, str], beside: Collection[str] = ()
+) -> None:
+    """Raises BaselineNeededError when a target that others may feed has other columns (name -> Spark SQL
+    type) than a source makes of it; `beside`: columns that rules add, which it may have."""
+    there = {n: kind for n, kind in have.items() if n in want or n not in beside}
+    if there != dict(want):
+        raise BaselineNeededError(
+            f"{target} has the columns {there}, and {table} makes {dict(want)} of it",
+            where=table,
+            hint="sources of one target make the same columns: correct `tables`, or remove the target "
+            "and resync all of its sources",
+        )
+
+
+def refuse_less(before: Relation, after: Relation, target: str) -> None:
+    """Raises ApplyError when a new layout takes columns of a target that others may feed: columns may come
+    (those of rules do) and become wider, and none may go, or become another."""
+    new = {c.attnum: c for c in after.columns}
+    if gone := [c.name for c in before.columns if not _stays(c, new.get(c.attnum))]:
+        raise ApplyError(
+            f"{', '.join(gone)} would go from {target}, or become another column; others may feed it, too",
+            where=after.table,
+            hint="keep its columns in the mapping (`tables`) as its other sources make them",
+        )
+
+
+def _stays(old: Column, new: Column | None) -> bool:
+    if new is None or new.name != old.name:
+        return False
+    return new.type == old.type or widens(arrow_type(old.type), arrow_type(new.type))

@@ -1,0 +1,54 @@
+"""Change tables that others made, through the mappings that a file gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ...config.table_settings import TableSettings
+from ...errors import ConfigError
+from ...model.change import ChangeTable
+from ..incoming import relation_of
+from .mapped import mapped
+from .prepare import mistakes, prepare
+from .shared_rows import TargetPlace
+from .shared_target import clashes, shared
+from .table_map import map_of, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def map_vendor_tables(
+    spark: SparkSession,
+    changes: Mapping[str, ChangeTable],
+    said: Callable[[str], TableSettings] | None,
+    task: str,
+) -> tuple[dict[str, ChangeTable], Callable[[str], TargetPlace] | None]:
+    """The changes as their targets', and where the rows of each table are (None: in
+    targets of their own names).
+
+    Args:
+        spark: the session.
+        changes: by name of the source table.
+        said: the settings of each; None: there are none.
+        task: what `@TASK` stands for.
+
+    Raises:
+        ConfigError: everything that is wrong with the mappings.
+    """
+    if said is None:
+        return dict(changes), None
+    maps = {name: map_of(said(name), name, task) for name in changes}
+    layouts = {name: relation_of(table) for name, table in changes.items()}
+    wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(lambda: spark, m, layouts[n])]
+    if not wrong:
+        made = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}
+        for many in shared(list(maps.values())).values():
+            wrong += clashes([made[m.source] for m in many])
+    if wrong:
+        raise ConfigError(
+            "\n".join(wrong), where="--tables", hint="docs/mapping.md says what may stand there"
+        )
+    through = {n: t if maps[n].plain else mapped(t, made[n]) for n, t in changes.items()}
+    return through, {n: place_of(m) for n, m in maps.items()}.__getitem__

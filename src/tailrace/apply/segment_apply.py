@@ -1,0 +1,113 @@
+"""A segment of one table's changes on its way to the target: under rules or without, at once or one
+transaction after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..lake.failpoints import reach
+from ..model.change import ChangeTable
+from ..state.ledger import AppliedTable
+from .apply_result import ApplyResult
+from .incoming import newer
+from .plan import TableBatch
+from .ruled import RuledApply
+from .segment import Segment
+from .targets.base import ApplyOutcome, Target
+from .task_rules import TaskRules
+from .transactions import transactions
+
+
+@dataclass
+class SegmentApply:
+    """How a segment is applied; `exact`: its counts are those of its changes, and no bounds.
+
+    `suspended`, afterwards: why the table takes no more changes; None: it does.
+    """
+
+    target: Target
+    rules: TaskRules | None
+    table: str
+    segment: Segment
+    exact: bool
+    baseline: int = 0
+    suspended: str | None = None
+    _ruled: RuledApply | None = field(init=False)
+    _reached: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        one = self.segment
+        self._ruled = self.rules.of(self.table, one.relation, window=one.tolerant) if self.rules else None
+        logged = self.rules is not None and self.rules.logged(self.table) is not None
+        self._reached = self.target.progress(self.table) if logged else -1
+
+    def alter(self) -> None:
+        """Gives the target the segment's layout, if that is not behind it (the key log alone lacks it)."""
+        one = self.segment
+        if self._reached >= one.upto:
+            return
+        to = self._ruled or self.target
+        adds = self._ruled is not None and self._ruled.adds_columns
+        if adds or one.relation != one.before or not self.target.exists(self.table):
+            reach("apply.layout")
+            to.alter(self.table, one.before, one.relation)
+
+    def apply(self, changes: ChangeTable, counts: Mapping[str, int]) -> Iterator[AppliedTable]:
+        """Applies the changes; gives what each commit did, until the table is suspended."""
+        for batch, after, exact in self._batches(changes, counts):
+            done = self._one(batch, after, exact)
+            yield applied(self.table, done)
+            if done.suspended is not None:
+                self.suspended = done.suspended
+                return
+        if self.rules and self._ruled is None:
+            self.rules.passed(self.table, self.segment.upto)
+
+    def _one(self, batch: TableBatch, after: int, exact: bool) -> ApplyResult:
+        if self._ruled is not None:
+            return self._ruled.follow(batch, after, exact=exact, baseline=self.baseline)
+        return ApplyResult(batch.upto, batch.counts, outcome=self.target.apply(batch))
+
+    def _batches(
+        self, changes: ChangeTable, counts: Mapping[str, int]
+    ) -> Iterator[tuple[TableBatch, int, bool]]:
+        one = self.segment
+        if not (self.rules and self.rules.transactional(self.table)):
+            yield self._batch(changes, one.upto, counts), one.after, self.exact
+            return
+        kept = changes.with_df(changes.df.persist())
+        try:
+            found, after = transactions(kept), one.after
+            for place, each in enumerate(found, 1):
+                upto = one.upto if place == len(found) else each.last
+                mine = newer(kept, after, upto)
+                yield self._batch(mine, upto, each.counts), after, True
+                after = upto
+            if not found:
+                yield self._batch(kept, one.upto, {}), after, True
+        finally:
+            kept.df.unpersist()
+
+    def _batch(self, changes: ChangeTable, upto: int, counts: Mapping[str, int]) -> TableBatch:
+        one = self.segment
+        return TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant)
+
+
+def applied(table: str, done: ApplyResult) -> AppliedTable:
+    """What a commit did, for the record."""
+    out: ApplyOutcome = done.outcome
+    return AppliedTable(
+        table,
+        out.version,
+        out.inserted,
+        out.updated,
+        out.deleted,
+        out.missing,
+        out.plan,
+        out.seconds,
+        upto=done.upto,
+        flagged=done.flagged,
+        suspended=done.suspended or "",
+        conflicts=done.conflicts,
+    )

@@ -1,0 +1,115 @@
+"""A merge into a Delta table inside one task that also finds what became of each change, and writes the key
+log of it: one Spark job does what otherwise takes several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ....lake import delta as lake
+from ....lake.failpoints import reach
+from ....model.types import arrow_type, schema_of
+from ...images import images
+from ...plan import TableBatch
+from ...tasks import result
+from ..audit import Audit, Audited, merge_audited, row_of
+from ..auditor import BatchAuditor, archived, held, source_of, wanted
+from ..base import ApplyOutcome
+from .local import TOO_LARGE, append, info
+from .rewrite import merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class AuditTask:
+    """The function of the one task that gets all changes: `SEQ`, `OPER`, what `extra` names (see
+    `engine.columns`), and the data columns.
+
+    They are held in memory: when they take more than a third of `memory_bytes`, nothing is written, and the
+    result says so (`TOO_LARGE`). A task that runs again after its commit has nothing to tell.
+
+    `follows`: the progress that the table had when they were chosen; -1: none. With another one they are
+    refused with ConcurrentCommitError: some would be judged, and added, that are there already.
+    """
+
+    path: str
+    app_id: str
+    upto: int
+    key: tuple[str, ...]
+    schema: pa.Schema
+    extra: pa.Schema
+    memory_bytes: int | None
+    audit: Audit
+    follows: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = held(batches, self.wanted, self.memory_bytes)
+        if rows is None:
+            yield result(file=TOO_LARGE)
+            return
+        if self.audit.rules.mode == "archive":
+            yield self._archived(rows)
+            return
+        source = source_of(rows, self.key, self.schema, self.audit.rules)
+        auditor = BatchAuditor(self.audit, self.upto, source)
+        done = merge(
+            self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
+            follows=self.follows,
+        )  # fmt: skip
+        yield row_of(done, auditor.told(done))
+
+    def _archived(self, changes: pa.Table) -> pa.RecordBatch:
+        """Appends the changes as rows; nothing is looked up."""
+        source, rows = archived(changes, self.schema)
+        auditor = BatchAuditor(self.audit, self.upto, source)
+        if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
+            return row_of(ApplyOutcome(version=reached), None)
+        with ThreadPoolExecutor(1, thread_name_prefix="key log") as pool:
+            auditor.judge(np.zeros(1, np.bool_), pool)
+            part = lake.Part(self.path, self.schema)
+            part.write(rows)
+            added = part.close()
+            auditor.finish()
+        reach("delta.local")
+        files, words = [added] if added else [], info(plan="append")
+        version = append(self.path, files, self.app_id, self.upto, self.follows, words)
+        done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
+        return row_of(done, auditor.told(done))
+
+    @property
+    def wanted(self) -> pa.Schema:
+        """The columns of the batches it gets."""
+        return wanted(self.extra, self.schema)
+
+
+def audited(
+    batch: TableBatch,
+    audit: Audit,
+    beside: Mapping[str, Column],
+    *,
+    path: str,
+    app_id: str,
+    follows: int,
+    memory_bytes: int | None,
+) -> Audited | str:
+    """Runs such a merge of the changes behind `follows`, see `merge_audited`; `beside`: the columns of
+    `engine.columns` that they have; else see `AuditTask`."""
+    relation, upto = batch.relation, batch.upto
+    rows = images(batch.changes, relation, after=follows, beside=beside)
+    extra = pa.schema([(n, arrow_type(rows.schema[n].dataType.simpleString())) for n in beside])
+    key, schema = tuple(relation.key), schema_of(relation.columns)
+
+    def nothing() -> ApplyOutcome:
+        version = lake.commit(path, [], progress={app_id: upto})
+        return ApplyOutcome(version=lake.version(path) if version is None else version)
+
+    one = AuditTask(path, app_id, upto, key, schema, extra, memory_bytes, audit, follows)
+    return merge_audited(rows, one, upto, nothing)

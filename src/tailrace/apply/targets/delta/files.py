@@ -1,0 +1,176 @@
+"""The files of a table as a merge by rewriting sees them: finds the rows that changes meet, and writes a file
+anew with what the changes make of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from ....engine.keys import Places
+from ....engine.source import Source
+from ....lake import delta as lake
+from ....lake.filestats import width
+
+PART = lake.WHOLE_FILE // 2
+"""About how large a written part is: several are written side by side, and fewer are touched."""
+BATCH = 64 << 20
+"""Bytes of a batch of rows that are copied."""
+_MANY = 4 << 20
+NONE: Places = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Row groups of a touched file that become one part: the rows that changes meet, in file order, and the
+    changes they meet; `added`: changes whose rows come new at the end."""
+
+    file: str
+    groups: list[int]
+    rows: Places
+    changes: Places
+    added: Places = field(default_factory=lambda: NONE)
+
+
+@dataclass(frozen=True)
+class TargetFiles:
+    """The files of one table, and the changes to merge into them.
+
+    Attributes:
+        path: the table.
+        source: the changes.
+        batch_bytes: how much of a file is held at once.
+    """
+
+    path: str
+    source: Source
+    batch_bytes: int = BATCH
+
+    def may_touch(self, low: Any, high: Any) -> bool:
+        """Whether a file's range of the first key (None: not known) meets the changes'; only for types whose
+        ranges mean the same to all writers of statistics."""
+        key = self.source.rows[self.source.key[0]]
+        if low is None or high is None or not (pa.types.is_integer(key.type) or pa.types.is_date(key.type)):
+            return True
+        found = pc.min_max(key)
+        if not found["max"].is_valid:  # no change at all
+            return False
+        return bool(low <= found["max"].as_py() and found["min"].as_py() <= high)
+
+    def find(self, name: str, groups: list[int] | None = None) -> tuple[Places, Places, Places]:
+        """Numbers of the rows in a file's row groups (None: all) whose keys changes have, the numbers of
+        those keys, and of those among them whose rows live."""
+        source, rows, keys, living, begin = self.source, [NONE], [NONE], [NONE], 0
+        opened = self._open(name)
+        if groups is None:
+            groups = list(range(opened.num_row_groups))
+        marks = [source.mark] if source.mark else []
+        # Large batches: each look-up begins with a hash table of the changes' keys.
+        for batch in self._batches(opened, groups, [*source.key, *marks], _MANY):
+            found = source.keys.find(batch.columns[: len(source.key)])
+            here = np.flatnonzero(found >= 0)
+            rows.append(here + begin)
+            keys.append(found[here])
+            alive = found[here]
+            if source.mark:
+                alive = alive[batch[source.mark].is_null().to_numpy(zero_copy_only=False)[here]]
+            living.append(alive)
+            begin += batch.num_rows
+        return np.concatenate(rows), np.concatenate(keys), np.concatenate(living)
+
+    def rows_of(self, name: str, rows: Places) -> pa.Table:
+        """Some rows of a file, by their numbers, which rise."""
+        found, begin = [], 0
+        if len(rows):
+            opened = self._open(name)
+            for batch in self._batches(opened, list(range(opened.num_row_groups)), self.source.schema.names):
+                low, high = np.searchsorted(rows, [begin, begin + batch.num_rows])
+                found.append(batch.take(pa.array(rows[low:high] - begin)))
+                begin += batch.num_rows
+        return pa.Table.from_batches(found, self.source.schema)
+
+    def cut(self, name: str, size: int) -> list[tuple[list[int], int, int]]:
+        """A file of so many bytes in pieces of about `PART` bytes, cut between row groups: the groups, and
+        the numbers of the first row and the one behind the last. A file without rows is one piece, too."""
+        meta = self._open(name).metadata
+        ends = np.cumsum([0, *[meta.row_group(g).num_rows for g in range(meta.num_row_groups)]])
+        many = max(1, min(pieces_of(size), meta.num_row_groups))
+        cuts = [meta.num_row_groups * n // many for n in range(many + 1)]
+        return [(list(range(a, b)), int(ends[a]), int(ends[b])) for a, b in pairwise(cuts)]
+
+    def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[Piece]:
+        """A touched file in pieces."""
+        found = []
+        for groups, begin, end in self.cut(name, size):
+            low, high = np.searchsorted(rows, [begin, end])
+            found.append(Piece(name, groups, rows[low:high] - begin, changes[low:high]))
+        return found
+
+    def write(self, piece: Piece) -> lake.AddedFile | None:
+        """Writes a piece to a new part, not committed; None when no row remains."""
+        source = self.source
+        part = lake.Part(self.path, source.schema)
+        if piece.file:
+            begin = 0
+            for batch in self._batches(self._open(piece.file), piece.groups, source.schema.names):
+                low, high = np.searchsorted(piece.rows, [begin, begin + batch.num_rows])
+                here, changes = piece.rows[low:high] - begin, piece.changes[low:high]
+                part.write(self._changed(batch, here, changes))
+                begin += batch.num_rows
+        if len(piece.added):
+            part.write(source.images(piece.added))
+        return part.close()
+
+    def _open(self, name: str) -> pq.ParquetFile:
+        fs, folder = lake.filesystem(self.path)
+        # Read through a small buffer: whole row groups of other writers may be large.
+        return pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20)
+
+    def _batches(
+        self, file: pq.ParquetFile, groups: list[int], names: list[str], most: int = lake.ROW_GROUP
+    ) -> Iterator[pa.RecordBatch]:
+        """Row groups in batches of bounded size, in the schema's types; columns younger than the file are
+        NULL."""
+        wanted = pa.schema([self.source.schema.field(n) for n in names])
+        have = [n for n in names if n in file.schema_arrow.names]
+        size = max(1024, min(most, self.batch_bytes // width(file.metadata, groups, have)))
+        # Threads read files side by side; more threads within each make it slower.
+        for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
+            arrays = [
+                batch[f.name].cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type)
+                for f in wanted
+            ]
+            yield pa.record_batch(arrays, schema=wanted)
+
+    def _changed(self, batch: pa.RecordBatch, here: Places, changes: Places) -> pa.Table:
+        """A batch without the rows `here` and with what their changes make of them."""
+        stays = np.ones(batch.num_rows, np.bool_)
+        stays[here] = False
+        kept = pa.Table.from_batches([batch.filter(pa.array(stays))])
+        updates = ~self.source.deletes[changes]
+        if not updates.any():
+            return kept
+        old = batch.take(pa.array(here[updates])) if self.source.partial else None
+        return pa.concat_tables([kept, self.source.images(changes[updates], old)])
+
+
+def pieces_of(size: int) -> int:
+    """Into how many pieces a file of so many bytes is cut, if it has as many row groups.
+
+    >>> [pieces_of(size) for size in (0, PART, PART + 1)]
+    [1, 1, 2]
+    """
+    return max(1, -(-size // PART))
+
+
+def edges(file: dict[str, Any], key: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column in a file (an add action, flattened); None: not known."""
+    return file.get(f"min.{key}"), file.get(f"max.{key}")

@@ -1,0 +1,185 @@
+"""Layouts of Delta targets: create, follow the source's layout, keep files in order.
+
+Columns are matched by `attnum`, so a rename is a rename and a column dropped and made again is a new one.
+Added nullable columns are a commit of metadata; everything else is one rewrite of the table in one commit
+(column mapping, which would make renames cheap, is beyond delta-rs). Progress stays as it is: it stands in
+the log, which an overwrite continues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ....errors import ApplyError
+from ....lake import delta as lake
+from ....lake.failpoints import reach
+from ....model.change import Column, Relation
+from ....model.types import arrow_type, plain_schema, schema_of
+from ....wire.pgvalues import convert
+from ...data_errors import Demands
+from ...images import col, quote
+from ..retype import refuse_new_key, refuse_retype
+from . import distributed
+from .local import PartTask, write_parts
+from .size import INVARIANT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+
+PROPERTIES = {"delta.enableDeletionVectors": "false"}
+_MARK = "tailrace.layout"
+_LOOK_BACK = 50
+_CHECK = "delta.constraints."
+_GENERATED = "delta.generationExpression"
+
+_TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp_ntz", "timestamp", "binary"})
+"""Types whose values are written as text in PostgreSQL's own words; decimals, too."""
+
+
+def create(path: str, relation: Relation) -> None:
+    """Makes an empty target; nothing happens when it is there."""
+    lake.create(path, schema_of(relation.columns), PROPERTIES)
+
+
+def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> None:
+    """Brings a target from one layout to another; nothing happens when it has that one already."""
+    if not lake.exists(path):
+        create(path, after)
+        return
+    old = {c.attnum: c for c in before.columns}
+    for c in after.columns:
+        if c.attnum in old:
+            was = old[c.attnum]
+            plain = was.type in _TO_TEXT or was.type.startswith("decimal")
+            refuse_retype(before.table, was, c, as_text=plain)
+    refuse_new_key(before, after)
+    lake.on_newest(path, lambda now: _altered(spark, path, now, before, after))
+
+
+def _altered(
+    spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
+) -> int | None:
+    """Gives the version with the new layout; None when somebody else committed before it."""
+    old = {c.attnum: c for c in before.columns}
+    have = {f.name: f.type for f in plain_schema(pa.schema(table.schema().to_arrow()))}
+    if _fits(table, have, before, after):
+        return int(table.version())
+    new = [c for c in after.columns if c.attnum not in old]
+    stays = [c for c in after.columns if c.attnum in old]
+    same = {c.name: arrow_type(c.type) for c in stays} == have
+    renamed = any(old[c.attnum].name != c.name for c in stays)
+    if same and not renamed and all(c.missing is None and c.name not in have for c in new):
+        lake.add_columns(path, list(schema_of(new)))
+        return lake.version(path)
+    return _rewrite(spark, path, table, before, after)
+
+
+def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, after: Relation) -> bool:
+    """Whether the target has the new layout already (a crash came between the layout and its first batch)."""
+    wanted = {c.name: arrow_type(c.type) for c in after.columns}
+    if have != wanted:
+        return False
+    numbers = {c.name: c.attnum for c in before.columns}
+    if all(numbers.get(c.name, c.attnum) == c.attnum for c in after.columns):
+        return True
+    # The names alone do not tell (names were exchanged, or a column was made again): the rewrite left a mark.
+    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if _MARK in h]
+    return bool(marks) and marks[0] == _digest(after)
+
+
+def _digest(relation: Relation) -> str:
+    words = json.dumps([[c.attnum, c.name, c.type] for c in relation.columns])
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def _rewrite(
+    spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
+) -> int | None:
+    rows = distributed.rows_of(spark, path, table)
+    schema = schema_of(after.columns)
+    df = reshaped(rows, before, after)
+    files, _ = write_parts(df, PartTask(path, schema))
+    reach("delta.rewrite")
+    mark = {_MARK: _digest(after)}
+    return lake.overwrite(path, files, schema=schema, progress={}, only_after=table.version(), info=mark)
+
+
+def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
+    """Rows of one layout in another: renamed, widened, added (by `missing`), dropped columns."""
+    old = {c.attnum: c for c in before.columns}
+    have = set(rows.columns)
+    made = []
+    for c in after.columns:
+        source = old.get(c.attnum)
+        if source is not None and source.name in have:
+            value = _turned(col(source.name), source, c)
+        else:
+            value = _constant(c)
+        made.append(value.alias(c.name))
+    return rows.select(*made)
+
+
+def _turned(value: SparkColumn, old: Column, new: Column) -> SparkColumn:
+    """A column's values in its new type; as text, in PostgreSQL's own words."""
+    from pyspark.sql import functions as F
+
+    if new.type != "string" or old.type == "string":
+        return value.cast(new.type)
+    if old.type == "binary":
+        return F.concat(F.lit("\\x"), F.lower(F.hex(value)))
+    if old.type == "timestamp":
+        return F.concat(
+            F.to_utc_timestamp(value, F.current_timezone()).cast("timestamp_ntz").cast("string"), F.lit("+00")
+        )
+    return value.cast("string")
+
+
+def _constant(column: Column) -> SparkColumn:
+    """The value that rows older than a column have."""
+    from pyspark.sql import functions as F
+
+    if column.missing is None:
+        return F.lit(None).cast(column.type)
+    values, bad = convert(column.type, column.kind, pa.array([column.missing], pa.string()))
+    if bad is not None:
+        raise ApplyError(
+            f"the value {column.missing!r} that older rows have cannot be held by {column.type}",
+            where=column.name,
+            hint="give it a wider type (`types`), then `tailrace resync` the table",
+        )
+    # As text that Spark reads back exactly; bytes as such.
+    if pa.types.is_binary(values.type):
+        return F.lit(bytearray(values[0].as_py())).cast("binary")
+    if values.type == pa.timestamp("us", "UTC"):
+        return F.timestamp_micros(F.lit(values.cast(pa.int64())[0].as_py()))
+    return F.lit(values.cast(pa.string())[0].as_py()).cast(column.type)
+
+
+def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
+    """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
+    sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    mine = distributed.beside(spark)
+    if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
+        mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
+    mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
+    mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
+    mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
+
+
+def demands(table: DeltaTable) -> Demands:
+    """NOT NULL, CHECKs, invariants and generated columns that a table has."""
+    words = table.metadata().configuration
+    checks = {k.removeprefix(_CHECK): v for k, v in words.items() if k.startswith(_CHECK) and v is not None}
+    for one in table.schema().fields:
+        if invariant := one.metadata.get(INVARIANT):
+            checks[f"of {one.name}"] = str(json.loads(str(invariant))["expression"]["expression"])
+        if made := one.metadata.get(_GENERATED):
+            checks[f"of {one.name}"] = f"{quote(one.name)} <=> ({made})"
+    return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)

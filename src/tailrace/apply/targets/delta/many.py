@@ -1,0 +1,205 @@
+"""Small batches of many tables in one Spark job: each task takes some tables, one after the other, reads
+their changes itself and merges them (`audit`). No job, plan or thread is spent on a single table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ....config.machine import cores
+from ....engine.columns import AT, MASK, OPER, SEQ
+from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....lake import delta as lake
+from ....lake import guards
+from ....model.change import PREFIX, Relation
+from ....model.sequence import NUMBER_DIGITS, TIME_DIGITS
+from ....model.types import arrow_type, schema_of
+from ....store.kept import files_between
+from ....store.tables import kept_as
+from ...images import ordinals
+from ...plan import Limits, is_local
+from ...tasks import RESULT, result
+from ..audit import LOST, Audit, Audited, outcome_of, plain_audit
+from ..base import ApplyOutcome
+from .audit import AuditTask
+from .local import TOO_LARGE
+from .size import is_plain, size_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+ROWS = 20_000
+"""A batch of more changes is a job of its own: what a job costs does not show then."""
+POSITION, FAILED = "header__position", "failed"
+_HEADERS = {
+    SEQ: "change_seq",
+    OPER: "change_oper",
+    MASK: "column_mask",
+    AT: "timestamp",
+    POSITION: "stream_position",
+}
+EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
+
+
+@dataclass(frozen=True)
+class Small:
+    """A table's batch: changes with numbers in (after, upto] at positions from `position` (hex) on, of one
+    layout, without truncates. `changes` and `target` are paths of Delta tables.
+
+    `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
+    the target, when that has more columns.
+    """
+
+    table: str
+    changes: str
+    target: str
+    relation: Relation
+    after: int
+    upto: int
+    position: str = ""
+    audit: Audit | None = None
+    layout: Relation | None = None
+
+    def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The changes, in the columns and types that a merge wants."""
+        kinds = pa.schema([*wanted, pa.field(POSITION, pa.string())])
+        fs, _ = lake.filesystem(self.changes)
+        for path in files_between(self.changes, PREFIX + _HEADERS[SEQ], self.after, self.upto):
+            with pq.ParquetFile(lake.filesystem(path)[1], filesystem=fs, buffer_size=1 << 20) as file:
+                have = set(file.schema_arrow.names)
+                names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in kinds}
+                there = [name for name in names.values() if name in have]
+                for batch in file.iter_batches(columns=there, use_threads=False):
+                    # Chosen first: rows of another layout may not be of these types.
+                    mine = self._mine(batch, names)
+                    yield from _typed(mine, names, kinds).select(wanted.names).to_batches()
+
+    def _mine(self, rows: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
+        number = pc.utf8_slice_codeunits(rows[names[SEQ]], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
+        keep = pc.less_equal(number, f"{self.upto:0{NUMBER_DIGITS}d}")
+        if self.after >= 0:
+            keep = pc.and_(keep, pc.greater(number, f"{self.after:0{NUMBER_DIGITS}d}"))
+        if self.position:
+            keep = pc.and_(keep, pc.greater_equal(rows[names[POSITION]], self.position))
+        return rows.filter(keep)
+
+
+def _typed(batch: pa.RecordBatch, names: dict[str, str], kinds: pa.Schema) -> pa.Table:
+    """A file's columns under a merge's names; those younger than the file are NULL."""
+    have = set(batch.schema.names)
+    arrays = [
+        batch[names[f.name]].cast(f.type) if names[f.name] in have else pa.nulls(batch.num_rows, f.type)
+        for f in kinds
+    ]
+    return pa.table(arrays, schema=kinds)
+
+
+@dataclass(frozen=True)
+class ManyTask:
+    """The function of tasks whose rows are places in `todo`; gives one row of `RESULT` each, `table` of which
+    is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
+    were not applied, and `told` why."""
+
+    todo: tuple[Small, ...]
+    app_id: str
+    limits: Limits
+    memory_bytes: int | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                yield self._one(place)
+
+    def _one(self, place: int) -> pa.RecordBatch:
+        small, began = self.todo[place], time.monotonic()
+        try:
+            task = self._task(small)
+            if task is None:
+                return result(table=str(place), file=TOO_LARGE)
+            (done,) = task(small.read(task.wanted))
+        except ConcurrentCommitError:
+            return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
+        except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
+            kind = type(error)
+            text = f"{kind.__module__}.{kind.__name__}: {error}"
+            return result(table=str(place), file=FAILED, told=text)
+        took = int((time.monotonic() - began) * 1e6)
+        return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
+
+    def _task(self, small: Small) -> AuditTask | None:
+        """The merge; None when the table, or its change table, is not for one task."""
+        if not lake.exists(small.target):
+            return None
+        table = DeltaTable(small.target)
+        if not is_local(size_of(table), self.limits) or not is_plain(table):
+            return None
+        reached = table.transaction_version(self.app_id)
+        if small.audit is not None and reached is not None and small.after < reached < small.upto:
+            return None  # the key log is to be made good first
+        made = (small.layout or small.relation).columns
+        if {c.name for c in made} - {f.name for f in table.schema().fields}:
+            return None
+        if (audit := audit_of(small)) is None:
+            return None
+        key = tuple(small.relation.key)
+        schema = schema_of(made)
+        follows = -1 if reached is None else int(reached)
+        return AuditTask(
+            small.target, self.app_id, small.upto, key, schema, EXTRA, self.memory_bytes, audit, follows
+        )
+
+
+def audit_of(small: Small) -> Audit | None:
+    """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
+    columns, there = small.relation.columns, lake.arrow_schema(small.changes)
+    if any(kept_as(there.names, c.name, small.upto) != c.name for c in columns):
+        return None
+    if (audit := small.audit) is not None:
+        same = all(there.field(c.name).type == arrow_type(c.type) for c in columns if c.name in there.names)
+        if not same:
+            return None
+        sheet = replace(audit.sheet, ordinals=ordinals(there.names, [c.name for c in columns]))
+        log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
+        return replace(audit, sheet=sheet, keylog=log)
+    return plain_audit(small.table, small.relation, there.names, small.after)
+
+
+def merge_many(
+    spark: SparkSession | None, todo: Sequence[Small], make: ManyTask
+) -> list[Audited | TailraceError | None]:
+    """Merges all batches in one job, as many side by side as there are cores; without a session in this
+    process, one after the other.
+
+    Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
+    None: it needs a job of its own (nothing was done, or what was found is not known).
+    """
+    rows: Sequence[Mapping[str, Any] | Row]
+    if spark is None:
+        places = pa.record_batch([pa.array(range(len(todo)), pa.int64())], ["id"])
+        rows = [row for batch in make([places]) for row in batch.to_pylist()]
+    else:
+        lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
+        rows = spark.range(0, len(todo), 1, lanes).mapInArrow(guards.handed_on(make), RESULT).collect()
+    found: dict[int, Audited | TailraceError | None] = {}
+    for row in rows:
+        small = todo[place := int(row["table"])]
+        if row["file"] == FAILED:
+            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {small.table}")
+            continue
+        done = outcome_of(row)
+        if done == LOST and small.audit is None:
+            outcome = ApplyOutcome(version=row["version"], plan="task_local")
+            done = Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        if isinstance(done, Audited):
+            seconds = row["took_us"] / 1e6
+            done = replace(done, outcome=replace(done.outcome, plan="task_local", seconds=seconds))
+        found[place] = done if isinstance(done, Audited) else None
+    return [found[place] for place in range(len(todo))]

@@ -1,0 +1,203 @@
+"""Merge by rewriting: files that hold a changed key are written anew, all others stay as they are.
+
+*Find*: of files whose range of keys the changes may meet, the key columns alone are read; rows are matched to
+changes by hash. *Write*: such a file is streamed to a new part, without the rows that change, each batch with
+its rows' new images behind it, so that files keep their ranges of keys. *Commit*: files out, parts in and the
+progress in one commit on exactly the version that was read; if anybody wrote meanwhile, all is done again.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from ....config.machine import cores
+from ....engine.keys import Places
+from ....engine.source import Source
+from ....errors import ConcurrentCommitError
+from ....lake import delta as lake
+from ....lake import guards
+from ....lake.failpoints import reach
+from ..base import ApplyOutcome
+from .files import BATCH, NONE, Piece, TargetFiles, edges
+
+if TYPE_CHECKING:
+    from ..auditor import BatchAuditor
+
+_ATTEMPTS = 5
+
+
+class Rewrite:
+    """One merge of a source into a table's files, as of the version that `table` has open."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        path: str,
+        source: Source,
+        memory_bytes: int | None,
+        auditor: BatchAuditor | None = None,
+    ) -> None:
+        self._table, self._path, self._auditor = table, path, auditor
+        self._lanes = cores()
+        # The changes may take half of the memory; a batch being copied is there about three times.
+        share = BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
+        self._files = TargetFiles(path, source, min(BATCH, share))
+
+    def run(self, app_id: str, upto: int, info: dict[str, str]) -> ApplyOutcome:
+        """Merges and commits."""
+        files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
+            files = [f for f in files if self._files.may_touch(*edges(f, self._source.key[0]))]
+            touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
+            met = [(rows, keys) for rows, keys, _ in touched]
+            upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
+            found = [self._counting(rows, keys) for rows, keys in met]
+            pieces = self._plan(files, found)
+            added = sum(len(piece.added) for piece in pieces)
+            parts = [part for part in pool.map(self._files.write, pieces) if part]
+            if self._auditor is not None:
+                self._auditor.finish()
+        if upto < 0:
+            return ApplyOutcome(version=self._table.version(), plan="task_local")
+        gone = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
+        exchange(self._table, gone, parts, app_id, upto, info)
+        reach("delta.merged")
+        changes = np.concatenate([NONE, *[c for _, c in found]])
+        deleted = int(self._source.deletes[changes].sum())
+        return ApplyOutcome(added, len(changes) - deleted, deleted, self._table.version() + 1, "task_local")
+
+    def _decided(
+        self,
+        files: list[dict[str, Any]],
+        met: list[tuple[Places, Places]],
+        living: list[Places],
+        upto: int,
+        pool: ThreadPoolExecutor,
+    ) -> int:
+        """Lets the auditor say what counts, and which change number is reached by it."""
+        if self._auditor is None:
+            return upto
+        exists = np.zeros(len(self._source.last), np.bool_)
+        for keys in living:
+            exists[keys] = True
+
+        def rows_of(wanted: Places) -> tuple[Places, pa.Table]:
+            found = [self._rows_of(f["path"], *one, wanted) for f, one in zip(files, met, strict=True)]
+            none = pa.Table.from_batches([], self._source.schema)
+            keys = np.concatenate([NONE, *[k for k, _ in found]])
+            return keys, pa.concat_tables([none, *[t for _, t in found]])
+
+        source = self._auditor.decide(self._source, exists, rows_of, pool)
+        self._files = replace(self._files, source=source)
+        return self._auditor.upto
+
+    def _rows_of(self, name: str, rows: Places, keys: Places, wanted: Places) -> tuple[Places, pa.Table]:
+        """Of a file's rows whose keys changes have, those with wanted keys."""
+        mine = np.isin(keys, wanted)
+        return keys[mine], self._files.rows_of(name, rows[mine])
+
+    def _counting(self, rows: Places, keys: Places) -> tuple[Places, Places]:
+        """Of a file's rows whose keys changes have, those with a change that counts, and these changes."""
+        changes = self._source.last[keys]
+        return rows[changes >= 0], changes[changes >= 0]
+
+    @property
+    def _source(self) -> Source:
+        return self._files.source
+
+    def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[Piece]:
+        """The pieces to write.
+
+        Rows that are new go to the end of the file with the greatest keys, as far as files are written;
+        many of them, or all when no file is, are a part of their own.
+        """
+        source = self._source
+        met = np.zeros(source.rows.num_rows, np.bool_)
+        pieces: list[Piece] = []
+        last, greatest = -1, None
+        for file, (rows, changes) in zip(files, found, strict=True):
+            if not len(rows):
+                continue
+            met[changes] = True
+            pieces += self._files.pieces(file["path"], file["size_bytes"], rows, changes)
+            high = edges(file, source.key[0])[1]
+            if greatest is None or (high is not None and high >= greatest):
+                last, greatest = len(pieces) - 1, high
+        counts = source.last[source.last >= 0]
+        new = counts[~(met | source.deletes)[counts]]
+        own = last < 0 or source.rows.nbytes * len(new) // max(1, len(met)) > lake.SMALL_FILE
+        if len(new) and own:
+            pieces.append(Piece("", [], NONE, NONE, new))
+        elif len(new):
+            pieces[last] = replace(pieces[last], added=new)
+        return pieces
+
+
+def exchange(
+    table: DeltaTable,
+    gone: list[dict[str, Any]],
+    parts: list[lake.AddedFile],
+    app_id: str,
+    upto: int,
+    info: dict[str, str],
+) -> None:
+    """Commits on exactly the version that is open: files out (add actions, flattened), parts in, progress.
+
+    Raises:
+        CommitFailedError: somebody else committed since.
+    """
+    now = int(time.time() * 1000)
+    reach("delta.local")
+    guards.check()
+    table.create_write_transaction(
+        [
+            *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in gone],
+            *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
+        ],
+        mode="append",
+        schema=table.schema(),
+        commit_properties=CommitProperties(
+            custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
+        ),
+    )
+
+
+def merge(
+    path: str,
+    source: Source,
+    app_id: str,
+    upto: int,
+    memory_bytes: int | None,
+    info: dict[str, str],
+    auditor: BatchAuditor | None = None,
+    *,
+    only_after: int | None = None,
+    follows: int | None = None,
+) -> ApplyOutcome:
+    """Merges changes into a table, once: an outcome without counts when the table already has them.
+    `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
+    none). With another one, ConcurrentCommitError."""
+    for attempt in range(_ATTEMPTS):
+        table = DeltaTable(path)
+        reached = table.transaction_version(app_id)
+        if reached is not None and reached >= upto:
+            break
+        if only_after is not None and table.version() != only_after:
+            raise ConcurrentCommitError.at(path, only_after, table.version())
+        if follows is not None and follows != (-1 if reached is None else reached):
+            raise ConcurrentCommitError.moved(path, app_id, follows, reached)
+        try:
+            return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
+        except CommitFailedError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return ApplyOutcome(version=table.version(), plan="task_local")

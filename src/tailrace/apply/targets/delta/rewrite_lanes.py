@@ -1,0 +1,164 @@
+"""What the tasks of the plan `rewrite` do (see `rewrite_tasks`): find the rows that changes meet, and write.
+
+A task is a lane: it does its share of the pieces, one after the other, and holds the keys of all changes, or
+the values of those that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ....engine.keys import Places
+from ....engine.source import Source
+from ....lake import delta as lake
+from ...tasks import result
+from .files import NONE, Piece, TargetFiles
+from .staged import Staged
+
+LANE = "lane"
+FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
+"""What `FindLane` answers for each piece."""
+_MET = pa.schema([("row", pa.int64()), ("change", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a file: the file, its bytes, which of the pieces that `TargetFiles.cut` makes of it, and the
+    file's range of the first key, as far as its statistics say."""
+
+    file: str
+    size: int
+    part: int
+    least: Any = None
+    greatest: Any = None
+
+
+@dataclass(frozen=True)
+class FindLane:
+    """Looks the changes' keys up in pieces of files.
+
+    Answers rows of `FOUND`: how many of a piece's rows changes meet, how many of these changes delete, how
+    many of all changes' keys end in a row, and the file that has the numbers of the rows and the changes.
+    """
+
+    staged: Staged
+    path: str
+    lanes: tuple[tuple[tuple[int, Span], ...], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for lane in lanes_of(batches):
+            source = self.staged.keys()
+            upserts = int((~source.deletes[source.last]).sum())
+            files = TargetFiles(self.path, source)
+            for number, span in self.lanes[lane]:
+                if (met := self._met(files, span)) is None:
+                    continue
+                rows, changes = met
+                gone = int(source.deletes[changes].sum())
+                name = self._kept(rows, changes) if len(rows) else None
+                found = [[number], [len(rows)], [gone], [upserts], pa.array([name], pa.string())]
+                yield pa.record_batch(found, _names(FOUND))
+
+    def _kept(self, rows: Places, changes: Places) -> str:
+        """The file that has the numbers of rows and changes."""
+        part = lake.Part(self.staged.folder, _MET, name="met")
+        part.write(pa.table([rows, changes], schema=_MET))
+        part.close()
+        return part.path
+
+    def _met(self, files: TargetFiles, span: Span) -> tuple[Places, Places] | None:
+        """Numbers of rows and of changes; None when the file has fewer row groups than pieces."""
+        if not files.may_touch(span.least, span.greatest):
+            return NONE, NONE
+        pieces = files.cut(span.file, span.size)
+        if span.part >= len(pieces):
+            return None
+        rows, keys, _ = files.find(span.file, pieces[span.part][0])
+        return rows, files.source.last[keys]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece to write; `met`: the file that `FindLane` has written; `adds`: numbers of staged files whose
+    new rows come at its end."""
+
+    span: Span | None = None
+    met: str | None = None
+    adds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class WriteLane:
+    """Writes its units to new parts, which nobody has committed; answers a row of `result` for each.
+
+    Attributes:
+        staged, path: the changes, and the table.
+        lanes: the units of each lane.
+        met: the files of all lanes that say which changes meet rows.
+        batch_bytes: how much of a file is held at once.
+    """
+
+    staged: Staged
+    path: str
+    lanes: tuple[tuple[Unit, ...], ...]
+    met: tuple[str, ...]
+    batch_bytes: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for lane in lanes_of(batches):
+            units = self.lanes[lane]
+            met = [self._met(u.met) for u in units]
+            new = self._new([u.adds for u in units])
+            changes = np.unique(np.concatenate([NONE, *[m[1] for m in met], *new]))
+            files = TargetFiles(self.path, self.staged.rows(changes), self.batch_bytes)
+            for unit, (rows, found), added in zip(units, met, new, strict=True):
+                name, groups = "", []
+                if span := unit.span:
+                    name, groups = span.file, files.cut(span.file, span.size)[span.part][0]
+                at, more = (np.searchsorted(changes, some) for some in (found, added))
+                made = files.write(Piece(name, groups, rows, at, more))
+                yield result(file=made.to_json() if made else None)
+
+    def _met(self, name: str | None) -> tuple[Places, Places]:
+        if name is None:
+            return NONE, NONE
+        fs, folder = lake.filesystem(self.staged.folder)
+        found = pq.ParquetFile(f"{folder}/{name}", filesystem=fs).read()
+        return np.asarray(found["row"].to_numpy(), np.int64), np.asarray(found["change"].to_numpy(), np.int64)
+
+    def _new(self, wanted: list[tuple[int, ...]]) -> list[Places]:
+        """For each unit the changes that meet no row and leave one, of the staged files that it adds."""
+        if not any(wanted):
+            return [NONE for _ in wanted]
+        new = _unmet(self.staged.keys(), [self._met(name)[1] for name in self.met])
+        return [
+            np.concatenate([NONE, *[new[slice(*np.searchsorted(new, self.staged.of_file(n)))] for n in adds]])
+            for adds in wanted
+        ]
+
+
+def _unmet(source: Source, met: list[Places]) -> Places:
+    """The changes that leave a row and meet none, in order of their numbers."""
+    counts: npt.NDArray[np.bool_] = np.zeros(source.rows.num_rows, np.bool_)
+    counts[source.last] = True
+    counts &= ~source.deletes
+    for changes in met:
+        counts[changes] = False
+    return np.flatnonzero(counts)
+
+
+def lanes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers of the lanes that a task gets."""
+    for batch in batches:
+        yield from batch[LANE].to_pylist()
+
+
+def _names(shape: str) -> list[str]:
+    return [column.split()[0] for column in shape.split(", ")]

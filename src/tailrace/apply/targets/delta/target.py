@@ -1,0 +1,299 @@
+"""Delta targets: `<root>/<schema>.<table>`, one Delta table a source table, progress in its own commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....lake import delta as lake
+from ....model.change import Relation
+from ....model.types import spark_type
+from ...data_errors import Demands
+from ...fold import emptied
+from ...images import last_truncate, refused
+from ...mapping.shared_rows import TargetPlace, own_rows, refuse_less
+from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
+from ..audit import Audit, Audited
+from ..base import ApplyOutcome
+from ..capabilities import Capabilities
+from . import distributed
+from . import layout as delta_layout
+from .audit import audited
+from .batch import DeltaBatch
+from .load import load, load_part
+from .local import LEAST_MEMORY, TOO_LARGE
+from .many import ManyTask, Small, merge_many
+from .size import is_plain, rows_in, size_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class DeltaTarget:
+    """Applies to Delta tables under one root folder; see `Target` for what it keeps.
+
+    Args:
+        spark: the session of the batches' DataFrames; small batches (`merge_many`) do without one.
+        root: folder or URI of the targets.
+        app_id: under which name the progress stands in the tables' commits.
+        local_limit_bytes: smaller tables are merged inside one task, larger ones by several.
+        merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
+            Spark. None: no limit.
+        rewrite_share, rewrite_bytes: see `Limits`; a table whose rows are marked has deletion vectors, for
+            good.
+        places: where a source table's rows are; None: each in a target of its own name.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        *,
+        app_id: str,
+        local_limit_bytes: int = Limits.local_bytes,
+        merge_memory_bytes: int | None = 1 << 30,
+        rewrite_share: int = Limits.rewrite_share,
+        rewrite_bytes: int = Limits.rewrite_bytes,
+        places: Callable[[str], TargetPlace] | None = None,
+    ) -> None:
+        self._places, self._known = places or TargetPlace, dict[str, TargetPlace]()
+        self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
+        self._limits = Limits(local_limit_bytes, rewrite_share, rewrite_bytes)
+        self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._beside: dict[str, SparkSession] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Versions, audited merges, jobs of many tables."""
+        return Capabilities(versions=True, memory_bytes=self._memory, audits=self, shares=self)
+
+    def place(self, table: str) -> TargetPlace:
+        """Where a table's rows are."""
+        now = self._places(table)
+        if self._known.setdefault(table, now) != now:
+            self._known[table] = now
+            distributed.forget(self._spark)  # at its path another table was, perhaps
+        return now
+
+    def path(self, table: str) -> str:
+        """The Delta table's path."""
+        return f"{self._root}/{lake.file_name(self.place(table).target)}"
+
+    def app(self, table: str) -> str:
+        """Under which name the table's progress stands in the commits; several sources have one each."""
+        return f"{self._app}/{table}" if self.place(table).partition else self._app
+
+    def exists(self, table: str) -> bool:
+        """Whether the target has that table."""
+        return lake.exists(self.path(table))
+
+    def progress(self, table: str) -> int:
+        """The change number reached; -1 when there is none."""
+        return lake.progress(self.path(table), self.app(table))
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Names and Spark SQL types of the columns there are."""
+        return {f.name: spark_type(f.type) for f in lake.arrow_schema(self.path(table))}
+
+    def look(self, relation: Relation, keys: DataFrame) -> int:
+        """The newest version; -1 when there is no table."""
+        return lake.version(self.path(relation.table))
+
+    def size(self, table: str) -> Size:
+        """Bytes and files in force, and whether there are deletion vectors."""
+        return size_of(DeltaTable(self.path(table)))
+
+    def keys_there(
+        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
+    ) -> DataFrame:
+        """The keys that have a row in the target, all or at least those among `keys`, in the relation's
+        types.
+
+        `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
+        version that was no further than this change number.
+        """
+        path, table = self._as_of(relation.table, reached)
+        return distributed.keys_there(self._spark, path, table, relation, living)
+
+    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
+        """All rows, in the relation's columns and types, as of the newest version that was no further than
+        `reached`."""
+        path, table = self._as_of(relation.table, reached)
+        rows = distributed.rows_of(self._spark, path, table)
+        return distributed.shaped(rows, relation)
+
+    def _as_of(self, name: str, reached: int | None) -> tuple[str, DeltaTable]:
+        path = self.path(name)
+        at = DeltaTable(path) if reached is None else distributed.as_of(path, self.app(name), reached)
+        return path, at
+
+    def demands(self, table: str) -> Demands:
+        """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
+        return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
+
+    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+        """Makes rows all that the target has of a table."""
+        path, app = self.path(relation.table), self.app(relation.table)
+        with self._locks[path]:
+            if own := self.place(relation.table).partition:
+                return load_part(path, app, relation, rows, after, own, beside)
+            return load(path, app, relation, rows, after)
+
+    def alter(self, table: str, before: Relation, after: Relation) -> None:
+        """Changes the layout; makes the table when it does not exist."""
+        if self.place(table).partition and self.exists(table):
+            refuse_less(before, after, self.path(table))
+        with self._locks[self.path(table)]:
+            delta_layout.alter(self._spark, self.path(table), before, after)
+
+    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
+        """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""
+        path = self.path(table)
+        if not lake.exists(path):
+            return
+        with self._locks[path]:
+            delta = DeltaTable(path)
+            if distributed.has_vectors(delta):
+                delta_layout.maintain_distributed(self._spark, path, small_files, vacuum_after)
+            else:
+                lake.compact(path, small_files, vacuum_after_s=vacuum_after)
+
+    def apply(self, batch: TableBatch) -> ApplyOutcome:
+        """Applies one batch by the cheapest plan, in one commit."""
+        began = time.monotonic()
+        try:
+            with self._locks[self.path(batch.table)]:
+                done = self._apply(batch)
+        except TailraceError:
+            raise
+        except Exception as error:
+            known = refused(error, batch.table)
+            raise known or from_spark(error, where=f"apply {batch.table}") from error
+        return replace(done, seconds=time.monotonic() - began)
+
+    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+        """See `Audits`."""
+        began = time.monotonic()
+        with self._locks[self.path(batch.table)]:
+            path = self.path(batch.table)
+            table = DeltaTable(path)
+            # What is appended to an archive has nothing to do with its size.
+            small = audit.rules.mode == "archive" or is_local(size_of(table), self._limits)
+            if not small or not is_plain(table):
+                return None
+            app = self.app(batch.table)
+            with distributed.naming_conflicts(path, table.version()):
+                done = audited(
+                    batch, audit, beside, path=path, app_id=app, follows=_reached(table, app),
+                    memory_bytes=self._memory,
+                )  # fmt: skip
+        if isinstance(done, Audited):
+            return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+        return None if done == TOO_LARGE else done
+
+    def own_path(self, table: str) -> str | None:
+        """See `Shares`; None when several sources feed the target."""
+        return None if self.place(table).partition else self.path(table)
+
+    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+        """Applies small batches of different tables in one job; see `many.merge_many`."""
+        make = ManyTask(tuple(batches), self._app, self._limits, self._memory)
+        with ExitStack() as held:
+            for path in sorted(b.target for b in batches):
+                held.enter_context(self._locks[path])
+            return merge_many(self._spark, batches, make)
+
+    def _apply(self, batch: TableBatch) -> ApplyOutcome:
+        """Begins anew when somebody else commits first; what others looked at, they have to look at anew."""
+        path = self.path(batch.table)
+        if not lake.exists(path):
+            delta_layout.create(path, batch.relation)
+        if batch.looked is not None:
+            return self._once(batch, DeltaTable(path))
+
+        def once(now: DeltaTable) -> ApplyOutcome | None:
+            try:
+                return self._once(batch, now)
+            except ConcurrentCommitError:
+                return None
+
+        return lake.on_newest(path, once)
+
+    def _once(self, batch: TableBatch, table: DeltaTable) -> ApplyOutcome:
+        path, app = self.path(batch.table), self.app(batch.table)
+        reached = table.transaction_version(app)
+        if reached is not None and reached >= batch.upto:
+            return ApplyOutcome(version=table.version())
+        if batch.looked is not None and batch.looked != table.version():
+            raise ConcurrentCommitError.at(path, batch.looked, table.version())
+        if not batch.rows:
+            version = lake.commit(path, [], progress={app: batch.upto})
+            return ApplyOutcome(version=table.version() if version is None else version)
+        after = _reached(table, app)
+        truncate = None if batch.folded else last_truncate(batch.changes, batch.counts, after)
+        job = DeltaBatch(self._spark, self._session, batch, path, app, table, after, truncate, self._memory)
+        empties = job.folded.replaces if batch.folded else truncate is not None
+        if empties and (own := self.place(batch.table).partition):
+            there = distributed.rows_of(self._spark, path, table)
+            folded = emptied(job.folded, own_rows(there, own), batch.relation.key)
+            counts = dict(batch.counts) | {"T": 0, "D": batch.counts.get("D", 0) + rows_in(table)}
+            job, empties = replace(job, batch=replace(batch, folded=folded, counts=counts)), False
+        size = size_of(table)
+        return self._by(choose(job.batch, size, self._limits, truncated=empties), job, size)
+
+    def _by(self, plan: str, job: DeltaBatch, size: Size) -> ApplyOutcome:
+        """Does a batch by a plan, or by one that its table needs instead."""
+        batch, table = job.batch, job.table
+        refusing = plan == "append" and batch.relation.key and delta_layout.demands(table)
+        if plan == "task_local" or refusing:
+            # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
+            return job.task_local() if is_plain(table) else job.distributed("merge")
+        if plan in ("append", "replace_all", "bag"):
+            return job.parts(plan)
+        if plan == "purge":
+            batch, table = self._after(distributed.purge, batch, table)
+            job = replace(job, batch=batch, table=table)
+        if plan in ("rewrite", "purge"):
+            done = job.rewrite(self._limits.most(batch, size)) if is_plain(table, purged=True) else None
+            if done is not None:
+                return done
+            plan = choose_marks(batch)
+        if size.vectors or awkward(batch.relation):
+            return job.distributed(plan)
+        return self._once(*self._after(distributed.enable_vectors, batch, table))
+
+    def _after(
+        self, step: Callable[[SparkSession, str, int], None], batch: TableBatch, table: DeltaTable
+    ) -> tuple[TableBatch, DeltaTable]:
+        """The batch, and its table after a step of Spark that commits the same rows in another form.
+
+        Raises:
+            ConcurrentCommitError: somebody else committed in between.
+        """
+        path, before = self.path(batch.table), table.version()
+        step(self._spark, path, before)
+        now = DeltaTable(path)
+        if now.version() > before + 1:
+            raise ConcurrentCommitError.at(path, before, now.version())
+        return (batch if batch.looked is None else replace(batch, looked=now.version())), now
+
+    def _session(self, table: str) -> SparkSession:
+        """The session of a table's MERGEs."""
+        if table not in self._beside:
+            self._beside[table] = distributed.beside(self._spark)
+        return self._beside[table]
+
+
+def _reached(table: DeltaTable, app: str) -> int:
+    """The change number that a table has reached; -1: none."""
+    found = table.transaction_version(app)
+    return -1 if found is None else int(found)

@@ -1,0 +1,324 @@
+"""A merge into a PostgreSQL table by one Spark task that also finds what became of each change, and writes
+the key log of it: the keys go to the database first, and what it has of them comes back.
+
+All of it is one transaction, which sees the table as it was at its beginning: when somebody else changes a
+row meanwhile, the database says so, and it is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....config.machine import cores
+from ....engine.columns import KEPT, OP
+from ....engine.keys import Places
+from ....engine.source import Source
+from ....errors import ApplyError
+from ....lake.failpoints import reach
+from ....lake.retrying import retried
+from ....model.change import Column, Relation
+from ....model.types import arrow_type, schema_of
+from ....sources.postgresql.connect import Session, quoted
+from ....wire import pgbinary
+from ...images import images
+from ...mapping import shared_rows as shared
+from ...plan import TableBatch
+from ...tasks import result
+from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
+from ..auditor import BatchAuditor, archived, held, source_of, wanted
+from ..base import ApplyOutcome
+from ..delta.local import TOO_LARGE
+from ..delta.many import EXTRA, Small
+from .copying import Sending
+from .notes import Notes
+from .place import WORK_MEM, Place, session
+from .progress import Progress, Reached
+from .relax import relax
+from .repairs import Repairs
+from .stage import EXTRA_SQL, Staged
+from .types import casts
+from .values import batch, beyond, cells
+from .write import StagedWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+
+_KEYS, _ROWS = "pg_temp.tailrace_keys", "pg_temp.tailrace_rows"
+_NUMBER = Column("header__number", 0, "bigint", "int8", "bigint")
+_ATTEMPTS = 5
+_ANSWER = np.dtype([("fields", ">i2"), ("size", ">i4"), ("value", ">i8")])
+"""A row of one bigint, as COPY sends it in binary."""
+
+
+@dataclass(frozen=True)
+class DatabaseAudit:
+    """The function of the one task that gets all changes; see `delta_audit.AuditTask`.
+
+    Attributes:
+        place, task, repairs, at: what its progress is made of, see `PostgresTarget`.
+        reached: what the table had reached when the batch was cut.
+        upto: the change number that the batch reaches.
+        relation: the target's layout.
+    """
+
+    place: Place
+    task: str
+    repairs: bool
+    at: shared.TargetPlace
+    reached: Reached
+    upto: int
+    relation: Relation
+    extra: pa.Schema
+    memory_bytes: int | None
+    audit: Audit
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = wanted(self.extra, schema_of(self.relation.columns))
+        rows = held(batches, columns, self.memory_bytes)
+        if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
+            yield result(file=TOO_LARGE)
+            return
+        schema, added = schema_of(self.relation.columns), None
+        if self.audit.rules.mode == "archive":
+            source, added = archived(rows, schema)
+        else:
+            source = source_of(rows, tuple(self.relation.key), schema, self.audit.rules)
+        auditor = BatchAuditor(self.audit, self.upto, source)
+        with session(self.place, self._where) as on:
+            done = self._done(on, source, auditor, added)
+        yield row_of(done, auditor.told(done))
+
+    def _done(
+        self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None
+    ) -> ApplyOutcome:
+        def once() -> ApplyOutcome:
+            with on.transaction():
+                return _Merge(on, self, source, auditor, added).run()
+
+        try:
+            return retried(once, psycopg.errors.SerializationFailure, tries=_ATTEMPTS)
+        except psycopg.errors.SerializationFailure as error:
+            raise ApplyError(
+                "others change the batch's rows in the target faster than it is applied",
+                where=self._where,
+                hint="let nobody else write to it while changes are applied",
+            ) from error
+
+    @property
+    def progress(self) -> Progress:
+        """The table's progress."""
+        kind = Repairs if self.repairs else Progress
+        return kind(self.place, self.task, lambda _: self.at)
+
+    @property
+    def target(self) -> str:
+        """The table's target, as quoted SQL."""
+        return self.progress.target(self.audit.table)
+
+    @property
+    def _where(self) -> str:
+        return f"{self.place.label}, {self.audit.table}"
+
+
+@dataclass
+class _Merge:
+    """One attempt, in its transaction; `added`: rows of an archive, which are all that is written."""
+
+    on: Session
+    order: DatabaseAudit
+    source: Source
+    auditor: BatchAuditor
+    added: pa.Table | None
+
+    @property
+    def _sent(self) -> Sending:
+        return Sending(self.on, self.order.audit.table)
+
+    def run(self) -> ApplyOutcome:
+        """Does it; gives an outcome without counts when the table has the batch already."""
+        order, on, table = self.order, self.on, self.order.audit.table
+        on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        # First: if a task that shares the target widened a column after the snapshot, that would see no rows.
+        on.execute(f"LOCK TABLE {order.target} IN ROW EXCLUSIVE MODE".encode())
+        on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
+        progress = order.progress
+        now = progress.read(on, table, lock=True)
+        if now is not None and now.upto >= order.upto:
+            return ApplyOutcome(version=now.version)
+        if now != order.reached:
+            raise ApplyError(
+                "another process applied to this table meanwhile; nothing of this batch was written",
+                where=f"{order.place.label}, {table}",
+                hint="run a task once only; a pooler before the target must keep session locks",
+            )
+        with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
+            if self.added is not None:
+                self.auditor.judge(np.zeros(1, np.bool_), pool)
+                inserted, updated, deleted = self._append(self.added), 0, 0
+            else:
+                made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
+                inserted, updated, deleted = self._write(made)
+            self.auditor.finish()
+        upto = self.auditor.upto
+        if upto < 0:
+            return ApplyOutcome(version=order.reached.version)
+        if (note := self.auditor.note()) is not None:
+            Notes(order.place, order.task).leave(on, table, upto, *note)
+        version = progress.advance(on, table, upto)
+        reach("postgresql.audited")
+        return ApplyOutcome(inserted, updated, deleted, version, "upsert")
+
+    def _exists(self) -> npt.NDArray[np.bool_]:
+        """Of each key's number whether the table has a row that is not marked."""
+        source = self.source
+        exists = np.zeros(len(source.last), np.bool_)
+        if not len(exists):
+            return exists
+        numbers = pa.array(np.arange(len(exists)))
+        self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
+        mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
+        found = self._sent.answer(
+            f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
+        )
+        head = len(pgbinary.HEADER)
+        many = (len(found) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
+        body = np.frombuffer(found, _ANSWER, many, head)
+        exists[body["value"].astype(np.int64)] = True
+        return exists
+
+    def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
+        """See `delta_changes.RowsOf`."""
+        relation = self.order.relation
+        which = ",".join(map(str, wanted.tolist()))
+        query = (
+            f"SELECT s.n, {cells(relation.columns)} FROM {self._numbered}"
+            f" JOIN {self.order.target} t ON {self._same}"
+        )
+        query += f" WHERE s.n = ANY ('{{{which}}}'::bigint[])"
+        data = self._sent.answer(query, "csv")
+        where = f"{self.order.place.label}, {self.order.audit.table}"
+        rows = batch([_NUMBER, *relation.columns], data, where)
+        table = pa.Table.from_batches([rows.select(self.source.schema.names)])
+        return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
+
+    def _write(self, made: Source) -> tuple[int, int, int]:
+        """Brings what counts of the changes into the table: rows inserted, updated, deleted."""
+        places = made.last[made.last >= 0]
+        if not len(places):
+            return 0, 0, 0
+        gone = made.deletes[places]
+        rows, extra = made.rows.take(pa.array(places)), [OP, *([KEPT] if made.partial else [])]
+        kept = [_kept(rows[KEPT].combine_chunks(), gone)] if made.partial else []
+        marks = pa.repeat(pa.scalar(1, pa.int64()), len(places))
+        ops = pa.array(np.where(gone, "D", "U"))
+        columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
+        keys = self._keys.take(pa.array(np.flatnonzero(made.last >= 0)))  # images of deletes need have none
+        data = [(keys if n in made.key else rows)[n] for n in made.schema.names]
+        wanted = self.order.relation.columns
+        self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
+        into = casts(self.on, self.order.target, wanted)
+        staged = Staged(_ROWS, (1,), len(places), tuple(extra), len(wanted), into)
+        relax(self.on, self.order.place, self.order.target, self.order.relation, staged)
+        to = StagedWriter(self.on, self.order.target, self.order.relation, staged)
+        # Deletes first: what others made unique here may pass from an old row to a new one.
+        deleted = to.delete() if gone.any() else 0
+        partly = to.update_partly() if made.partial else 0
+        inserted, updated = to.upsert(partial=made.partial)
+        return inserted, partly + updated, deleted
+
+    def _append(self, rows: pa.Table) -> int:
+        relation = self.order.relation
+        wanted = relation.with_columns([relation.column(n) for n in rows.schema.names])
+        if not (into := casts(self.on, self.order.target, wanted.columns)):
+            names = ", ".join(map(quoted, rows.schema.names))
+            self._sent.send(f"{self.order.target} ({names})", rows.columns)
+            return int(rows.num_rows)
+        marks = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
+        self._sent.copy(_ROWS, "mark bigint", [marks, *rows.columns], wanted.columns)
+        staged = Staged(_ROWS, (1,), rows.num_rows, (), len(wanted.columns), into)
+        return StagedWriter(self.on, self.order.target, wanted, staged).append()
+
+    @cached_property
+    def _keys(self) -> pa.Table:
+        """The keys in the order of their numbers."""
+        place = self.source.keys.place
+        row = np.empty(len(self.source.last), np.int64)
+        row[place] = np.arange(len(place))
+        return self.source.rows.select(list(self.source.key)).take(pa.array(row))
+
+    @property
+    def _numbered(self) -> str:
+        """FROM item of the numbered keys, in the types of the target, alias s."""
+        into = casts(self.on, self.order.target, self._key)
+        found = [f"c{i}" + (f"::{into[i]} AS c{i}" if i in into else "") for i in range(len(self._key))]
+        return f"(SELECT {', '.join(['n', *found])} FROM {_KEYS}) s"
+
+    @property
+    def _key(self) -> list[Column]:
+        return [c for c in self.order.relation.columns if c.key]
+
+    @property
+    def _same(self) -> str:
+        return " AND ".join(f"t.{quoted(c.name)} = s.c{i}" for i, c in enumerate(self._key))
+
+
+def merged(
+    place: Place,
+    task: str,
+    progress: Progress,
+    on: Session,
+    reached: Reached,
+    batch: TableBatch,
+    audit: Audit,
+    beside: Mapping[str, SparkColumn],
+    memory: int | None,
+) -> Audited | str:
+    """Runs a batch as one such task, see `audit.merge_audited`; `on` has the table for itself."""
+    table, columns = batch.table, batch.relation
+    made = images(batch.changes, columns, after=reached.upto, beside=beside)
+    kinds = {n: arrow_type(made.schema[n].dataType.simpleString()) for n in beside}
+    repairs, at, extra = isinstance(progress, Repairs), progress.at(table), pa.schema(list(kinds.items()))
+    order = DatabaseAudit(place, task, repairs, at, reached, batch.upto, columns, extra, memory, audit)
+
+    def nothing() -> ApplyOutcome:
+        return ApplyOutcome(version=progress.advance(on, table, batch.upto))
+
+    return merge_audited(made, order, batch.upto, nothing)
+
+
+def merged_here(
+    place: Place,
+    task: str,
+    progress: Progress,
+    reached: Reached,
+    small: Small,
+    audit: Audit,
+    memory: int | None,
+) -> Audited | None:
+    """Does what such a task does with a small batch, in this process; None: it is too large for that."""
+    table, columns = small.table, small.layout or small.relation
+    repairs, at = isinstance(progress, Repairs), progress.at(table)
+    order = DatabaseAudit(place, task, repairs, at, reached, small.upto, columns, EXTRA, memory, audit)
+    (found,) = order(small.read(wanted(EXTRA, schema_of(columns.columns))))
+    (row,) = found.to_pylist()
+    done = outcome_of(row)
+    if done == LOST:  # the table has it already
+        outcome = ApplyOutcome(version=row["version"])
+        return Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+    return done if isinstance(done, Audited) else None
+
+
+def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:
+    """`KEPT` of rows of which something stays; NULL for the others."""
+    some = pc.and_(pc.match_substring(kept, "1"), pa.array(~gone))
+    return pc.if_else(some, kept, pa.scalar(None, pa.string()))

@@ -1,0 +1,179 @@
+"""Layouts of PostgreSQL targets: the types, declared; create; follow the source's layout by `attnum`.
+
+A change of layout is one transaction of ALTER TABLE together with its note in `tailrace_progress`, so it has
+happened or not; what others gave to the table (indexes, grants, views) stays where PostgreSQL lets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from ....errors import ApplyError, BaselineNeededError
+from ....model.change import Column, Relation
+from ....sources.postgresql.connect import Session, literal, quoted
+from ....wire.pgvalues import convert
+from ...mapping.shared_rows import refuse_less
+from ..retype import refuse_new_key, refuse_retype
+from .adopted import adopts, key_of
+from .place import Place, check_names
+from .progress import Progress, make_schema, one_at_a_time
+from .shared import as_there, refuse
+from .types import column_type, retyped, sql_type, there
+
+
+def create(session: Session, place: Place, progress: Progress, relation: Relation) -> None:
+    """Makes an empty target and its row of progress; ApplyError when somebody else's table is there. To a
+    target that others feed it comes with a row of progress alone."""
+    table = relation.table
+    with session.transaction():
+        progress.prepare(session)
+        one_at_a_time(session)
+        taken = False
+        if others := progress.others(session, table):
+            refuse(progress, relation, others)
+        else:
+            taken = adopts(session, place, progress, relation)
+            if not taken:
+                make(session, progress, relation)
+            elif statement := key_of(session, progress.target(table), relation):
+                session.execute(statement.encode())
+        progress.begin(session, table, relation)
+        if taken:
+            progress.adopt(session, table)
+
+
+def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
+    """Makes an empty table that is nobody's yet; within a transaction."""
+    table = relation.table
+    make_schema(session, progress.split(table)[0])
+    columns = definition(relation, key=key, plain=bool(progress.own(table)))
+    session.execute(f"CREATE TABLE {progress.target(table)} ({columns})".encode())
+    progress.forget_others(session, table)
+
+
+def definition(relation: Relation, *, key: bool = True, plain: bool = False) -> str:
+    """The columns of a target, and its primary key, as in CREATE TABLE; `plain`: in the types that values
+    travel in."""
+    check_names([c.name for c in relation.columns], relation.table)
+    lines = [f"{quoted(c.name)} {sql_type(c.type) if plain else column_type(c)}" for c in relation.columns]
+    if key and relation.key:
+        lines.append(primary_key(relation))
+    return ", ".join(lines)
+
+
+def primary_key(relation: Relation) -> str:
+    """The key as a table constraint."""
+    return f"PRIMARY KEY ({', '.join(map(quoted, relation.key))})"
+
+
+def same(one: Relation, other: Relation) -> bool:
+    """Whether two layouts make the same target."""
+    return [(c.attnum, c.name, c.type, c.key, column_type(c)) for c in one.columns] == [
+        (c.attnum, c.name, c.type, c.key, column_type(c)) for c in other.columns
+    ]
+
+
+def alter(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
+    """Brings a target from one layout to another; nothing happens when it has that one already."""
+    if same(have, want):
+        return
+    target = progress.target(want.table)
+    check_names([c.name for c in want.columns], want.table)
+    with session.transaction():
+        if progress.own(want.table):
+            refuse_less(have, want, target)
+            one_at_a_time(session)
+            have = as_there(have, want, progress.others(session, want.table))
+        for step in steps(have, want, there(session, target), plain=bool(progress.own(want.table))):
+            session.execute(f"ALTER TABLE {target} {step}".encode())
+        if have.key and _key(have) != _key(want):
+            _drop_key(session, target, have, want)
+        if want.key and _key(have) != _key(want):
+            session.execute(f"ALTER TABLE {target} ADD {primary_key(want)}".encode())
+        progress.lay_out(session, want.table, want)
+
+
+def follow(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
+    """Brings an empty target that somebody made to a layout, as `alter` does.
+
+    Raises:
+        ApplyError: a column becomes another type that only whoever made it can give it.
+    """
+    try:
+        alter(session, progress, have, want)
+    except BaselineNeededError as error:
+        raise ApplyError(
+            f"{error.what}, and somebody made the target",
+            where=want.table,
+            hint="drop the target, or alter the column there by hand, then `tailrace resync`",
+        ) from error
+
+
+def steps(have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bool = False) -> list[str]:
+    """What ALTER TABLE has to do, in order, keys aside; `kinds`: the types that the columns have; `plain`:
+    new ones get those that values travel in.
+
+    >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
+    >>> steps(Relation(1, "s", "t", "f", (a,)), Relation(1, "s", "t", "f", (b,)), {})
+    ['DROP COLUMN "a"', 'ADD COLUMN "b" text']
+    """
+    old = {c.attnum: c for c in have.columns}
+    stays = [c for c in want.columns if c.attnum in old]
+    refuse_new_key(have, want)
+    for c in stays:
+        # Its own casts are the words the source wrote.
+        refuse_retype(have.table, old[c.attnum], c, as_text=True)
+    kept = {c.attnum for c in stays}
+    made = [f"DROP COLUMN {quoted(c.name)}" for c in have.columns if c.attnum not in kept]
+    renamed = [c for c in stays if old[c.attnum].name != c.name]
+    # By way of names nobody has: two columns may have exchanged theirs.
+    made += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
+    made += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
+    for c in stays:
+        made += retyped(old[c.attnum], c, kinds.get(old[c.attnum].name))
+    for c in want.columns:
+        if c.attnum not in old:
+            made += _added(c, sql_type(c.type) if plain else column_type(c))
+    return made
+
+
+def _added(column: Column, kind: str) -> list[str]:
+    name = quoted(column.name)
+    if column.missing is None:
+        return [f"ADD COLUMN {name} {kind}"]
+    # A default gives the rows that are there their value without writing them; new rows bring their own.
+    constant = f"{literal(_constant(column, column.missing))}::{kind}"
+    return [f"ADD COLUMN {name} {kind} DEFAULT {constant}", f"ALTER COLUMN {name} DROP DEFAULT"]
+
+
+def _constant(column: Column, missing: str) -> str:
+    """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
+    values, bad = convert(column.type, column.kind, pa.array([missing], pa.string()))
+    if bad is not None:
+        raise ApplyError(
+            f"the value {missing!r} that older rows have cannot be held by {column.type}",
+            where=column.name,
+            hint="give it a wider type (`types`), then `tailrace resync` the table",
+        )
+    if pa.types.is_binary(values.type):
+        return "\\x" + str(values[0].as_py().hex())
+    return str(values.cast(pa.string())[0].as_py())
+
+
+def _key(relation: Relation) -> list[int]:
+    return [c.attnum for c in relation.columns if c.key]
+
+
+def _drop_key(session: Session, target: str, have: Relation, want: Relation) -> None:
+    """Takes the primary key off, and the NOT NULL it left behind (it is gone with a column of its own)."""
+    row = session.execute(
+        "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'", (target,)
+    ).fetchone()
+    if row:
+        session.execute(f"ALTER TABLE {target} DROP CONSTRAINT {quoted(row[0])}".encode())
+    left = {c.attnum for c in have.columns if c.key}
+    for c in want.columns:
+        if c.attnum in left and not c.key:
+            session.execute(f"ALTER TABLE {target} ALTER COLUMN {quoted(c.name)} DROP NOT NULL".encode())

@@ -1,0 +1,211 @@
+"""`tailrace_progress`: how far each table of each task is, in the database that holds the tables.
+
+A row changes in the transaction that changes its table, so the two cannot disagree. It also keeps the layout
+that the table was given: that is what columns are matched with when the layout changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+
+from ....model.change import Relation
+from ....sources.postgresql.connect import Session, literal, quoted
+from ...mapping import shared_rows as shared
+from .place import Place, number_of
+
+TABLE = "tailrace_progress"
+_COLUMNS = """
+    task text NOT NULL,
+    "table" text NOT NULL,
+    target text NOT NULL,
+    upto bigint NOT NULL,
+    version bigint NOT NULL,
+    layout text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    part text NOT NULL DEFAULT '',
+    adopted boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (task, "table"),
+    UNIQUE (target, part)
+"""
+"""`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON;
+`adopted`: somebody made the target for the task to fill."""
+_PARTS = """
+    ADD COLUMN part text NOT NULL DEFAULT '', DROP CONSTRAINT IF EXISTS tailrace_progress_target_key,
+    ADD UNIQUE (target, part)
+"""
+"""What a table of progress from before there were parts lacks."""
+_ADOPTED = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A table's row: the change number reached (-1: none yet), the transaction that wrote it, the layout."""
+
+    upto: int
+    version: int
+    layout: Relation
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another source that feeds a target: its name, the constants that tell its rows, what it makes of it."""
+
+    name: str
+    own: Mapping[str, str]
+    layout: Relation
+
+
+class Progress:
+    """The progress of one task's tables in one place; `places`: where each table's rows are."""
+
+    def __init__(
+        self, place: Place, task: str, places: Callable[[str], shared.TargetPlace] = shared.TargetPlace
+    ) -> None:
+        self._place, self._task, self._places = place, task, places
+        self._table = place.own(TABLE)
+
+    def at(self, table: str) -> shared.TargetPlace:
+        """Where the table's rows are."""
+        return self._places(table)
+
+    def target(self, table: str) -> str:
+        """The name of the table's target, as quoted SQL."""
+        return self._place.target(self._places(table).target)
+
+    def split(self, table: str) -> tuple[str, str]:
+        """Schema and name of the table's target."""
+        return self._place.split(self._places(table).target)
+
+    def own(self, table: str) -> Mapping[str, str]:
+        """The constants that tell the table's rows from those of others; empty: the target is its own."""
+        return self._places(table).partition
+
+    def own_rows(self, table: str) -> str:
+        """SQL of the condition that the table's rows fulfil."""
+        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.own(table).items()) or "true"
+
+    def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
+        """The table's row; None when it has none, or its target is gone or another one."""
+        target = literal(self.target(table))
+        wanted = f"{self._of(table)} AND target = {target} AND to_regclass({target}) IS NOT NULL"
+        query = f"SELECT upto, version, layout FROM {self._table} WHERE {wanted}"
+        try:
+            row = session.execute((query + (" FOR UPDATE" if lock else "")).encode()).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return None
+        return Reached(int(row[0]), int(row[1]), Relation.from_json(row[2])) if row else None
+
+    def advance(self, session: Session, table: str, upto: int) -> int:
+        """Sets the number reached; gives the transaction's number."""
+        changed = f"upto = {upto}, version = {TRANSACTION}, applied_at = now()"
+        return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
+
+    def others(self, session: Session, table: str) -> list[Other]:
+        """The other sources, of any task, that feed the table's target."""
+        target = literal(self.target(table))
+        wanted = f"target = {target} AND part <> '' AND to_regclass({target}) IS NOT NULL"
+        query = f'SELECT task, "table", part, layout FROM {self._table} WHERE {wanted}'
+        try:
+            rows = session.execute(f"{query} AND NOT ({self._of(table)}) ORDER BY 1, 2".encode()).fetchall()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+            return []
+        return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
+
+    def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
+        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`."""
+        own = self.own(table)
+        part = json.dumps(dict(own), sort_keys=True) if own else ""
+        values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
+        return self._number(
+            session,
+            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part)'
+            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)})"
+            ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
+            " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
+            " adopted = false, applied_at = now()",
+        )
+
+    def lay_out(self, session: Session, table: str, layout: Relation) -> None:
+        """Notes a table's new layout; the number reached stays."""
+        words = f"layout = {literal(layout.to_json())}"
+        session.execute(f"UPDATE {self._table} SET {words} WHERE {self._of(table)}".encode())
+
+    def prepare(self, session: Session) -> None:
+        """Makes schema and table when they are not there (needs a transaction: one at a time does it)."""
+        if self._has(session, "adopted") and self._has(session, "part"):
+            return
+        one_at_a_time(session)
+        make_schema(session, self._place.control)
+        session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
+        if not self._has(session, "part"):
+            session.execute(f"ALTER TABLE {self._table} {_PARTS}".encode())
+        session.execute(f"ALTER TABLE {self._table} {_ADOPTED}".encode())
+        note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
+        session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
+
+    def forget(self, session: Session, table: str) -> None:
+        """Takes the table's row away: its target is gone."""
+        session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
+
+    def adopted(self, session: Session, table: str) -> bool:
+        """Whether somebody made the table's target for the task to fill."""
+        if not self._has(session, "adopted"):
+            return False
+        row = session.execute(
+            f"SELECT adopted FROM {self._table} WHERE {self._of(table)}".encode()
+        ).fetchone()
+        return bool(row and row[0])
+
+    def adopt(self, session: Session, table: str) -> None:
+        """Notes that somebody made the table's target."""
+        session.execute(f"UPDATE {self._table} SET adopted = true WHERE {self._of(table)}".encode())
+
+    def fed(self, session: Session, table: str) -> bool:
+        """Whether another table, of any task, has the same target."""
+        target = literal(self.target(table))
+        query = f"SELECT FROM {self._table} WHERE target = {target} AND NOT ({self._of(table)})"
+        try:
+            return session.execute(query.encode()).fetchone() is not None
+        except psycopg.errors.UndefinedTable:
+            return False
+
+    def _has(self, session: Session, column: str) -> bool:
+        found = session.execute(
+            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s)",
+            (self._table, column),
+        ).fetchone()
+        return bool(found and found[0])
+
+    def forget_others(self, session: Session, table: str) -> None:
+        """Takes away the rows that others left behind for a target that is gone."""
+        target = literal(self.target(table))
+        theirs = f"target = {target} AND NOT ({self._of(table)})"
+        session.execute(f"DELETE FROM {self._table} WHERE {theirs}".encode())
+
+    def _of(self, table: str) -> str:
+        return f'task = {literal(self._task)} AND "table" = {literal(table)}'
+
+    def _number(self, session: Session, statement: str) -> int:
+        row = session.execute(f"{statement} RETURNING version".encode()).fetchone()
+        if row is None:
+            raise psycopg.errors.NoDataFound("the table's row in tailrace_progress is gone")
+        return int(row[0])
+
+
+TRANSACTION = "pg_current_xact_id()::text::bigint"
+
+
+def one_at_a_time(session: Session) -> None:
+    """Until the transaction ends, no other makes schemas or tables: IF NOT EXISTS alone fails in a race."""
+    session.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("set up"),))
+
+
+def make_schema(session: Session, name: str) -> None:
+    """Makes a schema; asks first: IF NOT EXISTS wants the privilege even when there is nothing to do."""
+    found = session.execute("SELECT to_regnamespace(%s) IS NOT NULL", (quoted(name),)).fetchone()
+    if not (found and found[0]):
+        session.execute(f"CREATE SCHEMA {quoted(name)}".encode())

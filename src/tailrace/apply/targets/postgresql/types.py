@@ -1,0 +1,227 @@
+"""The types of a PostgreSQL target's columns: those of a PostgreSQL source, where a text says all of a value.
+
+Values travel in the lake's types. What is text there goes into the type that the source gave it: the
+statements that write, and that look for keys, cast it (`casts`). A table that has other types than these,
+because it is older or because others changed it, is written as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ....errors import UnsupportedError
+from ....model.change import Column
+from ....model.types import element_type
+from ....sources.postgresql.connect import Session, quoted
+from ....wire.pgtypes import KINDS
+
+TYPES: dict[str, tuple[str, str]] = {
+    "boolean": ("boolean", ""),
+    "tinyint": ("smallint", "PostgreSQL has no smaller one"),
+    "smallint": ("smallint", ""),
+    "int": ("integer", ""),
+    "bigint": ("bigint", ""),
+    "float": ("real", "`NaN`, `Infinity` and `-Infinity` as they are"),
+    "double": ("double precision", "`NaN`, `Infinity` and `-Infinity` as they are"),
+    "decimal(p,s)": ("numeric(p,s)", ""),
+    "string": ("text", "the character U+0000 is refused; from a PostgreSQL source see below"),
+    "binary": ("bytea", ""),
+    "date": ("date", "4713 BC to 5874897 AD; others are refused"),
+    "timestamp_ntz": ("timestamp", "microseconds; 4713 BC to 294276 AD; others are refused"),
+    "timestamp": ("timestamptz", "microseconds; 4713 BC to 294276 AD; others are refused"),
+    "array<...>": ("...[]", "of one of these types; one dimension; no part of a key"),
+}
+"""Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
+
+_RANGES = [
+    f"{n}{kind}" for kind in ("range", "multirange") for n in ("int4", "int8", "num", "ts", "tstz", "date")
+]
+_PLAIN = ("point", "line", "lseg", "box", "path", "polygon", "circle")
+KEPT = {
+    "character varying": "with its length",
+    "character": "with its length",
+    "numeric": "`numeric` without precision, or with one that no decimal of the lake has; `NaN` and all",
+    "uuid": "",
+    "json": "text as entered",
+    "jsonb": "",
+    "interval": "",
+    "time without time zone": "",
+    "time with time zone": "",
+    "bit": "with its length",
+    "bit varying": "with its length",
+    **dict.fromkeys(("inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "tsvector", "tsquery"), ""),
+    **dict.fromkeys(_RANGES, ""),
+    **dict.fromkeys(_PLAIN, ""),
+}
+"""Types of a PostgreSQL source that are text in the lake and stay what they are in a PostgreSQL target."""
+_ELEMENTS = {
+    *KEPT, "text", "boolean", "smallint", "integer", "bigint", "real", "double precision", "date", "bytea",
+    "oid", "timestamp without time zone", "timestamp with time zone",
+}  # fmt: skip
+_NO_KEYS = {"json", *_PLAIN}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_MODIFIER = re.compile(r"\(\d+(,-?\d+)?\)")
+_TEXTS = {"text", "character varying"}
+"""Types that take any text as it is, and compare with it."""
+
+
+def sql_type(lake: str) -> str:
+    """The PostgreSQL type of a lake type; UnsupportedError when there is none.
+
+    >>> sql_type("decimal(12, 2)"), sql_type("array<timestamp>")
+    ('numeric(12,2)', 'timestamptz[]')
+    """
+    plain = lake.replace(" ", "").lower()
+    if element := element_type(plain):
+        return f"{sql_type(element)}[]"
+    if found := _DECIMAL.fullmatch(plain):
+        return f"numeric({found[1]},{found[2]})"
+    if plain not in TYPES:
+        raise UnsupportedError(f"no PostgreSQL type for {lake!r}", hint=f"use one of {', '.join(TYPES)}")
+    return TYPES[plain][0]
+
+
+def column_type(column: Column) -> str:
+    """The type that a column of a new target gets.
+
+    >>> column_type(Column("v", 1, "character varying(20)", "varchar", "string"))
+    'character varying(20)'
+    >>> column_type(Column("v", 1, "integer[]", "array", "string"))
+    'integer[]'
+    >>> column_type(Column("v", 1, "shop.mood", "enum", "string"))
+    'text'
+    """
+    if column.type != "string" or (column.kind not in KINDS and column.kind not in _MORE):
+        return sql_type(column.type)
+    element = _MODIFIER.sub("", column.source_type.removesuffix("[]"))
+    known = _ELEMENTS if column.source_type.endswith("[]") else KEPT
+    return column.source_type if element in known and not (column.key and element in _NO_KEYS) else "text"
+
+
+_MORE = {"array", "range", "multirange", *_PLAIN, "tsvector", "tsquery"}
+"""Kinds of columns that the map of types has no row for."""
+
+
+def base(kind: str) -> str:
+    """A type whose cast does not cut values that are too long: the assignment that follows refuses them.
+
+    >>> base("character(3)"), base("bit(8)"), base("character varying(3)[]"), base("jsonb")
+    ('bpchar', 'varbit', 'character varying[]', 'jsonb')
+    """
+    plain = _MODIFIER.sub("", kind)
+    element = plain.removesuffix("[]")
+    return {"character": "bpchar", "bit": "varbit"}.get(element, element) + plain[len(element) :]
+
+
+_THERE = """
+SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+
+
+def there(on: Session, target: str) -> dict[str, str]:
+    """The columns of a target (quoted SQL) and their types, as `format_type` names them; none: it is not
+    there."""
+    return dict(on.execute(_THERE, (target,)).fetchall())
+
+
+def casts(on: Session, target: str, columns: Sequence[Column]) -> dict[int, str]:
+    """Places of the columns whose values are text on their way, and what to cast them to for a target."""
+    if not any(sql_type(c.type) == "text" for c in columns):
+        return {}
+    kinds = there(on, target)
+    texts = [(i, kinds.get(c.name, "text")) for i, c in enumerate(columns) if sql_type(c.type) == "text"]
+    return {i: base(kind) for i, kind in texts if _MODIFIER.sub("", kind) not in _TEXTS}
+
+
+def as_text(cell: str, lake: str, kind: str | None) -> str:
+    """SQL of a target's value as the lake has it, to be compared; `kind`: what it is cast from, if that is
+    text in the lake. (A cast to text would take the blanks off a `character`.)"""
+    if kind == "bpchar":
+        return f"CASE WHEN {cell} IS NOT NULL THEN concat({cell}) END"
+    return f"{cell}::{sql_type(lake)}"
+
+
+def retyped(have: Column, want: Column, now: str | None) -> list[str]:
+    """What ALTER TABLE has to do for a column (`want.name`) to become another type; `now`: the type that it
+    has. Types that others gave it stay as long as the values are the same to the lake."""
+    old, new = column_type(have), column_type(want)
+    same = sql_type(have.type) == sql_type(want.type)
+    if old == new or (same and (now or old) != old):
+        return []
+    name = quoted(want.name)
+    return [f"ALTER COLUMN {name} TYPE {new} USING {name}::{base(new)}"]
+
+
+def markdown() -> str:
+    """The map of types as the documentation page docs/types-postgresql.md."""
+    rows = "".join(f"| `{lake}` | `{sql}` | {note or ' '} |\n" for lake, (sql, note) in TYPES.items())
+    kept: Mapping[str, str] = {n: note for n, note in KEPT.items() if n not in {*_RANGES, *_PLAIN}}
+    more = "".join(f"| `{n}` | {note or ' '} |\n" for n, note in kept.items())
+    return (_PAGE % (rows, more)).replace("|   |", "| |")
+
+
+_PAGE = """# Types of PostgreSQL targets
+
+Generated from `tailrace.apply.targets.postgresql.types`; do not edit.
+
+| lake (Spark SQL) | PostgreSQL target | remark |
+| --- | --- | --- |
+%s
+## From PostgreSQL to PostgreSQL
+
+Some types of a PostgreSQL source are text in the lake. A PostgreSQL target has them as the source has:
+
+| source and target | remark |
+| --- | --- |
+%s| ranges, multiranges, geometric types | built-in ones |
+| arrays | of all these types, and of `text`, numbers, dates, times, `boolean`, `bytea` |
+
+The others are `text` in the target: enums (see below), composites, domains over text, types of extensions
+(`citext`, `hstore`, PostGIS), `xml`, `money`, `name`, `"char"`, and arrays of them. So are the columns of a
+target that several sources feed ([mapping](mapping.md)). Changing the type of a column at the source changes
+it in the target, where its values can be turned into the new type without the source ([DDL](ddl.md)).
+
+## NOT NULL, defaults, enums
+
+Tables that tailrace makes have a primary key and nothing else. Three settings give them more of what the
+source declares:
+
+```yaml
+target:
+  database: postgresql://me@replica/shop
+  not_null: true      # NOT NULL
+  defaults: true      # defaults; those that take numbers from a sequence stay at the source
+  enums: type         # or check: text, with a CHECK that lists the labels; or text, which is the default
+```
+
+The process that captures reads the source's catalog every 10 seconds and alters the targets: NOT NULL and
+defaults come and go as at the source, and labels are added to enums and CHECKs. An enum becomes a type of the
+same name in the target's schema; a key column that is an enum stays text. Rows must fit first: a column whose
+rows have NULLs gets no NOT NULL, and a label that rows still have stays, even if the source renamed it.
+What the target refuses (an expression that calls a function it does not have, a type that a view depends on)
+is logged as a warning and tried again after an hour. `--once` does it at the end.
+
+**None of this ever refuses a change.** The catalog is ahead of the log, so a batch may bring a NULL from
+before the NOT NULL, or a label that is not added yet; an image may lack a value, and its row be missing. Such
+a batch first drops the NOT NULL, or adds the label. The NOT NULL comes back once no row has a NULL.
+
+Altering a table needs it for a moment; while somebody's transaction holds it, tailrace waits 5 seconds and
+tries again later. Turning text into an enum rewrites the table, once after each new baseline. Archives,
+mapped tables and tables made by hand are left as they are. `tailrace_declared`, beside `tailrace_progress`,
+notes what was given, so that what you alter yourself stays yours. Switching a setting off takes NOT NULL,
+defaults and CHECKs back; a column that has become an enum stays one until its next baseline. Types stay when
+targets are dropped.
+
+## Tables made by hand
+
+To have indexes and other constraints, too, make the tables before the first baseline (`pg_dump --schema-only`
+writes them) and leave them empty. Such a table is filled and keeps all it has; a new baseline empties and
+fills it again. It must have the source's columns; others are left to their defaults. It must have the row key
+as its primary key or as a unique index, or no primary key at all.
+
+A target that is there already keeps its types: tables made by an earlier release, and columns whose type
+somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
+refused, and [rules](apply.md) decide what becomes of its change.
+"""

@@ -1,0 +1,150 @@
+"""The statements that bring staged rows into a target. All of them run in the batch's one transaction."""
+
+from __future__ import annotations
+
+from ....engine.columns import KEPT, NET, OP
+from ....model.change import Relation
+from ....sources.postgresql.connect import Session, quoted
+from .stage import Staged
+from .types import as_text
+
+_OP, _KEPT, _NET = quoted(OP), quoted(KEPT), quoted(NET)
+_ANEW = "pg_temp.tailrace_anew"
+GIVEN = "OVERRIDING SYSTEM VALUE"
+"""Values come from the source also where somebody gave the target an identity column."""
+
+
+class StagedWriter:
+    """Writes one batch's staged rows into one target; every method gives exact counts of rows."""
+
+    def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
+        self._session, self.target, self._staged = session, target, staged
+        self._names = [quoted(c.name) for c in relation.columns]
+        self._texts = [
+            as_text(f"t.{quoted(c.name)}", c.type, staged.casts.get(i))
+            for i, c in enumerate(relation.columns)
+        ]
+        self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
+        self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key]
+        self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
+
+    def truncate(self, own: str | None = None) -> int:
+        """Empties the target, as the source did; gives how many rows it had. `own`: SQL of the condition on
+        rows of the one source that did, when others feed the target, too."""
+        if own is not None:
+            return self._rows(f"DELETE FROM {self.target} WHERE {own}")
+        # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
+        # a DELETE of every row would honour it, and leave all of them behind for vacuum.
+        found = self._counts(f"SELECT count(*) FROM {self.target}")[0]
+        self._session.execute(f"TRUNCATE {self.target}".encode())
+        return found
+
+    def delete(self) -> int:
+        """Takes away the rows of deleted and of old keys."""
+        return self._rows(
+            f"DELETE FROM {self.target} t USING {self._staged.source} WHERE s.{_OP} = 'D' AND {self._same}"
+        )
+
+    def update_partly(self) -> int:
+        """Changes rows of which the batch has not every column: what it has not stays as it is (a large
+        value that stays is not even read)."""
+        if not self._rest:
+            return 0  # nothing but its key: there is nothing it could lack
+        cells = ", ".join(
+            f"{name} = CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{name} ELSE s.c{i} END"
+            for name, i in self._rest
+        )
+        return self._rows(
+            f"UPDATE {self.target} t SET {cells} FROM {self._staged.source}"
+            f" WHERE s.{_OP} = 'U' AND s.{_KEPT} IS NOT NULL AND {self._same}"
+        )
+
+    def upsert(self, *, partial: bool) -> tuple[int, int]:
+        """Writes rows by key; gives how many were inserted and updated. With `partial`, rows that
+        `update_partly` has found are done already."""
+        which = f"s.{_OP} = 'U'"
+        if partial:
+            there = f"EXISTS (SELECT FROM {self.target} t WHERE {self._same})"
+            which += f" AND (s.{_KEPT} IS NULL OR NOT {there})"
+        # A table of nothing but its key: a row that is there is "updated" to itself, as elsewhere.
+        written = self._rest or [(self._key[0][0], 0)]
+        cells = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in written)
+        key = ", ".join(name for name, _ in self._key)
+        # xmax is 0 in a row version that this very statement made anew.
+        inserted, updated = self._counts(
+            f"WITH w AS (INSERT INTO {self.target} AS t ({', '.join(self._names)}) {GIVEN}"
+            f" SELECT {self._cells} FROM {self._staged.source} WHERE {which}"
+            f" ON CONFLICT ({key}) DO UPDATE SET {cells} RETURNING t.xmax = 0 AS fresh)"
+            " SELECT count(*) FILTER (WHERE fresh), count(*) FILTER (WHERE NOT fresh) FROM w"
+        )
+        return inserted, updated
+
+    def anew(self, *, partial: bool) -> tuple[int, int, int]:
+        """Takes away all rows under the batch's keys, then writes those that are to be there: what others
+        made unique may pass from one row to another. Gives how many were inserted, updated, deleted."""
+        cells = [
+            f"CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{n} ELSE s.c{i} END AS c{i}"
+            if partial
+            else f"s.c{i}"
+            for i, n in enumerate(self._names)
+        ]
+        there = f"(t.{self._key[0][0]} IS NOT NULL) AS there"
+        self._session.execute(
+            f"CREATE TEMP TABLE {_ANEW} ON COMMIT DROP AS SELECT {', '.join(cells)}, {there} FROM"
+            f" {self._staged.source} LEFT JOIN {self.target} t ON {self._same} WHERE s.{_OP} = 'U'".encode()
+        )
+        gone = self._rows(f"DELETE FROM {self.target} t USING {self._staged.source} WHERE {self._same}")
+        written = self._rows(f"{self._insert} FROM {_ANEW} s")
+        updated = self._counts(f"SELECT count(*) FROM {_ANEW} WHERE there")[0]
+        return written - updated, updated, gone - updated
+
+    def append(self) -> int:
+        """Adds every staged row."""
+        return self._rows(f"{self._insert} FROM {self._staged.source}")
+
+    def take_copies(self) -> tuple[int, int]:
+        """Takes away as many copies of full rows as changes say; gives how many, and how many more there
+        should have been.
+
+        Rows are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
+        that alone would compare each row with each. What others gave another type is compared in that of the
+        changes: values of two types may be equal, and their hashes not.
+        """
+        there = self._texts
+        equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
+        hashed = (
+            f"hash_record_extended(ROW({', '.join(there)}), 0) = hash_record_extended(ROW({self._cells}), 0)"
+        )
+        copies = (
+            f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
+            f" FROM {self.target} t JOIN {self._staged.texts} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
+        )
+        gone = self._rows(
+            f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
+            f"SELECT place FROM ({copies}) c WHERE nth <= most))"
+        )
+        asked = self._counts(
+            f"SELECT coalesce(sum(-s.{_NET}), 0) FROM {self._staged.source} WHERE s.{_NET} < 0"
+        )[0]
+        return gone, asked - gone
+
+    def add_copies(self) -> int:
+        """Adds as many copies of full rows as changes say."""
+        return self._rows(
+            f"{self._insert} FROM {self._staged.source}, generate_series(1, s.{_NET}) WHERE s.{_NET} > 0"
+        )
+
+    @property
+    def _same(self) -> str:
+        return " AND ".join(f"t.{name} = s.{cell}" for name, cell in self._key)
+
+    @property
+    def _insert(self) -> str:
+        return f"INSERT INTO {self.target} ({', '.join(self._names)}) {GIVEN} SELECT {self._cells}"
+
+    def _rows(self, statement: str) -> int:
+        return self._session.execute(statement.encode()).rowcount
+
+    def _counts(self, query: str) -> tuple[int, ...]:
+        row = self._session.execute(query.encode()).fetchone()
+        return tuple(int(n) for n in row or ())

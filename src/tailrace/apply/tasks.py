@@ -1,0 +1,55 @@
+"""Functions that run in Spark's tasks, on Arrow batches.
+
+Classes that are given to `mapInArrow` are pickled by reference, hold paths and names only, and run in
+executor processes that have no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..lake import guards
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+_NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
+_TEXTS = ("file", "told", "table")
+RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS]])
+
+
+def result(**values: Any) -> pa.RecordBatch:
+    """One row of `RESULT`."""
+    numbers = [pa.array([values.get(n, 0)], pa.int64()) for n in _NUMBERS]
+    texts = [pa.array([values.get(n)], pa.string()) for n in _TEXTS]
+    return pa.record_batch([*numbers, *texts], [*_NUMBERS, *_TEXTS])
+
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Gives a task's batches their column names; on the way they have plain ones, because `mapInArrow` looks
+    columns up by name and stumbles over dots and back quotes."""
+
+    task: Task
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(b.rename_columns(list(self.names)) for b in batches)
+
+
+def mapped(df: DataFrame, task: Task, schema: str) -> DataFrame:
+    """What a task makes of every partition, rows of `schema`."""
+    plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
+    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
+
+
+def run(df: DataFrame, task: Task) -> list[Row]:
+    """Runs a task on every partition; collects one row of results each."""
+    return mapped(df, task, RESULT).collect()

@@ -1,0 +1,194 @@
+"""Events of rows that are known by a key and a sequence, in any order: made ready, ties decided.
+
+An event is a row of data columns with what happened beside it. What an event table says does not depend on
+the order of its rows, nor on how often the same row is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.mask import pack
+from ..wire.row_hashes import Words, hashes
+from .change_arrays import WHY, Bools, Ints
+from .columns import one
+from .keys import Keys
+
+SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "__time"
+"""Columns beside the data: what orders events (any type that has an order); `U` (the row is so now), `D`
+(there is none) or `T` (the table is empty); which data columns the image carries (a mask, bit n is data
+column n; NULL: all); when (timestamp, UTC)."""
+UPSERT, GONE, EMPTIED = "U", "D", "T"
+NO_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
+    "NULL as its sequence: its place in the order is not known",
+    "NULL in the key",
+    "its operation is none of U, D, T",
+    "another event of the same key and sequence counts",
+    "older than the events that the history keeps",
+)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Events that count, and those that do not, with the reason in `WHY`."""
+
+    events: pa.Table
+    aside: pa.Table
+
+
+def event_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
+    """The columns of an event table."""
+    return pa.schema(
+        [
+            *data, pa.field(SEQUENCE, sequence), pa.field(OPERATION, pa.string()),
+            pa.field(CARRIES, pa.binary()), pa.field(TIME, pa.timestamp("us", "UTC")),
+        ]
+    )  # fmt: skip
+
+
+def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
+    """Sets aside events that no key, no sequence or no operation tells the meaning of, and those that have a
+    reason in `WHY` already. Of deletes only the key is kept, of truncates nothing, so that the same event is
+    always the same row."""
+    reasons = pa.nulls(events.num_rows, pa.string())
+    if WHY in events.column_names:
+        reasons, events = one(events[WHY]), events.drop_columns([WHY])
+    oper = one(events[OPERATION])
+    truncate = _is(oper, EMPTIED)
+    keyless = np.zeros(events.num_rows, np.bool_)
+    for name in key:
+        keyless |= one(events[name]).is_null().to_numpy(zero_copy_only=False)
+    unplaced = one(events[SEQUENCE]).is_null().to_numpy(zero_copy_only=False)
+    known = _is(oper, UPSERT) | _is(oper, GONE) | truncate
+    for odd, why in ((unplaced, NO_SEQUENCE), (~known, NO_OPERATION), (keyless & ~truncate, NO_KEY)):
+        if odd.any():
+            reasons = pc.if_else(pc.and_(pa.array(odd), reasons.is_null()), why, reasons)
+    if reasons.null_count == len(reasons):
+        return Cleaned(_bare(events, key), events[:0].append_column(WHY, reasons[:0]))
+    bad = reasons.is_valid()
+    aside = events.filter(bad).append_column(WHY, reasons.filter(bad))
+    return Cleaned(_bare(events.filter(reasons.is_null()), key), aside)
+
+
+def placed(found: Cleaned, horizon: pa.Scalar) -> Cleaned:
+    """With those set aside whose place is before the events that are kept; `horizon` NULL: all are."""
+    if not horizon.is_valid:
+        return found
+    late = pc.less(found.events[SEQUENCE], horizon)
+    aside = found.events.filter(late)
+    aside = aside.append_column(WHY, pa.repeat(TOO_LATE, aside.num_rows))
+    return Cleaned(found.events.filter(pc.invert(late)), pa.concat_tables([found.aside, aside]))
+
+
+def _bare(events: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Without values that mean nothing."""
+    oper = one(events[OPERATION])
+    truncate, gone = _is(oper, EMPTIED), _is(oper, GONE)
+    for name in events.column_names:
+        if name in (SEQUENCE, OPERATION, TIME):
+            continue
+        empty = truncate if name in key else truncate | gone
+        if empty.any():
+            column = one(events[name])
+            kept = pc.if_else(pa.array(empty), pa.nulls(len(column), column.type), column)
+            events = events.set_column(events.column_names.index(name), name, kept)
+    return events
+
+
+def ignoring_nulls(events: pa.Table, data: Sequence[str], ignored: Sequence[str]) -> pa.Table:
+    """The events with NULLs in `ignored` columns as values that their images do not carry; a mask that is
+    there already stays in force, too."""
+    carries = np.ones((events.num_rows, len(data)), np.bool_)
+    for name in ignored:
+        carries[:, data.index(name)] = one(events[name]).is_valid().to_numpy(zero_copy_only=False)
+    masks = pack(carries, range(len(data)))
+    full = pa.array(carries.all(axis=1) | ~_is(one(events[OPERATION]), UPSERT))
+    masks = pc.if_else(full, pa.nulls(len(masks), pa.binary()), masks)
+    return events.set_column(events.column_names.index(CARRIES), CARRIES, masks)
+
+
+def ranks(*columns: pa.Array) -> list[Ints]:
+    """The place of each value among the different values of all columns, in order; NULL comes last.
+
+    >>> [found.tolist() for found in ranks(pa.array([20, 10]), pa.array([None, 20]))]
+    [[1, 0], [2, 1]]
+    """
+    both = pa.concat_arrays([c.cast(columns[0].type) for c in columns])
+    found = _in_order(both)
+    if found is None:
+        known = both.dictionary_encode()
+        order = pc.sort_indices(known.dictionary).to_numpy()
+        place = np.empty(len(order) + 1, np.int64)
+        place[order] = np.arange(len(order))
+        place[-1] = len(order)
+        found = place[known.indices.fill_null(len(order)).to_numpy()]
+    ends = np.cumsum([len(c) for c in columns])
+    return np.split(found, ends[:-1])
+
+
+def _in_order(values: pa.Array) -> Ints | None:
+    """Their places when they come in order, as most events do; None: they do not."""
+    if values.null_count or len(values) < 2:
+        return None
+    if not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
+        return None
+    new = pc.less(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(new)])
+
+
+def numbered(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
+    """The number of each row's key, the same in all tables."""
+    columns = [pa.concat_arrays([one(t[name]) for t in tables]) for name in key]
+    ends = np.cumsum([t.num_rows for t in tables])
+    place = Keys(columns).place if ends[-1] else np.zeros(0, np.int64)
+    return np.split(place, ends[:-1])
+
+
+def content(events: pa.Table) -> Words:
+    """A hash of each event, its time left out: the same event may come at another time."""
+    return hashes([one(events[n]) for n in events.column_names if n != TIME])
+
+
+def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bools]:
+    """The events that count, in order of their sequence: one for each key and sequence.
+
+    A truncate counts before everything at its sequence, a delete before upserts; of several upserts, one
+    that their contents choose, whatever order they came in.
+
+    Returns:
+        The events; of all that were given, which are others' losers, and which are the same again.
+    """
+    many = events.num_rows
+    oper = one(events[OPERATION])
+    truncate = _is(oper, EMPTIED)
+    number = np.where(truncate, -1, numbered(key, events)[0])
+    (rank,) = ranks(one(events[SEQUENCE]))
+    lost = np.isin(rank, np.unique(rank[truncate])) & ~truncate
+    again = np.zeros(many, np.bool_)
+    order = np.lexsort((number, rank))
+    same = (np.diff(rank[order]) == 0) & (np.diff(number[order]) == 0)
+    if same.any():
+        tied = np.zeros(many, np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
+        rows = order[tied]
+        told = content(events.take(pa.array(rows)))
+        inner = np.lexsort((told, _is(oper, GONE)[rows], number[rows], rank[rows]))
+        rows, told = rows[inner], told[inner]
+        next_same = np.append((np.diff(rank[rows]) == 0) & (np.diff(number[rows]) == 0), False)
+        twice = np.append(told[1:] == told[:-1], False) & next_same
+        again[rows[twice]] = True
+        lost[rows[next_same & ~twice]] = True
+        lost[again] = False
+    kept = order[~(lost | again)[order]]
+    return events.take(pa.array(kept)), lost, again
+
+
+def _is(oper: pa.Array, letter: str) -> Bools:
+    found: Bools = pc.equal(oper, letter).fill_null(False).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,278 @@
+"""A history that is kept: a batch of events, in whatever order they come, changes some of its versions.
+
+The history of a key is what `engine.history` gives for all of its events in order; here it is worked out anew
+from the first event of a batch on, over the version that was in force before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..wire.row_hashes import hashes
+from .change_arrays import Bools, ChangeArrays, Ints
+from .columns import one
+from .event_rows import CARRIES, EMPTIED, OPERATION, SEQUENCE, TIME, UPSERT, decided, numbered, ranks
+from .history import CURRENT, END_AT, START_AT, VALID_FROM, VALID_TO, history
+from .keys import Keys
+from .lines import taken
+
+SYSTEM_FROM, SYSTEM_TO = "system_from", "system_to"
+"""When a version came into a bitemporal history, and when it was replaced there (timestamp,
+UTC; NULL: not)."""
+_HEADER = "header__"
+
+
+@dataclass(frozen=True)
+class HistoryRules:
+    """What a history keeps.
+
+    Attributes:
+        key: names of the key's columns.
+        columns: the data columns, those of the key among them, in order.
+        scd_type: 1, the newest row of each key; 2, every version.
+        tracked: columns whose change begins a new version; None: all. Type 1 has one version a life.
+        timed: versions have `valid_from`, `valid_to` and `is_current`, too.
+        bitemporal: versions that are replaced stay, with the time when they were.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    scd_type: int = 2
+    tracked: tuple[str, ...] | None = None
+    timed: bool = False
+    bitemporal: bool = False
+
+    def schema(self, data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
+        """The history's columns."""
+        time = pa.timestamp("us", "UTC")
+        fields = [*data, pa.field(START_AT, sequence), pa.field(END_AT, sequence)]
+        if self.timed:
+            fields += [pa.field(VALID_FROM, time), pa.field(VALID_TO, time), pa.field(CURRENT, pa.bool_())]
+        if self.bitemporal:
+            fields += [pa.field(SYSTEM_FROM, time), pa.field(SYSTEM_TO, time)]
+        return pa.schema(fields)
+
+    @property
+    def opens_versions(self) -> list[str]:
+        """Columns whose change begins a version."""
+        if self.scd_type == 1:
+            return []
+        chosen = self.columns if self.tracked is None else self.tracked
+        return [n for n in chosen if n not in self.key]
+
+    @property
+    def exact(self) -> bool:
+        """Whether a version's row has the same values as long as it is in force."""
+        return self.scd_type == 2 and {*self.opens_versions, *self.key} == {*self.columns}
+
+
+def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
+    """The versions that events make, from nothing: `rules.schema` without the system's times.
+
+    Args:
+        events: as `event_rows.decided` gives them.
+    """
+    many = events.num_rows
+    headers = {
+        "change_seq": pa.array(np.arange(many)), "change_oper": one(events[OPERATION]),
+        "column_mask": one(events[CARRIES]),
+    }  # fmt: skip
+    data = {n: one(events[n]) for n in rules.columns}
+    rows = pa.Table.from_arrays(
+        [*headers.values(), *data.values()], [*(_HEADER + n for n in headers), *rules.columns]
+    )
+    bits = tuple(range(len(rules.columns)))
+    changes = ChangeArrays(rows, rules.key, rules.columns, bits, rows[:0], _HEADER)
+    nothing = rows.select(list(rules.columns))[:0]
+    found = history(changes, base=nothing, track_history_column_list=rules.opens_versions)
+    start, end = (_places(found[n]) for n in (START_AT, END_AT))
+    if rules.scd_type == 1:
+        found, start, end = found.filter(pa.array(end < 0)), start[end < 0], end[end < 0]
+    made = {n: one(found[n]) for n in rules.columns}
+    sequence, time = one(events[SEQUENCE]), one(events[TIME])
+    made |= {START_AT: taken(sequence, start), END_AT: taken(sequence, end)}
+    if rules.timed:
+        made |= {VALID_FROM: taken(time, start), VALID_TO: taken(time, end), CURRENT: pa.array(end < 0)}
+    return pa.Table.from_arrays([*made.values()], [*made])
+
+
+def _places(column: pa.ChunkedArray) -> Ints:
+    return np.asarray(one(column).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a batch changes.
+
+    Attributes:
+        gone: places, in the versions that were given, of those that are no more.
+        came: the versions that take their place: `rules.schema` without the system's times.
+    """
+
+    gone: Ints
+    came: pa.Table
+
+
+def settle(
+    new: pa.Table, known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since | None = None
+) -> Settled:
+    """The versions that change by new events.
+
+    Args:
+        new: the events, cleaned.
+        known: earlier events of their keys, and truncates, all from `since` on.
+        rows: versions of these keys that are in force at `since` or later, closed ones included.
+        rules: of the history.
+        since: from where on each key is worked out anew; None: all of `known` and `rows` is there, from the
+            beginning.
+    """
+    base = np.zeros(rows.num_rows, np.bool_) if since is None else since.older(rows, START_AT)
+    start = _as_events(rows.filter(pa.array(base)), known.schema)
+    counted, _, _ = decided(pa.concat_tables([new, known, start]), rules.key)
+    made = versions(counted, rules)
+    old = hashes([one(rows[n]) for n in made.column_names])
+    now = hashes([one(made[n]) for n in made.column_names])
+    gone = np.flatnonzero(~np.isin(old, now))
+    came = made.filter(pa.array(~np.isin(now, old)))
+    return Settled(gone, came)
+
+
+def _as_events(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Versions as the upserts that they began with."""
+    made = []
+    for field in schema:
+        if field.name == SEQUENCE:
+            made.append(rows[START_AT])
+        elif field.name == TIME and VALID_FROM in rows.column_names:
+            made.append(rows[VALID_FROM])
+        elif field.name == OPERATION:
+            made.append(pa.array(np.full(rows.num_rows, UPSERT, object), pa.string()))
+        elif field.name in rows.column_names:
+            made.append(rows[field.name])
+        else:
+            made.append(pa.nulls(rows.num_rows, field.type))
+    return pa.table(made, schema=schema)
+
+
+@dataclass(frozen=True)
+class Since:
+    """From where on each of some keys is worked out.
+
+    Attributes:
+        keys: the key's columns, a row a key, and `SEQUENCE`, where it begins.
+        key: their names.
+    """
+
+    keys: pa.Table
+    key: tuple[str, ...]
+
+    @staticmethod
+    def of(events: pa.Table, key: Sequence[str]) -> Since:
+        """From the first event of each key on; truncates, which have none, are left out."""
+        own = events.filter(pc.not_equal(events[OPERATION], EMPTIED)).select([*key, SEQUENCE])
+        return Since(_least(own, key), tuple(key))
+
+    @property
+    def least(self) -> pa.Scalar:
+        """The least of all beginnings; NULL when there are none."""
+        return (
+            pc.min(self.keys[SEQUENCE]) if self.keys.num_rows else pa.scalar(None, self.keys[SEQUENCE].type)
+        )
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    def also(self, other: Since) -> Since:
+        """With other keys, or earlier beginnings of these."""
+        return Since(_least(pa.concat_tables([self.keys, other.keys]), self.key), self.key)
+
+    def find(self, rows: pa.Table) -> Ints:
+        """For each row the place of its key; -1: it is none of these."""
+        return self._finder([one(rows[n]) for n in self.key])
+
+    def _finder(self, columns: Sequence[pa.Array]) -> Ints:
+        if not len(self) or not len(columns[0]):
+            return np.full(len(columns[0]), -1)
+        made, place = self._numbered
+        found = made.find(columns)
+        return np.where(found >= 0, place[found], -1)
+
+    @cached_property
+    def _numbered(self) -> tuple[Keys, Ints]:
+        """The keys, numbered, and the place of each number's row."""
+        made = Keys([one(self.keys[n]) for n in self.key])
+        place = np.empty(len(made.last), np.int64)
+        place[made.place] = np.arange(len(self))
+        return made, place
+
+    def reached(self, rows: pa.Table, column: str) -> Bools:
+        """Rows of these keys whose value is at their beginning or later, or NULL."""
+        place = self.find(rows)
+        begin = taken(one(self.keys[SEQUENCE]), place)
+        later = pc.greater_equal(one(rows[column]), begin).fill_null(True).to_numpy(zero_copy_only=False)
+        found: Bools = later & (place >= 0)
+        return found
+
+    def older(self, rows: pa.Table, column: str) -> Bools:
+        """Rows of these keys whose value is before their beginning."""
+        return (self.find(rows) >= 0) & ~self.reached(rows, column)
+
+
+def from_horizon(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: pa.Scalar) -> Since:
+    """From where on keys can be worked out whose events before a sequence are forgotten: from there, or from
+    the beginning of the version that was in force then, whose events are kept.
+
+    Args:
+        events: events of these keys, truncates left out; rows: their versions.
+        key: names of the key's columns.
+        horizon: the sequence.
+    """
+    end = one(rows[END_AT])
+    still = pc.or_kleene(end.is_null(), pc.greater_equal(end, horizon))
+    begin = rows.filter(pc.and_(pc.less(one(rows[START_AT]), horizon), still))
+    begin = begin.select([*key, START_AT]).rename_columns([*key, SEQUENCE])
+    every = [
+        some.select(list(key)).append_column(SEQUENCE, pa.repeat(horizon, some.num_rows))
+        for some in (events, rows)
+    ]
+    return Since(_least(pa.concat_tables([begin, *every]).combine_chunks(), key), tuple(key))
+
+
+def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -> Since | None:
+    """Keys that must be worked out from earlier on: the row that was in force at their beginning has values
+    of later events, which no version of its own tells apart. None: there are none."""
+    if rules.exact or not known.num_rows:
+        return None
+    base = rows.filter(pa.array(since.older(rows, START_AT)))
+    inside = known.filter(pc.equal(known[OPERATION], UPSERT))
+    if rules.scd_type == 1:
+        inside = inside.filter(inside[CARRIES].is_valid())
+    if not base.num_rows or not inside.num_rows:
+        return None
+    of, at = numbered(rules.key, base, inside)
+    place = np.full(int(max(of.max(), at.max())) + 1, -1)
+    place[of] = np.arange(len(of))
+    mine = place[at]
+    end, seq = ranks(one(base[END_AT]), one(inside[SEQUENCE]))
+    hit = np.unique(mine[(mine >= 0) & (seq < end[mine])])
+    if not len(hit):
+        return None
+    found = base.take(pa.array(hit)).select([*rules.key, START_AT]).rename_columns([*rules.key, SEQUENCE])
+    return Since(found, rules.key)
+
+
+def _least(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The least sequence of each key."""
+    if not rows.num_rows:
+        return rows
+    (number,) = numbered(key, rows)
+    (rank,) = ranks(one(rows[SEQUENCE]))
+    order = np.lexsort((rank, number))
+    first = np.append(True, np.diff(number[order]) > 0)
+    return rows.take(pa.array(order[first]))

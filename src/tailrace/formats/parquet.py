@@ -1,0 +1,123 @@
+"""Parquet files through Spark: times in nanoseconds (pandas and Arrow write them) as the lake's microseconds.
+
+Spark gives such a column as a number. Digits that are cut are counted, as in text (`FINER`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import FormatError
+from .base import FILE, ROW
+from .shape import finer_too, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class LoadedTables(dict[str, "DataFrame"]):
+    """Tables by name, and the files of those that are plain Parquet: some are read file by file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[str, tuple[DataFrame, list[Path]]] = {}
+
+    def lies_in(self, name: str, files: list[Path]) -> None:
+        """Says in which Parquet files a table lies."""
+        self._files[name] = (self[name], files)
+
+    def files_of(self, name: str) -> list[Path] | None:
+        """The Parquet files of a table; None if it is something else, or was replaced by other rows."""
+        df, files = self._files.get(name, (None, None))
+        return files if df is not None and df is self.get(name) else None
+
+
+def nanoseconds(types: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The columns, of names and Arrow types (as text), that are times in nanoseconds or lists of them -> the
+    Spark type of one.
+
+    >>> nanoseconds([("id", "int64"), ("at", "timestamp[ns]"), ("b", "list<element: timestamp[ns, tz=UTC]>")])
+    {'at': 'timestamp_ntz', 'b': 'timestamp'}
+    """
+    return {
+        name: "timestamp" if "timestamp[ns, tz=" in kind else "timestamp_ntz"
+        for name, kind in types
+        if "timestamp[ns" in kind
+    }
+
+
+def read(spark: SparkSession, place: Path, files: Iterable[Path]) -> DataFrame:
+    """The files of one table in the folder (or file) `place`, with `FILE`, `ROW`, and `FINER` if there are
+    nanoseconds. Files may have different columns, and times of different units.
+
+    Raises:
+        FormatError: a file is not Parquet.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for file in files:
+        try:
+            schema = pq.read_schema(file)
+        except (OSError, pa.ArrowException) as error:
+            raise FormatError(f"it cannot be read: {error}", where=str(file)) from error
+        found = nanoseconds(zip(schema.names, map(str, schema.types), strict=True))
+        groups.setdefault(tuple(found.items()), []).append(str(file))
+    reader = spark.read.option("mergeSchema", "true")
+    if len(groups) <= 1:
+        return taken(reader.parquet(str(place)), dict(next(iter(groups), ())))
+    parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
+    """The rows of Parquet files whose columns `times` are nanoseconds, with `FILE`, `ROW` and `FINER`."""
+    from pyspark.sql import functions as F
+
+    columns, cut = [], []
+    for field in df.schema:
+        value = F.col(quoted(field.name))
+        kind = field.dataType.simpleString()
+        if field.name in times and kind in ("bigint", "array<bigint>"):  # Spark reads INT96 by itself
+            cut.append(_is_finer(value, kind))
+            value = _micros(value, kind, times[field.name])
+        columns.append(value.alias(field.name, metadata=field.metadata))
+    place = F.col("_metadata.file_path").alias(FILE)
+    row = (F.col("_metadata.row_index") + 1).alias(ROW)
+    return df.select(*columns, place, row, *finer_too(df, cut))
+
+
+def _micros(value: Column, kind: str, wanted: str) -> Column:
+    from pyspark.sql import functions as F
+
+    if kind.startswith("array"):
+        return F.transform(value, lambda one: _micros(one, "bigint", wanted))
+    whole = F.call_function("div", value, F.lit(1000).cast("bigint"))  # towards 0
+    down = ((value < 0) & _is_finer(value, kind)).cast("bigint")
+    return F.timestamp_micros(whole - down).cast(wanted)
+
+
+def _is_finer(value: Column, kind: str) -> Column:
+    from pyspark.sql import functions as F
+
+    if kind.startswith("array"):
+        return F.coalesce(F.exists(value, lambda one: _is_finer(one, "bigint")), F.lit(False))
+    return F.coalesce(F.pmod(value, F.lit(1000)) != 0, F.lit(False))
+
+
+def in_micros(rows: pa.Table) -> pa.Table:
+    """The rows with times in nanoseconds as microseconds, as Spark's rows have them."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            kind = pa.timestamp("us", "UTC" if field.type.tz else None)
+            cut = pc.floor_temporal(rows[field.name], unit="microsecond").cast(kind)
+            rows = rows.set_column(place, field.name, cut)
+    return rows
+
+
+__all__ = ["LoadedTables", "in_micros", "nanoseconds", "read", "taken"]

@@ -1,0 +1,182 @@
+"""The records of a log that are no changes of a known table, as they came; in Spark's tasks, batch by batch.
+
+They are DDL and SQL, marks of transactions that writing would not make again, and changes that the policy
+skips. Source: spec/soliddb.md §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...wire.soliddb_address import RANKS, sequences
+from ...wire.soliddb_rows import Bools
+from ..shape import quoted
+from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
+from .marks import Marks, Of, addresses, marks_of, needed, told
+from .pairs import MADE, MARK, MOVES, one_behind_the_other, skipped, statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CHANGE, WAITS = "_change", "_waits"
+"""Whether a record is a change of a known table; whether its transaction may still be committed."""
+_IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
+_EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
+_DROPPED = (MARK, MOVES, MADE, CHANGE)
+
+
+@dataclass
+class _Open:
+    """The marks of transactions that are not over: their rows, and of each the first LOGADDR of the changes
+    behind it and the last of those before it (NULL: none)."""
+
+    marks: Marks
+    rows: pa.RecordBatch
+    first: pa.Array
+    last: pa.Array
+
+
+@dataclass(frozen=True)
+class OtherRecords:
+    """Of good records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`.
+
+    Attributes:
+        capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
+        keep_records: whether records that are no changes are kept.
+    """
+
+    capture_off: str
+    keep_records: bool
+
+    def schema(self, df: DataFrame) -> str:
+        """The Spark schema of the rows that come out."""
+        came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if f.name not in _DROPPED]
+        return ", ".join([*came, f"{SEQ} string, {WAITS} boolean"])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of a task that are kept."""
+        now: _Open | None = None
+        rest: pa.RecordBatch | None = None
+        for batch in batches:
+            now = _with(now, batch.filter(batch[MARK]))
+            rows = batch.filter(pc.invert(batch[MARK]))
+            rows = rows if rest is None else one_behind_the_other(rest, rows)
+            ends = rows.num_rows
+            if self.capture_off == "skip-deletes" and ends:
+                statement = statements(rows)
+                ends = int(np.searchsorted(statement, statement[-1]))
+            rest = rows.slice(ends)
+            yield from self._step(rows.slice(0, ends), now)
+            left = needed(now.marks, rest, batch)
+            over = len(now.marks.recid) - len(left.recid)
+            yield from self._marks(now, over)
+            now = _Open(left, now.rows.slice(over), now.first.slice(over), now.last.slice(over))
+        if now is not None and rest is not None:
+            yield from self._step(rest, now)
+            yield from self._marks(now, now.rows.num_rows)
+
+    def _step(self, rows: pa.RecordBatch, now: _Open) -> Iterator[pa.RecordBatch]:
+        """Those of some records that are kept; notes the places of made changes at their marks."""
+        if not rows.num_rows:
+            return
+        of = told(rows, now.marks)
+        _note(rows, of, now)
+        recid = rows["RECID"].to_numpy(zero_copy_only=False)
+        change = rows[CHANGE].to_numpy(zero_copy_only=False)
+        waits = of.waits & ~of.committed & np.isin(recid, _IN_TRANSACTIONS)
+        kept = np.full(len(recid), self.keep_records) & ~change
+        if self.keep_records:
+            kept |= change & skipped(self.capture_off, of, recid, statements(rows))
+        yield from _out(rows, kept | waits, waits)
+
+    def _marks(self, now: _Open, many: int) -> Iterator[pa.RecordBatch]:
+        """Those of the first marks that are kept: not as writing would make them."""
+        if not many:
+            return
+        rows, marks = now.rows.slice(0, many), now.marks
+        behind = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
+        start = marks.recid[:many] == START
+        waits = start & ~behind
+        made = np.zeros(many, np.bool_)
+        for place, rank, which in ((now.first, "start", start), (now.last, "commit", ~start)):
+            mine = pc.binary_replace_slice(place.slice(0, many), -1, 2**31 - 1, bytes([RANKS[rank]]))
+            made |= (
+                pc.fill_null(pc.equal(rows["LOGADDR"], mine), False).to_numpy(zero_copy_only=False) & which
+            )
+        kept = np.full(many, self.keep_records) & ~(made & _plain(rows))
+        yield from _out(rows, kept | waits, waits)
+
+
+def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
+    none = pa.nulls(more.num_rows, pa.binary())
+    if now is None:
+        return _Open(marks_of(more, None), more, none, none)
+    return _Open(
+        marks_of(more, now.marks),
+        one_behind_the_other(now.rows, more) if more.num_rows else now.rows,
+        pa.concat_arrays([now.first, none]),
+        pa.concat_arrays([now.last, none]),
+    )
+
+
+def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
+    """Widens the places of marks by those of changes with a made LOGADDR behind and before them."""
+    many = now.rows.num_rows
+    made = pc.and_(rows[CHANGE], rows[MADE]).to_numpy(zero_copy_only=False)
+    for order, before, known in (("ascending", 1, now.first), ("descending", 0, now.last)):
+        mark = of.part - before
+        some = made & (mark >= 0) & (mark < many)
+        some[some] = _same(rows["TRXID"].filter(pa.array(some)), now.rows["TRXID"].take(pa.array(mark[some])))
+        if not some.any():
+            continue
+        table = pa.table({"mark": pa.array(mark[some]), "place": rows["LOGADDR"].filter(pa.array(some))})
+        ordered = table.sort_by([("mark", "ascending"), ("place", order)]).combine_chunks()
+        marks = ordered["mark"].to_numpy()
+        begins = np.flatnonzero(np.append(True, marks[1:] != marks[:-1]))
+        index = np.full(many, -1, np.int64)
+        index[marks[begins]] = begins
+        mine = ordered["place"].combine_chunks().take(pa.array(index, mask=index < 0))
+        better = pc.less(mine, known) if before else pc.greater(mine, known)
+        # NULL where one of them is missing: then the other one.
+        wider = pc.coalesce(pc.if_else(better, mine, known), mine, known)
+        if before:
+            now.first = wider
+        else:
+            now.last = wider
+
+
+def _same(a: pa.Array, b: pa.Array) -> Bools:
+    """Whether transaction ids are equal; NULL is one, too."""
+    both = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(a.is_null(), b.is_null()))
+    found: Bools = both.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _plain(rows: pa.RecordBatch) -> Bools:
+    """Whether marks have the values that writing gives them."""
+    names = pa.array([RECNAMES[START], RECNAMES[COMMIT]])
+    wanted = names.take(pc.cast(pc.equal(rows["RECID"], COMMIT), pa.int8()))
+    same = pc.and_(pc.equal(rows["FLAGS"], DATA), pc.equal(rows["RECNAME"], wanted))
+    for column in _EMPTY:
+        same = pc.and_(same, rows[column].is_null())
+    found: Bools = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _out(rows: pa.RecordBatch, kept: Bools, waits: Bools) -> Iterator[pa.RecordBatch]:
+    if not kept.any():
+        return
+    some = rows.filter(pa.array(kept))
+    seq = sequences(addresses(some["LOGADDR"], some.num_rows))
+    names = [c for c in rows.schema.names if c not in _DROPPED]
+    arrays = [*(some[c] for c in names), seq, pa.array(waits[kept])]
+    yield pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])
+
+
+__all__ = ["CHANGE", "WAITS", "OtherRecords"]

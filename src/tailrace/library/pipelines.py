@@ -1,0 +1,280 @@
+"""Pipelines that were written for Spark's `pyspark.pipelines`, on plain Spark with Delta.
+
+    from tailrace import pipelines as dp          # was: from pyspark import pipelines as dp
+
+    @dp.temporary_view
+    def changes():
+        return spark.readStream.format("delta").load("landed/customers")
+
+    dp.create_streaming_table("customers")
+    dp.create_auto_cdc_flow(
+        target="customers", source="changes", keys=["id"], sequence_by="seq",
+        apply_as_deletes="op = 'D'", except_column_list=["op", "seq"], stored_as_scd_type=2,
+    )
+    dp.run(storage="lake")
+
+`run` does what `spark-pipelines run` does: it takes what there is, and ends. Each target is a history
+(`query.history_table`) in a folder of `storage`, and a table of the session's catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ConfigError, UnsupportedError
+from ..lake.delta import file_name
+from ..query.history_flow import HistoryFlow, snapshot_events
+from ..query.history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+View = TypeVar("View", bound="Callable[[], DataFrame]")
+Snapshots = Any
+"""The name of a view or table, or a function: the last version (None: none) -> (DataFrame, version), or
+None."""
+_VERSION = "__snapshot"
+_SPARKS_OWN = ("append_flow", "create_sink", "materialized_view", "table")
+FEW_ROWS = 1_000_000
+"""Batches of more rows are done by Spark's tasks, smaller ones by this process."""
+
+
+@dataclass(frozen=True)
+class _Flow:
+    name: str
+    target: str
+    source: Snapshots
+    how: HistoryFlow
+    once: bool
+    snapshots: bool = False
+
+
+@dataclass
+class Pipeline:
+    """Views, targets and flows; the module's functions are those of one pipeline, which scripts fill."""
+
+    views: dict[str, Callable[[], DataFrame]] = field(default_factory=dict)
+    targets: list[str] = field(default_factory=list)
+    flows: list[_Flow] = field(default_factory=list)
+
+    def temporary_view(self, function: Any = None, *, name: str | None = None, **_: Any) -> Any:
+        """Names the DataFrame that a function gives; a decorator."""
+        if function is None:
+            return lambda made: self.temporary_view(made, name=name)
+        self.views[name or function.__name__] = function
+        return function
+
+    def create_streaming_table(self, name: str, **more: Any) -> None:
+        """Names a target. Of Spark's other arguments only `comment` is taken.
+
+        Raises:
+            UnsupportedError: another argument is given.
+        """
+        if odd := [n for n, v in more.items() if v is not None and n != "comment"]:
+            raise UnsupportedError(f"create_streaming_table: {', '.join(odd)} cannot be followed", where=name)
+        self.targets.append(name)
+
+    def create_auto_cdc_flow(
+        self,
+        target: str,
+        source: str,
+        keys: list[Any],
+        sequence_by: Any,
+        apply_as_deletes: Any = None,
+        column_list: list[Any] | None = None,
+        except_column_list: list[Any] | None = None,
+        stored_as_scd_type: Any = None,
+        name: str | None = None,
+        *,
+        once: bool = False,
+        spark_conf: dict[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """Sends the rows of a view or table (read as a stream) into a target as events.
+
+        The arguments are those of Spark; `more` are those of `query.history_flow.HistoryFlow` besides: what
+        Spark lacks. Several flows may go into one target. `once`: the flow runs one time only, e.g. to fill
+        what came before the stream.
+        """
+        if spark_conf:
+            raise UnsupportedError(
+                "spark_conf cannot be followed", where=target, hint="set it on the session"
+            )
+        how = HistoryFlow(
+            keys, sequence_by, apply_as_deletes, None, column_list, except_column_list, stored_as_scd_type
+        )
+        try:
+            how = HistoryFlow(**{**how.__dict__, **more})
+        except TypeError as error:
+            raise ConfigError(f"create_auto_cdc_flow: {error}", where=target) from None
+        self._add(_Flow(name or target, target, source, how, once))
+
+    def create_auto_cdc_from_snapshot_flow(
+        self,
+        target: str,
+        source: Snapshots,
+        keys: list[Any],
+        stored_as_scd_type: Any = None,
+        track_history_column_list: list[Any] | None = None,
+        track_history_except_column_list: list[Any] | None = None,
+        *,
+        name: str | None = None,
+        once: bool = False,
+    ) -> None:
+        """Sends what changes from one snapshot to the next into a target.
+
+        `source`: a view or table, each run one snapshot at the time of the run; or a function from the last
+        version that was taken (None at first) to the next snapshot and its version (a whole number, later
+        than the last), None when there is none.
+        """
+        how = HistoryFlow(
+            keys,
+            _VERSION,
+            except_column_list=[_VERSION],
+            stored_as_scd_type=stored_as_scd_type,
+            track_history_column_list=track_history_column_list,
+            track_history_except_column_list=track_history_except_column_list,
+        )
+        self._add(_Flow(name or target, target, source, how, once, snapshots=True))
+
+    def run(self, storage: str | Path, *, session: SparkSession | None = None) -> dict[str, HistoryTable]:
+        """Takes what the sources have, flow after flow, and gives the targets' histories.
+
+        Raises:
+            ConfigError: a flow's target was not created, or its source is not there.
+        """
+        spark = session or _session()
+        made: dict[str, HistoryTable] = {}
+        for flow in self.flows:
+            path = str(Path(storage).absolute() / file_name(flow.target))
+            checkpoint = str(Path(storage).absolute() / "_checkpoints" / file_name(flow.name))
+            run = _snapshots if flow.snapshots else _events
+            run(flow, spark, self.views, path, checkpoint)
+            made[flow.target] = HistoryTable.open(path)
+            made[flow.target].maintain()
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(flow.target)} USING DELTA LOCATION '{path}'")
+        return made
+
+    def clear(self) -> None:
+        """Forgets everything that was named."""
+        self.views.clear()
+        self.targets.clear()
+        self.flows.clear()
+
+    def _add(self, flow: _Flow) -> None:
+        if flow.target not in self.targets:
+            raise ConfigError(
+                f"the target {flow.target} was not created", hint=f'create_streaming_table("{flow.target}")'
+            )
+        if flow.name in {one.name for one in self.flows}:
+            raise ConfigError(f"there are two flows {flow.name}", where=flow.target, hint="give one a name")
+        self.flows.append(flow)
+
+
+def _session() -> SparkSession:
+    from ..runtime.session import session
+
+    return session("tailrace pipelines")
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
+def _source(
+    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], *, stream: bool
+) -> DataFrame:
+    if flow.source in views:
+        return views[flow.source]()
+    if not spark.catalog.tableExists(flow.source):
+        raise ConfigError(
+            f"there is no view or table {flow.source}", where=flow.name, hint=f"there are {', '.join(views)}"
+        )
+    return spark.readStream.table(flow.source) if stream else spark.table(flow.source)
+
+
+def _events(
+    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], path: str, checkpoint: str
+) -> None:
+    df = _source(flow, spark, views, stream=not flow.once)
+    history = flow.how.history(df, path)
+    if not df.isStreaming:
+        _take(history, flow, df, 0 if flow.once else None)
+        return
+    query = (
+        df.writeStream.foreachBatch(lambda some, number: _take(history, flow, some, number))
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None) -> None:
+    from ..query.history_spark import apply_in_tasks
+
+    kept = df.persist()
+    try:
+        if kept.count() <= FEW_ROWS:
+            history.apply(flow.how.rows(history, kept), flow=flow.name, batch=batch)
+        else:
+            apply_in_tasks(history, flow.how, kept, name=flow.name, batch=batch)
+    finally:
+        kept.unpersist()
+
+
+def _snapshots(
+    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], path: str, _: str
+) -> None:
+    from pyspark.sql import functions as F
+
+    from ..query.history_table import batch_of
+
+    last = batch_of(path, flow.name)
+    if flow.once and last is not None:
+        return
+    while (found := _snapshot(flow, spark, views, last)) is not None:
+        df, version = found
+        if not isinstance(version, int) or (last is not None and version <= last):
+            raise ConfigError(
+                f"the snapshot's version is {version!r} after {last}", where=flow.name,
+                hint="give whole numbers that grow",
+            )  # fmt: skip
+        history = flow.how.history(df.withColumn(_VERSION, F.lit(version).cast("bigint")), path)
+        rows = df.select(*[F.col(f"`{n}`") for n in history.rules.columns]).toArrow()
+        history.apply(snapshot_events(history, rows, version), flow=flow.name, batch=version)
+        last = version
+        if not callable(flow.source) or flow.once:
+            return
+
+
+def _snapshot(
+    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], last: int | None
+) -> tuple[DataFrame, int] | None:
+    import time
+
+    if callable(flow.source):
+        found: tuple[DataFrame, int] | None = flow.source(last)
+        return found
+    return _source(flow, spark, views, stream=False), time.time_ns() // 1000
+
+
+_ONE = Pipeline()
+temporary_view = view = _ONE.temporary_view
+create_streaming_table = _ONE.create_streaming_table
+create_auto_cdc_flow = _ONE.create_auto_cdc_flow
+create_auto_cdc_from_snapshot_flow = _ONE.create_auto_cdc_from_snapshot_flow
+run = _ONE.run
+clear = _ONE.clear
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SPARKS_OWN:
+        raise UnsupportedError(
+            f"tailrace.pipelines has no {name}",
+            hint="write that dataset with Spark; AUTO CDC flows may read it",
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,145 @@
+"""Records of LOG -> records of SYS_LOG, in arrays: in this process or in Spark's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import FormatError
+from ..formats.soliddb.changes import KEPT
+from ..formats.soliddb.codec import Encoding
+from ..formats.soliddb.log import SYS_LOG
+from ..formats.soliddb.options import SolidOptions
+from ..formats.soliddb.records import OPER, OWN, SEQ, Records, ends, marks
+from ..formats.soliddb.tables import SolidLayout, wider
+from ..lake import log
+from ..model.change import PREFIX
+from ..model.types import arrow_type, header_schema, schema_of
+from ..store import images
+from ..store.task import lake_batch
+from ..store.tracking import numbers
+from ..wire.soliddb_rows import flat
+
+_TYPES = {c.name: arrow_type(c.type) for c in SYS_LOG.columns}
+SYS_LOG_SCHEMA = pa.schema(list(_TYPES.items()))
+ABSENT = "_absent"
+"""Added to records: whether an image lacked columns."""
+_CHANGES = (log.INSERT, log.UPDATE, log.DELETE, log.DDL)
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """One table of LOG: its layouts there, its columns with their types, and what makes its records."""
+
+    layouts: tuple[log.Layout, ...]
+    columns: tuple[tuple[str, str], ...]
+    work: Records
+
+    @staticmethod
+    def of(
+        name: str,
+        layouts: Sequence[log.Layout],
+        known: Sequence[SolidLayout],
+        options: SolidOptions,
+        length: int,
+    ) -> LogTable:
+        """The table with these layouts in LOG and in the system tables."""
+        types: dict[str, str] = {}
+        for one in reversed(layouts):
+            for c in one.relation.columns:
+                types[c.name] = wider(types.get(c.name, c.type), c.type)
+        encoding = Encoding(tuple(x.fields for x in known), tuple(types), options.style())
+        key = tuple(i for i, c in enumerate(types) if c in layouts[-1].relation.key)
+        work = Records(name, tuple(known), encoding, key, length, own=True)
+        return LogTable(tuple(layouts), tuple(types.items()), work)
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The records of the table's changes in a batch of LOG, with `ABSENT`."""
+        at, relids = numbers(batch["CHANGE_SEQ"]), batch["RELID"].to_numpy()
+        for relid in {x.relation.relid for x in self.layouts}:
+            mine = [x for x in self.layouts if x.relation.relid == relid]
+            starts = [0, *(log.number(x) for x in mine[1:]), np.iinfo(np.int64).max]
+            for k, one in enumerate(mine):
+                rows = np.flatnonzero((relids == relid) & (at >= starts[k]) & (at < starts[k + 1]))
+                if len(rows):
+                    yield from self._of_layout(batch.take(pa.array(rows)), one)
+
+    def _of_layout(self, batch: pa.RecordBatch, layout: log.Layout) -> Iterator[pa.RecordBatch]:
+        relation = layout.relation
+        schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
+        ddl = batch["RECID"].to_numpy() == log.DDL
+        if ddl.any():
+            yield self._made(images.truncates(batch.filter(pa.array(ddl)), schema), relation.relid)
+        if not ddl.all():
+            found = images.decode(batch.filter(pa.array(~ddl)), relation, schema)
+            if found.bad:
+                one = found.bad[0]
+                raise FormatError(f"{one.text!r} does not fit", where=f"{relation.table}.{one.column}, LOG")
+            yield self._made(found.rows, relation.relid)
+
+    def _made(self, rows: pa.RecordBatch, relid: int) -> pa.RecordBatch:
+        n, there = rows.num_rows, set(rows.schema.names)
+        taken = {
+            SEQ: rows[PREFIX + "change_seq"],
+            OPER: rows[PREFIX + "change_oper"],
+            "TRXID": _transactions(rows[PREFIX + "transaction_id"]),
+            "STMTTRXID": pa.nulls(n, pa.int64()),
+            OWN: pa.array(np.zeros(n, np.bool_)),
+            **{f"_{c}": pa.nulls(n, _TYPES[c]) for c in KEPT},
+            "_RELID": pa.array(np.full(n, relid, np.int32)),
+        }
+        for i, (name, kind) in enumerate(self.columns):
+            target = arrow_type(kind)
+            taken[f"_c{i}"] = rows[name].cast(target) if name in there else pa.nulls(n, target)
+        batch = pa.RecordBatch.from_arrays(list(taken.values()), names=list(taken))
+        absent = rows[PREFIX + "column_mask"].is_valid()
+        return self.work.records(batch).append_column(ABSENT, absent)
+
+
+@dataclass(frozen=True)
+class SysLogTask:
+    """Makes the records of SYS_LOG of whole files of LOG, with TRX_START and COMMIT around each transaction
+    that changed one of the tables; each batch has `ABSENT` too."""
+
+    tables: tuple[LogTable, ...]
+    length: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of some files, whose transactions are whole and one after the other."""
+        open_: pa.RecordBatch | None = None
+        for one in batches:
+            batch = lake_batch(one)
+            batch = batch.filter(pc.is_in(batch["RECID"], pa.array(_CHANGES, batch["RECID"].type)))
+            made = [rows for table in self.tables for rows in table.records(batch)]
+            yield from made
+            found = [ends(r["TRXID"], r["LOGADDR"], r["LOGADDR"]) for r in made]
+            if open_ is not None:
+                found.append(open_)
+            if found:
+                all_ = pa.Table.from_batches(found).combine_chunks()
+                whole = ends(all_["TRXID"], all_["_first"], all_["_last"])
+                goes_on = pc.equal(whole["TRXID"], batch["TRXID"][-1] if batch.num_rows else None)
+                goes_on = pc.fill_null(goes_on, True)
+                yield from _marks(whole.filter(pc.invert(goes_on)))
+                open_ = whole.filter(goes_on)
+        if open_ is not None:
+            yield from _marks(open_)
+
+
+def _marks(transactions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if transactions.num_rows:
+        for rows in marks(iter([transactions])):
+            yield rows.append_column(ABSENT, pa.array(np.zeros(rows.num_rows, np.bool_)))
+
+
+def _transactions(ids: pa.StringArray) -> pa.Array:
+    """Transaction ids, which change tables have as 32 hex digits."""
+    octets, starts, _ = flat(ids)
+    digits = octets[starts[0] : starts[0] + 32 * len(ids)].reshape(-1, 32)[:, 16:]
+    values = np.where(digits > ord("9"), digits - np.uint8(ord("A") - 10), digits - np.uint8(ord("0")))
+    powers = np.uint64(16) ** np.arange(15, -1, -1, dtype=np.uint64)
+    return pa.array((values.astype(np.uint64) @ powers).astype(np.int64))

@@ -1,0 +1,91 @@
+"""What a kept history takes: rules that can be kept, arguments that fit, events in its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from ..engine.change_arrays import WHY
+from ..engine.event_rows import CARRIES, TIME
+from ..engine.kept_history import HistoryRules
+from ..errors import ConfigError
+
+Kept = tuple[HistoryRules, pa.DataType]
+"""What a history keeps, and the type of its sequence."""
+
+
+def refuse(rules: HistoryRules, data: pa.Schema, path: str) -> None:
+    """Raises ConfigError for rules that no history can keep."""
+    if rules.scd_type not in (1, 2):
+        raise ConfigError(f"stored_as_scd_type is {rules.scd_type!r}", where=path, hint="1 or 2")
+    if not rules.key:
+        raise ConfigError("a history needs a key", where=path, hint="name the columns that tell rows apart")
+    for name in (*rules.key, *(rules.tracked or ())):
+        if name not in rules.columns or name not in data.names:
+            raise ConfigError(
+                f"there is no column {name}", where=path, hint=f"there are {', '.join(data.names)}"
+            )
+    if rules.bitemporal and rules.scd_type == 1:
+        raise ConfigError("a bitemporal history keeps all versions", where=path, hint="use type 2")
+    if odd := [f.name for f in data if f.name.startswith("__")]:
+        raise ConfigError(f"names with __ are the history's own: {', '.join(odd)}", where=path)
+
+
+def differences(have: Kept, want: Kept) -> str:
+    """What two histories keep differently, in words."""
+    old, new = asdict(have[0]), asdict(want[0])
+    said = [f"{n} is {old[n]}, not {new[n]}" for n in old if old[n] != new[n]]
+    if have[1] != want[1]:
+        said.append(f"the sequence is {have[1]}, not {want[1]}")
+    return "; ".join(said)
+
+
+def names_of(
+    columns: Sequence[str], only: Sequence[str] | None, but: Sequence[str] | None, what: str
+) -> list[str]:
+    """The columns that a pair of arguments (`..._list`, `..._except_list`) chooses.
+
+    Raises:
+        ConfigError: both are given, or name a column that is not there.
+    """
+    if only is not None and but is not None:
+        raise ConfigError(f"{what}: a list and an exception are given", hint="give one of them")
+    if missing := sorted({*(only or ()), *(but or ())} - {*columns}):
+        raise ConfigError(
+            f"{what}: there is no column {', '.join(missing)}", hint=f"there are {', '.join(columns)}"
+        )
+    return [n for n in columns if (only is None or n in only) and n not in (but or ())]
+
+
+def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Events in the columns that a history stores, and `WHY` where they have it.
+
+    Raises:
+        ConfigError: a column is missing, is not the history's, or has another type.
+    """
+    there = events.column_names
+    if missing := [n for n in schema.names if n not in (*there, CARRIES, TIME)]:
+        raise ConfigError(f"the events have no column {', '.join(missing)}", where=where)
+    if more := [n for n in there if n not in (*schema.names, WHY)]:
+        raise ConfigError(
+            f"the history has no column {', '.join(more)}", where=where,
+            hint="leave it out (column_list, except_column_list), or make the history anew",
+        )  # fmt: skip
+    columns = []
+    for field in schema:
+        if field.name not in there:
+            columns.append(pa.nulls(events.num_rows, field.type))
+            continue
+        try:
+            columns.append(events[field.name].cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ConfigError(
+                f"{field.name} is {events[field.name].type}, in the history {field.type}: {error}",
+                where=where,
+            ) from None
+    rows = pa.table(columns, schema=schema)
+    if WHY in there:
+        rows = rows.append_column(WHY, events[WHY])
+    return rows

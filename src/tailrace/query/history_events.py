@@ -1,0 +1,175 @@
+"""The events of a kept history: a Delta table beside its versions, to which each event is appended once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from ..engine.change_arrays import WHY
+from ..engine.columns import one
+from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, TIED, TIME, Cleaned, decided, event_schema
+from ..engine.kept_history import Since
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+
+APP = "tailrace/history"
+"""Counts the batches of a history, in its events and in its versions."""
+BATCH = "__batch"
+"""The number of the batch that an event came with."""
+FORGOTTEN = "events before it are forgotten"
+"""In `WHY`, of the row that says up to which sequence events were forgotten."""
+
+
+@dataclass(frozen=True)
+class HistoryEvents:
+    """One version of the events' table.
+
+    Attributes:
+        path: of it.
+        key: names of the key's columns.
+        schema: the columns of an event.
+        delta: the table.
+    """
+
+    path: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+    delta: DeltaTable
+
+    @staticmethod
+    def at(path: str, key: tuple[str, ...], data: pa.Schema, sequence: pa.DataType) -> HistoryEvents:
+        """The newest version."""
+        return HistoryEvents(path, key, event_schema(data, sequence), DeltaTable(path))
+
+    @property
+    def number(self) -> int:
+        """The last batch; -1: none."""
+        return reached(self.delta, APP)
+
+    @property
+    def horizon(self) -> pa.Scalar:
+        """The sequence before which events are forgotten; NULL: none are."""
+        rows = self._read(ds.field(WHY) == FORGOTTEN)
+        return pc.max(rows[SEQUENCE])
+
+    def after(self, batch: int) -> pa.Table:
+        """Events that count, of later batches."""
+        return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
+
+    def known(self, since: Since, cuts: pa.Scalar, upto: int) -> pa.Table:
+        """Events of batches up to a number: those of these keys from their beginning on, and truncates from
+        there, or `cuts` (NULL: none), on."""
+        low = pc.min(pa.chunked_array([pa.array([v.as_py()], v.type) for v in (since.least, cuts)]))
+        parts = [self.schema.empty_table()]
+        if not low.is_valid:
+            return parts[0]
+        which = (ds.field(SEQUENCE) >= low) & ds.field(WHY).is_null() & (ds.field(BATCH) <= upto)
+        for batch in lake.dataset(self.delta).to_batches(columns=self.schema.names, filter=which):
+            rows = pa.Table.from_batches([batch]).cast(self.schema)
+            truncate = pc.equal(rows[OPERATION], EMPTIED)
+            mine = since.reached(rows, SEQUENCE) | one(truncate).to_numpy(zero_copy_only=False)
+            parts.append(rows.filter(pa.array(mine)))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def append(self, found: Cleaned, progress: Mapping[str, int]) -> int:
+        """Stores the next batch, events that are there already left out; how many are."""
+        number, new = self.number, found.events
+        known = self.known(Since.of(new, self.key), first_cut(new), number)
+        _, _, again = decided(pa.concat_tables([new, known]), self.key)
+        fresh = new.filter(pa.array(~again[: new.num_rows]))
+        rows = pa.concat_tables(
+            [fresh.append_column(WHY, pa.nulls(fresh.num_rows, pa.string())), found.aside]
+        )
+        added = self._part(rows, number + 1)
+        lake.commit(self.path, added, progress={APP: number + 1, **progress}, after={APP: number})
+        return int(new.num_rows - fresh.num_rows)
+
+    def aside(self) -> pa.Table:
+        """Events that do not count, each once, with the reason in `WHY`."""
+        bad = self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY)
+        names = [n for n in bad.column_names if n != TIME]
+        once = bad.group_by(names, use_threads=False).aggregate([(TIME, "min")])
+        once = once.rename_columns([*names, TIME]).select(bad.column_names).cast(bad.schema)
+        good = self._read(ds.field(WHY).is_null()).combine_chunks()
+        _, lost, _ = decided(good, self.key)
+        tied = good.filter(pa.array(lost))
+        return pa.concat_tables([once, tied.append_column(WHY, pa.repeat(TIED, tied.num_rows))])
+
+    def forget(self, before: pa.Scalar, versions: pa.Table, at: str) -> int | None:
+        """Takes out events before a sequence, but those from which the version of then began.
+
+        Args:
+            before: the sequence.
+            versions: the versions that were in force then.
+            at: their column with the sequence at which each began.
+
+        Returns:
+            How many are gone; None: another process has written to the events.
+        """
+        keys = versions.select([*self.key, at]).rename_columns([*self.key, SEQUENCE])
+        needed = Since(keys.combine_chunks(), self.key)
+        data = lake.dataset(self.delta)
+        part = lake.Part(self.path, lake.arrow_schema(self.path))
+        gone = 0
+        for batch in data.to_batches():
+            rows = pa.Table.from_batches([batch]).cast(lake.arrow_schema(self.path))
+            told = rows.filter(pc.not_equal(rows[WHY].fill_null(""), FORGOTTEN))
+            later = pc.greater_equal(told[SEQUENCE], before).fill_null(True)
+            aside = told[WHY].is_valid()
+            keep = one(pc.or_(later, aside)).to_numpy(zero_copy_only=False) | needed.reached(told, SEQUENCE)
+            gone += int((~keep).sum())
+            part.write(told.filter(pa.array(keep)))
+        part.write(self._mark(before).cast(lake.arrow_schema(self.path)))
+        added = part.close()
+        reach("history.forget")
+        done = lake.overwrite(
+            self.path, [added] if added else [], schema=lake.arrow_schema(self.path), progress={},
+            only_after=self.delta.version(),
+        )  # fmt: skip
+        return None if done is None else gone
+
+    def _mark(self, before: pa.Scalar) -> pa.Table:
+        """The row that says up to where events are forgotten."""
+        columns = {f.name: pa.nulls(1, f.type) for f in self.schema} | {SEQUENCE: pa.repeat(before, 1)}
+        row = pa.table(columns, schema=self.schema).append_column(WHY, pa.repeat(FORGOTTEN, 1))
+        return row.append_column(BATCH, pa.array(np.full(1, self.number)))
+
+    def _part(self, rows: pa.Table, number: int) -> list[lake.AddedFile]:
+        rows = rows.append_column(BATCH, pa.array(np.full(rows.num_rows, number)))
+        part = lake.Part(self.path, rows.schema)
+        part.write(rows)
+        added = part.close()
+        return [added] if added else []
+
+    def _read(self, which: ds.Expression, *more: str) -> pa.Table:
+        names = [*self.schema.names, *more]
+        fields = [*self.schema, *(pa.field(n, pa.string()) for n in more)]
+        found = lake.dataset(self.delta).to_table(columns=names, filter=which)
+        return found.cast(pa.schema(fields)).combine_chunks()
+
+
+def stored(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
+    """The columns of the events' table."""
+    return pa.schema([*event_schema(data, sequence), (WHY, pa.string()), (BATCH, pa.int64())])
+
+
+def first_cut(events: pa.Table) -> pa.Scalar:
+    """The first truncate's sequence; NULL: there is none."""
+    return pc.min(events.filter(pc.equal(events[OPERATION], EMPTIED))[SEQUENCE])
+
+
+def flow_app(name: str) -> str:
+    """What counts the batches of a flow in a history."""
+    return f"{APP}/{name}"
+
+
+def reached(delta: DeltaTable, app: str) -> int:
+    """The last number that an application has reached in a table; -1: none."""
+    found = delta.transaction_version(app)
+    return -1 if found is None else int(found)

@@ -1,0 +1,194 @@
+"""The files of a kept history: those of versions in force, which every batch touches, apart from closed ones.
+
+Closed versions are in order of their end, so a late event touches the files of its time only; statistics of
+`__END_AT` tell both kinds apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from ..engine.change_arrays import Bools
+from ..engine.columns import one
+from ..engine.event_rows import SEQUENCE
+from ..engine.history import END_AT, START_AT
+from ..engine.kept_history import SYSTEM_TO, Since
+from ..errors import room
+from ..lake import delta as lake
+from ..lake.failpoints import reach
+
+FILE, ROW = "__file", "__row"
+"""Beside versions that were read: the place of their file, and of the row in it."""
+FILE_ROWS, SMALL_ROWS = 1 << 18, 1 << 14
+"""Rows of a file at most; files with fewer than `SMALL_ROWS` are written anew with the next ones."""
+
+
+@dataclass(frozen=True)
+class HistoryFiles:
+    """One version of a history's Delta table."""
+
+    path: str
+    delta: DeltaTable
+    schema: pa.Schema
+
+    def read(self, since: Since) -> pa.Table:
+        """Versions of these keys in force at their beginning or later, with `FILE` and `ROW`."""
+        if not len(since):
+            return self._nothing()
+        which = ds.field(END_AT).is_null() | (ds.field(END_AT) >= since.least)
+        return self._rows(which, lambda rows: since.reached(rows, END_AT))
+
+    def everything(self) -> pa.Table:
+        """All versions in force or closed, with `FILE` and `ROW`."""
+        return self._rows(None, lambda rows: np.ones(rows.num_rows, np.bool_))
+
+    def cut(self, truncates: pa.Table, key: tuple[str, ...]) -> Since:
+        """The keys that had or got a row when the table was emptied, from then on."""
+        found = [pa.table({n: self._nothing()[n] for n in key} | {SEQUENCE: truncates[SEQUENCE][:0]})]
+        for at in truncates[SEQUENCE].unique():
+            which = ds.field(END_AT).is_null() | (ds.field(END_AT) >= at)
+            for _, rows, _ in self._batches(which & (ds.field(START_AT) <= at)):
+                mine = _flags(pc.less_equal(rows[START_AT], at)) & _flags(
+                    pc.or_kleene(rows[END_AT].is_null(), pc.greater_equal(rows[END_AT], at))
+                )
+                keys = rows.select(list(key)).filter(pa.array(mine & self._current(rows)))
+                begin = pa.chunked_array([pa.repeat(at, keys.num_rows)])
+                found.append(keys.append_column(SEQUENCE, begin))
+        return Since(pa.concat_tables(found), key).also(Since(found[0], key))
+
+    def exchange(self, gone: pa.Table, came: pa.Table, progress: dict[str, int]) -> int:
+        """Takes versions (`FILE`, `ROW`) out and puts others in, in one commit on exactly this version.
+
+        Raises:
+            CommitFailedError: another process has committed in between.
+        """
+        found = self._places(None)
+        old = {f: np.asarray(one(gone[ROW].filter(pc.equal(gone[FILE], f)))) for f in set(_ints(gone[FILE]))}
+        touched = set(old) | {k for k, (_, rows) in enumerate(found) if rows < SMALL_ROWS}
+        if not gone.num_rows and not came.num_rows:
+            touched = set()
+        parts = _Parts(self.path, self.schema)
+        for k in sorted(touched):
+            for row, batch, _ in self._of(found[k][0]):
+                left = np.ones(batch.num_rows, np.bool_)
+                if k in old:
+                    mine = old[k][(old[k] >= row) & (old[k] < row + batch.num_rows)] - row
+                    left[mine] = False
+                parts.write(batch.filter(pa.array(left)))
+        parts.write(came.select(self.schema.names).cast(self.schema))
+        added, now = parts.close(), int(time.time() * 1000)
+        sizes = {a["path"]: a["size_bytes"] for a in _actions(self.delta)}
+        removed = [RemoveAction(p, True, now, sizes[p], {}) for p in (found[k][0] for k in sorted(touched))]
+        reach("history.exchange")
+        with room(self.path):
+            self.delta.create_write_transaction(
+                [*removed, *(AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in added)],
+                mode="append",
+                schema=self.delta.schema(),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(k, v) for k, v in progress.items()], max_commit_retries=0
+                ),
+            )
+        return int(self.delta.version()) + 1
+
+    def _places(self, which: ds.Expression | None) -> list[tuple[str, int]]:
+        """Paths and rows of the files that may have such rows, in an order that stays."""
+        rows = {a["path"]: a["num_records"] or 0 for a in _actions(self.delta)}
+        found = lake.dataset(self.delta).get_fragments(filter=which)
+        return [(p, rows[p]) for p in sorted(f.path.removeprefix("/") for f in found)]
+
+    def _of(self, path: str) -> Iterator[tuple[int, pa.Table, str]]:
+        """A file's rows in order: the place of the first, and a batch of them."""
+        fs, folder = lake.filesystem(self.path)
+        file = ds.ParquetFileFormat().make_fragment(f"{folder}/{path}", fs)
+        row = 0
+        for batch in file.to_batches(schema=self.schema, columns=self.schema.names):
+            yield row, pa.Table.from_batches([batch]), path
+            row += batch.num_rows
+
+    def _batches(self, which: ds.Expression | None) -> Iterator[tuple[tuple[int, int], pa.Table, str]]:
+        places = {path: k for k, (path, _) in enumerate(self._places(None))}
+        for path, _ in self._places(which):
+            for row, batch, _ in self._of(path):
+                yield (places[path], row), batch, path
+
+    def _rows(self, which: ds.Expression | None, mine: object) -> pa.Table:
+        parts = [self._nothing()]
+        for (file, row), batch, _ in self._batches(which):
+            flags = mine(batch) & self._current(batch)  # type: ignore[operator]
+            found = batch.filter(pa.array(flags))
+            found = found.append_column(FILE, pa.array(np.full(found.num_rows, file)))
+            parts.append(found.append_column(ROW, pa.array(np.flatnonzero(flags) + row)))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _nothing(self) -> pa.Table:
+        return pa.schema([*self.schema, (FILE, pa.int64()), (ROW, pa.int64())]).empty_table()
+
+    def _current(self, rows: pa.Table) -> Bools:
+        """Versions that were not replaced."""
+        if SYSTEM_TO not in rows.column_names:
+            return np.ones(rows.num_rows, np.bool_)
+        return _flags(rows[SYSTEM_TO].is_null())
+
+
+class _Parts:
+    """Files being written: versions in force and closed ones."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path, self._schema = path, schema
+        self._open: dict[bool, lake.Part] = {}
+        self._done: list[lake.AddedFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds versions, closed ones in order of their end."""
+        current = _flags(rows[END_AT].is_null())
+        if SYSTEM_TO in rows.column_names:
+            current &= _flags(rows[SYSTEM_TO].is_null())
+        self._add(True, rows.filter(pa.array(current)))
+        closed = rows.filter(pa.array(~current))
+        self._add(False, closed.take(pc.sort_indices(closed, [(END_AT, "ascending")])))
+
+    def _add(self, current: bool, rows: pa.Table) -> None:
+        at = 0
+        while at < rows.num_rows:
+            if current not in self._open:
+                self._open[current] = lake.Part(self._path, self._schema)
+            part = self._open[current]
+            some = rows.slice(at, FILE_ROWS - part.rows)
+            part.write(some)
+            at += some.num_rows
+            if part.rows >= FILE_ROWS:
+                self._finish(current)
+
+    def _finish(self, current: bool) -> None:
+        if (added := self._open.pop(current).close()) is not None:
+            self._done.append(added)
+
+    def close(self) -> list[lake.AddedFile]:
+        """The files."""
+        for current in list(self._open):
+            self._finish(current)
+        return self._done
+
+
+def _actions(delta: DeltaTable) -> list[dict[str, Any]]:
+    return list(pa.table(delta.get_add_actions(flatten=True)).to_pylist())
+
+
+def _ints(column: pa.ChunkedArray) -> list[int]:
+    return [int(v) for v in np.unique(np.asarray(one(column)))]
+
+
+def _flags(column: pa.ChunkedArray | pa.Array) -> Bools:
+    found = column if isinstance(column, pa.Array) else one(column)
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)

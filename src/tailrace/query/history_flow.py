@@ -1,0 +1,191 @@
+"""Events of a history from any Spark DataFrame: what is its key, its order, its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..engine.columns import one
+from ..engine.event_rows import (
+    CARRIES,
+    EMPTIED,
+    GONE,
+    OPERATION,
+    SEQUENCE,
+    TIME,
+    UPSERT,
+    event_schema,
+    ignoring_nulls,
+    numbered,
+)  # fmt: skip
+from ..engine.kept_history import HistoryRules
+from ..errors import ConfigError, UnsupportedError
+from ..model.types import arrow_type
+from ..wire.row_hashes import hashes
+from .history_checks import names_of
+from .history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Columns = Sequence[Any]
+"""Names, or columns of Spark."""
+
+
+@dataclass(frozen=True)
+class HistoryFlow:
+    """How a DataFrame's rows are events; the arguments are those of Spark's `create_auto_cdc_flow`, and those
+    that it lacks.
+
+    Attributes:
+        keys: columns that tell rows apart.
+        sequence_by: what orders events: a column, or an expression.
+        apply_as_deletes, apply_as_truncates: which events delete their row, or all rows (SQL, or a column).
+        column_list, except_column_list: the columns that are kept; all by default.
+        stored_as_scd_type: 1 (the default) or 2.
+        track_history_column_list, track_history_except_column_list: columns whose change begins a new
+            version; all by default.
+        ignore_null_updates: a NULL means that the value stays; in all columns but the keys, or those of
+            `ignore_null_updates_column_list`, or all but `ignore_null_updates_except_column_list`.
+        time_by: when each event was (timestamp): versions have `valid_from`, `valid_to`, `is_current`, too.
+        bitemporal: versions that late events replace are kept, with the system's times.
+    """
+
+    keys: Columns
+    sequence_by: str | Column
+    apply_as_deletes: str | Column | None = None
+    apply_as_truncates: str | Column | None = None
+    column_list: Columns | None = None
+    except_column_list: Columns | None = None
+    stored_as_scd_type: int | str | None = None
+    track_history_column_list: Columns | None = None
+    track_history_except_column_list: Columns | None = None
+    ignore_null_updates: bool = False
+    ignore_null_updates_column_list: Columns | None = None
+    ignore_null_updates_except_column_list: Columns | None = None
+    time_by: str | Column | None = None
+    bitemporal: bool = False
+
+    def columns(self, df: DataFrame) -> list[str]:
+        """The data columns that are kept."""
+        return names_of(
+            df.columns, _names(df, self.column_list), _names(df, self.except_column_list), "column_list"
+        )
+
+    def rules(self, df: DataFrame) -> HistoryRules:
+        """What the history keeps.
+
+        Raises:
+            ConfigError: an argument names a column that is not there, or two contradict each other.
+        """
+        columns, keys = self.columns(df), _names(df, self.keys) or []
+        only = _names(df, self.track_history_column_list)
+        but = _names(df, self.track_history_except_column_list)
+        tracked = names_of(columns, only, but, "track_history_column_list")
+        scd_type = str(self.stored_as_scd_type or 1)
+        if scd_type not in ("1", "2"):
+            raise ConfigError(f"stored_as_scd_type is {self.stored_as_scd_type!r}", hint="1 or 2")
+        if scd_type == "1" and (only is not None or but is not None):
+            raise ConfigError("type 1 keeps no history to track", hint="stored_as_scd_type=2")
+        chosen = None if only is None and but is None else tuple(tracked)
+        return HistoryRules(
+            tuple(keys), tuple(columns), int(scd_type), chosen, self.time_by is not None, self.bitemporal
+        )
+
+    def ignored(self, df: DataFrame) -> list[str]:
+        """Columns in which NULL means that the value stays."""
+        only = _names(df, self.ignore_null_updates_column_list)
+        but = _names(df, self.ignore_null_updates_except_column_list)
+        if not self.ignore_null_updates and only is None and but is None:
+            return []
+        keys = _names(df, self.keys) or []
+        return [n for n in names_of(self.columns(df), only, but, "ignore_null_updates") if n not in keys]
+
+    def events(self, df: DataFrame) -> DataFrame:
+        """The rows as events (`engine.event_rows`), without `CARRIES`."""
+        from pyspark.sql import functions as F
+
+        def holds(condition: str | Column | None) -> Column:
+            if condition is None:
+                return F.lit(False)
+            return F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
+
+        oper = F.when(holds(self.apply_as_truncates), EMPTIED).when(holds(self.apply_as_deletes), GONE)
+        when = F.lit(None) if self.time_by is None else _expression(self.time_by)
+        return df.select(
+            *[F.col(f"`{n}`") for n in self.columns(df)],
+            _expression(self.sequence_by).alias(SEQUENCE),
+            oper.otherwise(UPSERT).alias(OPERATION),
+            when.cast("timestamp").alias(TIME),
+        )
+
+    def history(self, df: DataFrame, path: str) -> HistoryTable:
+        """The history at a path, made for such rows when there is none."""
+        rules, schema = self.rules(df), self.events(df).schema
+        kinds = {f.name: arrow_type(f.dataType.simpleString()) for f in schema}
+        if pa.types.is_nested(kinds[SEQUENCE]):
+            raise UnsupportedError("the sequence has parts", hint="order by one value, e.g. a text of both")
+        data = pa.schema([(n, kinds[n]) for n in rules.columns])
+        return HistoryTable.make(path, data, rules, kinds[SEQUENCE])
+
+    def rows(self, history: HistoryTable, df: DataFrame) -> pa.Table:
+        """Few rows as events, in this process."""
+        found = self.events(df).toArrow()
+        schema = event_schema(history.data, history.sequence)
+        return with_masks(found, schema, history.rules.columns, self.ignored(df))
+
+
+def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignored: Sequence[str]) -> pa.Table:
+    """Events of Spark's in the columns and types that the history stores, NULLs of `ignored` columns as
+    values that stay."""
+    found = [
+        pa.nulls(rows.num_rows, f.type) if f.name == CARRIES else one(rows[f.name]).cast(f.type)
+        for f in schema
+    ]
+    made = pa.table(found, schema=schema)
+    return ignoring_nulls(made, list(columns), ignored) if ignored else made
+
+
+def snapshot_events(history: HistoryTable, rows: pa.Table, version: Any) -> pa.Table:
+    """What a snapshot changes in a history: its rows that are new or differ, and the keys that it lacks.
+
+    Args:
+        history: holds the state of the snapshot before.
+        rows: the snapshot, whole, in the history's data columns.
+        version: its place in the order; later than all before.
+    """
+    schema, rules = event_schema(history.data, history.sequence), history.rules
+    names = list(rules.columns)
+    now = rows.select(names).cast(history.data).combine_chunks()
+    before = history.current().table().select(names).combine_chunks()
+    told = np.isin(hashes([one(now[n]) for n in names]), hashes([one(before[n]) for n in names]))
+    old, new = numbered(rules.key, before, now)
+    parts = [(now.filter(pa.array(~told)), UPSERT), (before.filter(pa.array(~np.isin(old, new))), GONE)]
+    made = [schema.empty_table()]
+    for part, oper in parts:
+        many = part.num_rows
+        at = pa.repeat(pa.scalar(version).cast(history.sequence), many)
+        kind = pa.repeat(oper, many)
+        more = [at, kind, pa.nulls(many, pa.binary()), pa.nulls(many, schema.field(TIME).type)]
+        made.append(pa.table([*part.columns, *more], schema=schema))
+    return pa.concat_tables(made)
+
+
+def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:
+    """The names of columns, however they were given."""
+    if columns is None:
+        return None
+    return [c if isinstance(c, str) else df.select(c).columns[0] for c in columns]
+
+
+def _expression(said: str | Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.expr(said) if isinstance(said, str) else said
+
+
+__all__ = ["HistoryFlow", "snapshot_events", "with_masks"]

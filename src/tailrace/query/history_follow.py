@@ -1,0 +1,122 @@
+"""Events of a history from a change table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
+from ..engine.columns import one
+from ..engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIME, UPSERT
+from ..engine.kept_history import HistoryRules
+from ..engine.rebuild import rebuild
+from ..model import sequence
+from ..model.mask import pack
+from .history_table import HistoryTable, batch_of
+
+if TYPE_CHECKING:
+    from .table_changes import TableChanges
+
+MOVED = "its row came from another key, and the image lacks columns that nothing tells"
+_FLOW = "changes"
+
+
+def follow(changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table | None) -> HistoryTable:
+    """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
+    data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
+    history = HistoryTable.make(path, data, rules, pa.string())
+    last = batch_of(path, _FLOW)
+    if last is None and base is not None:
+        history.apply(_base(base, history.data))
+    found = changes.arrays(None if last is None else last + 1, None, rules.columns)
+    if len(found) or found.aside.num_rows:
+        number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last
+        events = [events_of(found, history.current().table()), _unusable(found)]
+        history.apply(pa.concat_tables(events, promote_options="default"), flow=_FLOW, batch=number)
+    return history
+
+
+def _unusable(changes: ChangeArrays) -> pa.Table:
+    """Change rows that no question can use, with their reasons."""
+    rows = changes.aside
+    made = rows.select([*changes.columns, WHY]).append_column(SEQUENCE, rows[changes.header("change_seq")])
+    return made.append_column(OPERATION, rows[changes.header("change_oper")])
+
+
+def _base(rows: pa.Table, data: pa.Schema) -> pa.Table:
+    """Rows of before all changes, as upserts."""
+    made = rows.select(data.names).cast(data)
+    made = made.append_column(SEQUENCE, pa.repeat(sequence.FIRST, rows.num_rows))
+    return made.append_column(OPERATION, pa.repeat(UPSERT, rows.num_rows))
+
+
+def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
+    """What changes are to a history: an update of the key deletes the old one.
+
+    Args:
+        changes: the changes.
+        before: the rows of before, for images of moved rows that lack columns.
+    """
+    moved = _moved(changes)
+    came = moved[1] >= 0
+    carries = np.ones((len(changes), len(changes.columns)), np.bool_)
+    rows = changes.rows
+    if changes.sparse:
+        if came.any():
+            whole = ChangeArrays.of(
+                rebuild(changes, base=before.select(list(changes.columns))), changes.key, changes.columns,
+                layout=rows.column_names,
+            )  # fmt: skip
+            rows = _mixed(rows, whole, changes, came)
+            carries = _carries(changes)
+            carries[came] = _carries(whole)[came]
+        else:
+            carries = _carries(changes)
+    oper = changes.oper
+    kept = np.flatnonzero((oper != B) | (moved[0] >= 0))
+    letters = np.where(oper == T, EMPTIED, np.where((oper == D) | (oper == B), GONE, UPSERT))[kept]
+    full = carries[kept].all(axis=1) | (letters != UPSERT)
+    masks = pack(carries[kept], range(len(changes.columns)))
+    masks = pc.if_else(pa.array(full), pa.nulls(len(masks), pa.binary()), masks)
+    place = pa.array(kept)
+    made = {n: one(rows[n]).take(place) for n in changes.columns}
+    times = changes.column("timestamp")
+    made[SEQUENCE] = changes.seq.take(place)
+    made[OPERATION] = pa.array(letters.astype(object), pa.string())
+    made[CARRIES] = masks
+    made[TIME] = pa.nulls(len(kept), pa.timestamp("us", "UTC")) if times is None else times.take(place)
+    unknown = pa.array(came[kept] & ~full)
+    made[WHY] = pc.if_else(unknown, MOVED, pa.scalar(None, pa.string()))
+    return pa.table(made)
+
+
+def _moved(changes: ChangeArrays) -> tuple[Ints, Ints]:
+    """Of each before image the update that moves its row to another key, and of each such update its before
+    image; -1: none."""
+    from ..engine.lines import Lines
+
+    out, into = (np.full(len(changes), -1, np.int64) for _ in range(2))
+    if not len(changes):
+        return out, into
+    lines = Lines.of(changes, changes.rows.select(list(changes.columns))[:0])
+    left, came = np.flatnonzero(lines.left), np.flatnonzero(lines.came)
+    out[lines.at[left]] = lines.at[lines.partner[left]]
+    into[lines.at[came]] = lines.at[lines.partner[came]]
+    return out, into
+
+
+def _carries(changes: ChangeArrays) -> Bools:
+    found = [changes.carries(n) for n in changes.columns]
+    every = np.ones(len(changes), np.bool_)
+    return np.stack([every if f is None else f for f in found], axis=1)
+
+
+def _mixed(rows: pa.Table, whole: ChangeArrays, changes: ChangeArrays, came: Bools) -> pa.Table:
+    """The rows, those that moved with whole images."""
+    for name in changes.columns:
+        column = pc.if_else(pa.array(came), one(whole.rows[name]), one(rows[name]))
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows

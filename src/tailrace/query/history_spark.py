@@ -1,0 +1,163 @@
+"""Large batches of a history, as Spark jobs: tasks over its keys, each of them the engine's function.
+
+For histories that one process holds, `HistoryTable.apply` does the same faster: here all versions and events
+of a batch's keys are read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from ..engine.change_arrays import WHY
+from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
+from ..engine.history import END_AT, START_AT
+from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
+from ..lake import delta as lake
+from ..model.types import spark_type
+from .history_events import APP, BATCH, flow_app, reached
+from .history_flow import HistoryFlow, with_masks
+from .history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_IS_EVENT, _IS_GONE = "__event", "__gone"
+
+
+def apply_in_tasks(
+    history: HistoryTable,
+    flow: HistoryFlow,
+    df: DataFrame,
+    *,
+    name: str = "",
+    batch: int | None = None,
+    at: dt.datetime | None = None,
+) -> None:
+    """Takes the rows of a DataFrame, as `HistoryTable.apply` does, whatever their number; `name`: the flow's.
+
+    A replay of what a crash has cut off changes what is missing, and nothing else.
+    """
+    spark = df.sparkSession
+    if batch is None or reached(DeltaTable(history.events_path), flow_app(name)) < batch:
+        number = reached(DeltaTable(history.events_path), APP) + 1
+        _store(spark, history, flow, df, number)
+        if batch is not None:
+            lake.commit(history.events_path, [], progress={flow_app(name): batch})
+    changed = _changed(spark, history, reached(DeltaTable(history.path), APP))
+    number = reached(DeltaTable(history.events_path), APP)
+    _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))
+    lake.commit(history.path, [], progress={APP: number})
+
+
+def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: DataFrame, number: int) -> None:
+    ignored, rules = flow.ignored(df), history.rules
+    stored = lake.arrow_schema(history.events_path)
+    there = history.events()
+    schema, horizon = there.schema, there.horizon
+
+    def prepared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = with_masks(pa.Table.from_batches([batch]), schema, rules.columns, ignored)
+            found = placed(cleaned(rows, rules.key), horizon)
+            why = pa.nulls(found.events.num_rows, pa.string())
+            rows = pa.concat_tables([found.events.append_column(WHY, why), found.aside])
+            numbers = pa.array(np.full(rows.num_rows, number))
+            yield from rows.append_column(BATCH, numbers).cast(stored).combine_chunks().to_batches()
+
+    events = flow.events(df).mapInArrow(prepared, _ddl(stored))
+    options = {"txnAppId": APP, "txnVersion": str(number)}
+    events.write.format("delta").mode("append").options(**options).save(history.events_path)
+
+
+def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame:
+    """The versions that are no more (`_IS_GONE`) and those that came, for the events behind a batch."""
+    from pyspark.sql import functions as F
+
+    rules = history.rules
+    events = spark.read.format("delta").load(history.events_path).where(f"{WHY} is null")
+    versions = spark.read.format("delta").load(history.path)
+    if rules.bitemporal:
+        versions = versions.where(F.col(SYSTEM_TO).isNull()).drop(SYSTEM_FROM, SYSTEM_TO)
+    fields = event_schema(history.data, history.sequence)
+    truncates = events.where(F.col(OPERATION) == EMPTIED).select(*fields.names).toArrow().cast(fields)
+    fresh = events.where(F.col(BATCH) > done)
+    own = events.where(F.col(OPERATION) != EMPTIED)
+    if not fresh.where(F.col(OPERATION) == EMPTIED).limit(1).count():
+        keys = fresh.select(*rules.key).distinct()
+        own, versions = (one.join(keys, list(rules.key), "left_semi") for one in (own, versions))
+    both = own.select(*fields.names, F.lit(True).alias(_IS_EVENT)).unionByName(
+        versions.withColumn(_IS_EVENT, F.lit(False)), allowMissingColumns=True
+    )
+    made = rules.schema(history.data, history.sequence)
+    made = pa.schema([f for f in made if f.name not in (SYSTEM_FROM, SYSTEM_TO)])
+    work = _Work(rules, fields, made, truncates, history.events().horizon)
+    shards = both.repartition(*[F.col(f"`{k}`") for k in rules.key])
+    return shards.mapInArrow(work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
+
+
+class _Work:
+    """What a task does with all events and versions of some keys."""
+
+    def __init__(
+        self, rules: HistoryRules, events: pa.Schema, made: pa.Schema, truncates: pa.Table, horizon: pa.Scalar
+    ) -> None:
+        self.rules, self.events, self.made, self.truncates = rules, events, made, truncates
+        self.horizon = horizon
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The versions that change."""
+        parts = list(batches)
+        if not parts:
+            return
+        both = pa.Table.from_batches(parts)
+        flags = both[_IS_EVENT]
+        events = both.filter(flags).select(self.events.names).cast(self.events)
+        rows = both.filter(pc.invert(flags)).select(self.made.names).cast(self.made)
+        if not both.num_rows:
+            return
+        since = None
+        if self.horizon.is_valid:
+            since = from_horizon(events, rows, self.rules.key, self.horizon)
+            events = events.filter(pa.array(since.reached(events, SEQUENCE)))
+            rows = rows.filter(pa.array(since.reached(rows, END_AT)))
+        events = pa.concat_tables([events, self.truncates])
+        found = settle(events, self.events.empty_table(), rows, self.rules, since)
+        for part, gone in ((rows.take(pa.array(found.gone)), True), (found.came, False)):
+            some = part.select(self.made.names).cast(self.made)
+            some = some.append_column(_IS_GONE, pa.array(np.full(some.num_rows, gone)))
+            yield from some.combine_chunks().to_batches()
+
+
+def _merge(spark: SparkSession, history: HistoryTable, changed: DataFrame, at: dt.datetime) -> None:
+    from delta.tables import DeltaTable as SparkTable
+    from pyspark.sql import functions as F
+
+    rules = history.rules
+    if rules.bitemporal:
+        now = F.lit(at).cast("timestamp")
+        changed = changed.withColumn(SYSTEM_FROM, now).withColumn(SYSTEM_TO, F.lit(None).cast("timestamp"))
+    same = [f"t.`{k}` = s.`{k}`" for k in rules.key] + [f"t.{START_AT} = s.{START_AT}", f"s.{_IS_GONE}"]
+    same += [f"t.{SYSTEM_TO} is null"] if rules.bitemporal else []
+    kept = changed.persist()
+    merge = SparkTable.forPath(spark, history.path).alias("t").merge(kept.alias("s"), " and ".join(same))
+    if rules.bitemporal:
+        merge = merge.whenMatchedUpdate(set={SYSTEM_TO: f"s.{SYSTEM_FROM}"})
+    else:
+        merge = merge.whenMatchedDelete()
+    names = lake.arrow_schema(history.path).names
+    merge = merge.whenNotMatchedInsert(f"not s.{_IS_GONE}", {f"`{n}`": f"s.`{n}`" for n in names})
+    try:
+        merge.execute()
+    finally:
+        kept.unpersist()
+
+
+def _ddl(schema: pa.Schema) -> str:
+    return ", ".join(f"`{f.name}` {spark_type(f.type)}" for f in schema)

@@ -1,0 +1,73 @@
+"""Change rows of other vendors' tables: read by Spark, those of a question alone, and answered here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..engine.change_arrays import WHY
+from ..formats.base import ASIDE
+from ..formats.base import WHY as BAD
+from ..model import sequence
+from ..model.change import PREFIX, ChangeTable
+from ..model.types import arrow_type
+from .points import Point
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class SparkChanges:
+    """The rows of a canonical change table that a format has read."""
+
+    path: str
+    changes: ChangeTable
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Headers, then data columns."""
+        fields = [f for f in self.changes.df.schema if f.name not in ASIDE]
+        return pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in fields])
+
+    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows between two places."""
+        from pyspark.sql import functions as F
+
+        names = self.schema.names if columns is None else list(columns)
+        df = self._between(start, end)
+        if BAD in df.columns:
+            df = df.where(F.col(BAD).isNull())
+        wanted = pa.schema([self.schema.field(n) for n in names])
+        return df.select(*[F.col(f"`{n}`") for n in names]).toArrow().cast(wanted)
+
+    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+        """Rows that the format calls bad."""
+        from pyspark.sql import functions as F
+
+        if BAD not in self.changes.df.columns:
+            return None
+        # A bad row may have no sequence: then nothing tells that it is outside the range.
+        df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
+        found = df.withColumnRenamed(BAD, WHY).drop(*[c for c in ASIDE if c != BAD]).toArrow()
+        return found if found.num_rows else None
+
+    def _between(self, start: Point | None, end: Point | None, *, unplaced: bool = False) -> DataFrame:
+        df = self.changes.df
+        for point, low in ((start, True), (end, False)):
+            if point is not None:
+                value = _value(point)
+                inside = value >= point.low if low else value <= point.high
+                df = df.where(inside | value.isNull() if unplaced else inside)
+        return df
+
+
+def _value(point: Point) -> Column:
+    from pyspark.sql import functions as F
+
+    if point.column == "number":
+        return F.substring(F.col(f"{PREFIX}change_seq"), sequence.TIME_DIGITS + 1, sequence.NUMBER_DIGITS)
+    return F.col(PREFIX + point.column)

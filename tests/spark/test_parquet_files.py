@@ -1,0 +1,107 @@
+"""Parquet files as pandas and Arrow write them: times in nanoseconds, files of different units in one folder."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailrace.errors import FormatError
+from tailrace.formats import convert
+from tailrace.formats.glance import glance
+from tailrace.formats.parquet import in_micros
+from tailrace.model.change import PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+AT = ["2026-01-01 12:00:00.123456789", "1969-12-31 23:59:59.999999999", None, "2026-01-01 12:00:00.123456"]
+MICROS = [
+    datetime(2026, 1, 1, 12, 0, 0, 123456),
+    datetime(1969, 12, 31, 23, 59, 59, 999999),
+    None,
+    datetime(2026, 1, 1, 12, 0, 0, 123456),
+]
+
+
+def rows(start: int = 1) -> pd.DataFrame:
+    """Four inserts; `at` is a local time, `header__timestamp` and `z` are instants; one list."""
+    at = pd.Series(pd.to_datetime(AT, format="ISO8601"))
+    return pd.DataFrame(
+        {
+            "header__change_seq": [f"2026010112000000{n:019d}" for n in range(start, start + 4)],
+            "header__change_oper": "I",
+            "header__timestamp": at.dt.tz_localize("UTC"),
+            "id": range(start, start + 4),
+            "at": at,
+            "z": at.dt.tz_localize("UTC"),
+        }
+    )
+
+
+def put(folder: Path, name: str, frame: pd.DataFrame, unit: str = "ns") -> Path:
+    """The file; with a list of times, too."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    if unit == "us":
+        table = in_micros(table)
+    ends = pa.array(range(table.num_rows + 1), pa.int32())
+    table = table.append_column("many", pa.ListArray.from_arrays(ends, table["at"].combine_chunks()))
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / name)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["tailrace", "qlik"])
+def test_nanoseconds_are_cut_and_counted(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    put(tmp_path / "in" / "shop.item__ct", "part-0.parquet", rows())
+    side = convert.side(name, str(tmp_path / "in"), {"key": "id"})
+    out = convert.side("tailrace", str(tmp_path / "out"), {})
+    report = convert.convert(spark, side, out)
+    (table,) = report.tables.values()
+    assert (table.rows, table.bad, table.lost) == (4, 0, {convert.FRACTION: 2})
+    df = spark.read.parquet(str(next((tmp_path / "out").glob("*__ct"))))
+    kinds = {f.name: f.dataType.simpleString() for f in df.schema}
+    assert [kinds[c] for c in ("at", "z", "many", PREFIX + "timestamp")] == [
+        "timestamp_ntz", "timestamp", "array<timestamp_ntz>", "timestamp",
+    ]  # fmt: skip
+    texts = ["at", "cast(z as timestamp_ntz) z", f"cast({PREFIX}timestamp as timestamp_ntz) h"]
+    found = df.orderBy("id").selectExpr(*texts).collect()
+    assert [tuple(r) for r in found] == [(t, t, t) for t in MICROS]
+    with pytest.raises(FormatError, match=convert.FRACTION):
+        convert.convert(spark, side, convert.side("tailrace", str(tmp_path / "no"), {}), strict=True)
+
+
+def test_files_of_different_units_in_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "in" / "shop.item__ct"
+    put(place, "part-0.parquet", rows())
+    put(place, "part-1.parquet", rows(5).assign(more="x"), unit="us")
+    (ct,) = convert.read(
+        spark, convert.side("tailrace", str(tmp_path / "in"), {"key": "id"})
+    ).changes.values()
+    assert ct.columns == ["id", "at", "z", "many", "more"]
+    found = ct.df.orderBy("id").select("at", "more", "_finer", "_row").collect()
+    assert [r[0] for r in found] == MICROS * 2
+    assert [r[1] for r in found] == [None] * 4 + ["x"] * 4
+    assert [bool(r[2]) for r in found] == [True, True, False, False] + [False] * 4
+    assert [r[3] for r in found] == [1, 2, 3, 4] * 2
+
+
+def test_a_look_without_spark(tmp_path: Path) -> None:
+    put(tmp_path / "shop.item__ct", "part-0.parquet", rows())
+    found = glance(str(tmp_path))
+    assert found is not None
+    (table,) = found.tables
+    assert (table.columns["at"], table.columns["z"]) == ("timestamp_ntz", "timestamp")
+    assert datetime.fromisoformat(table.rows[0]["timestamp"]) == MICROS[0].replace(tzinfo=timezone.utc)
+
+
+def test_what_is_no_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "shop.item__ct.parquet").write_bytes(b"PAR1 or not")
+    with pytest.raises(FormatError, match="cannot be read"):
+        convert.read(spark, convert.side("tailrace", str(tmp_path), {}))

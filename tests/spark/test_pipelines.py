@@ -1,0 +1,169 @@
+"""The pipeline of docs/histories.md, written for Spark's AUTO CDC, on plain Spark; one process and Spark's tasks make the same history."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.errors import ConfigError, UnsupportedError
+from tailrace.library import pipelines
+from tailrace.library.pipelines import Pipeline
+from tailrace.query.history_flow import HistoryFlow
+from tailrace.query.history_spark import apply_in_tasks
+from tailrace.query.history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+SCHEMA = "id bigint, name string, qty int, op string, seq bigint"
+Row = tuple[Any, ...]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "histories.md").read_text("utf-8")
+(SCRIPT,) = re.findall(r"^```python\n(from pyspark.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def land(spark: SparkSession, path: Path, rows: list[Row]) -> None:
+    spark.createDataFrame(rows, SCHEMA).write.format("delta").mode("append").save(str(path))
+
+
+def rows(history: HistoryTable) -> list[Row]:
+    found = history.versions().table()
+    names = [n for n in found.column_names if not n.startswith("system_")]
+    flags = [r.get("system_to") is None for r in found.to_pylist()]
+    return sorted(
+        (tuple(r[n] for n in names) for r, now in zip(found.to_pylist(), flags, strict=True) if now), key=repr
+    )
+
+
+def test_a_pipeline_written_for_spark_moves_by_its_import(spark: SparkSession, tmp_path: Path) -> None:
+    landed = tmp_path / "landed"
+    land(spark, landed, [(1, "a", 1, "U", 10), (2, "b", 1, "U", 11), (1, "c", 1, "U", 30)])
+    pipelines.clear()
+    try:
+        exec(compile(SCRIPT, "pipeline.py", "exec"), {"spark": spark, "landed": str(landed)})  # noqa: S102
+        history = pipelines.run(tmp_path / "lake", session=spark)["customers"]
+        land(spark, landed, [(1, "b", 2, "U", 20), (1, "b", 3, "U", 25), (2, None, None, "D", 40)])
+        pipelines.run(tmp_path / "lake", session=spark)
+        pipelines.run(tmp_path / "lake", session=spark)
+        assert rows(history) == [
+            (1, "a", 1, 10, 20), (1, "b", 3, 20, 30), (1, "c", 1, 30, None), (2, "b", 1, 11, 40),
+        ]  # fmt: skip
+        assert spark.table("customers").where("__END_AT is null").count() == 1
+    finally:
+        pipelines.clear()
+        spark.sql("DROP TABLE IF EXISTS customers")
+
+
+def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
+    made = Pipeline()
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    land(spark, older, [(1, "old", 1, "U", 5), (2, "old", 1, "U", 5)])
+    land(spark, newer, [(1, "new", None, "U", 10)])
+    made.temporary_view(lambda: spark.read.format("delta").load(str(older)), name="older")
+    made.temporary_view(lambda: spark.readStream.format("delta").load(str(newer)), name="newer")
+    made.create_streaming_table("both")
+    common: dict[str, Any] = {
+        "keys": ["id"], "sequence_by": "seq", "apply_as_deletes": "op = 'D'", "apply_as_truncates": "op = 'T'",
+        "column_list": ["id", "name", "qty"], "stored_as_scd_type": "1", "ignore_null_updates_column_list": ["qty"],
+    }  # fmt: skip
+    made.create_auto_cdc_flow("both", "newer", **common)
+    made.create_auto_cdc_flow("both", "older", name="fill", once=True, **common)
+    try:
+        history = made.run(tmp_path / "lake", session=spark)["both"]
+        assert [r[:3] for r in rows(history)] == [(1, "new", 1), (2, "old", 1)]
+        land(spark, older, [(9, "never", 1, "U", 5)])
+        land(spark, newer, [(None, None, None, "T", 7), (3, "c", 1, "U", 8)])
+        made.run(tmp_path / "lake", session=spark)
+        assert [r[:3] for r in rows(history)] == [(1, "new", None), (3, "c", 1)]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS both")
+
+
+def test_snapshots_become_a_history(spark: SparkSession, tmp_path: Path) -> None:
+    taken: list[list[Row]] = [[(1, "a"), (2, "b")], [(1, "a"), (3, "c")], [(1, "x"), (3, "c")]]
+
+    def after(last: int | None) -> tuple[DataFrame, int] | None:
+        number = 0 if last is None else last
+        if number == len(taken):
+            return None
+        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
+
+    made = Pipeline()
+    made.create_streaming_table("snaps")
+    made.create_auto_cdc_from_snapshot_flow("snaps", after, ["id"], stored_as_scd_type=2)
+    try:
+        history = made.run(tmp_path / "lake", session=spark)["snaps"]
+        wanted = [(1, "a", 1, 3), (1, "x", 3, None), (2, "b", 1, 2), (3, "c", 2, None)]
+        assert rows(history) == wanted
+        taken.append([])
+        made.run(tmp_path / "lake", session=spark)
+        assert [r[-1] for r in rows(history)] == [3, 4, 2, 4]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS snaps")
+
+
+def test_what_cannot_be_followed_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    made = Pipeline()
+    with pytest.raises(ConfigError, match="was not created"):
+        made.create_auto_cdc_flow("t", "s", ["id"], "seq")
+    with pytest.raises(UnsupportedError, match="partition_cols"):
+        made.create_streaming_table("t", partition_cols=["id"])
+    with pytest.raises(UnsupportedError, match="no materialized_view"):
+        _ = pipelines.materialized_view
+    made.create_streaming_table("t", comment="c")
+    with pytest.raises(ConfigError, match="nope"):
+        made.create_auto_cdc_flow("t", "s", ["id"], "seq", nope=1)
+    made.create_auto_cdc_flow("t", "s", ["id"], "seq")
+    with pytest.raises(ConfigError, match="two flows t"):
+        made.create_auto_cdc_flow("t", "s", ["id"], "seq")
+    with pytest.raises(ConfigError, match="no view or table s"):
+        made.run(tmp_path, session=spark)
+    df = spark.createDataFrame([], SCHEMA)
+    for how, said in (
+        ({"stored_as_scd_type": 3}, "stored_as_scd_type is 3"),
+        ({"track_history_column_list": ["name"]}, "no history to track"),
+        ({"column_list": ["id"], "except_column_list": ["op"]}, "a list and an exception"),
+        ({"except_column_list": ["nope"]}, "no column nope"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            HistoryFlow(["id"], "seq", **how).rules(df)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"stored_as_scd_type": 2}, {"stored_as_scd_type": 1, "ignore_null_updates": True},
+        {"stored_as_scd_type": 2, "track_history_except_column_list": ["qty"], "bitemporal": True, "ignore_null_updates": True},
+    ],
+    ids=["two", "one", "bitemporal"],
+)  # fmt: skip
+def test_tasks_make_the_history_that_one_process_makes(
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    chance = random.Random(7)
+    flow = HistoryFlow(
+        ["id"], "seq", "op = 'D'", "op = 'T'", except_column_list=["op", "seq"], **more
+    )  # fmt: skip
+    here, there = tmp_path / "here", tmp_path / "there"
+    for number in range(4):
+        events: list[Row] = []
+        for _ in range(60):
+            op = chance.choice("UUUUUUUD" + ("T" if number == 2 and not events else ""))
+            key = chance.choice([None, *range(12)])
+            values = (chance.choice([None, "a", "b"]), chance.choice([None, 1, 2]))
+            events.append((key, *values, op, chance.choice([None, *range(200)])))
+        df = spark.createDataFrame(events, SCHEMA)
+        mine, tasks = flow.history(df, str(here)), flow.history(df, str(there))
+        mine.apply(flow.rows(mine, df), batch=number)
+        for _ in range(2):  # and a replay
+            apply_in_tasks(tasks, flow, df, batch=number)
+        assert rows(mine) == rows(tasks), number
+        if number == 1:
+            assert mine.forget(90) > 0 and tasks.forget(90) > 0
+    told = [sorted(map(repr, h.aside().rows())) for h in (mine, tasks)]
+    assert told[0] == told[1]

@@ -1,0 +1,71 @@
+"""Questions to other vendors' change tables, read by Spark; masks as names in Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tailrace
+from tailrace.errors import ConfigError
+from tailrace.formats import convert
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_answers_are_those_of_the_converted_table(spark: SparkSession, tmp_path: Path) -> None:
+    tables = str(EXAMPLES / "qlik" / "tables")
+    qlik = tailrace.read(tables, format="qlik", session=spark)
+    assert (qlik.name, qlik.key) == ("shop.item", ("id",))
+    tailrace.convert(tables, str(tmp_path / "out"), from_="qlik", to="tailrace", files="delta", session=spark)
+    ours = tailrace.read(str(tmp_path / "out" / "shop.item__ct"), key=["id"])
+    middle = ours.changes().rows()[2]["header__change_seq"]
+    for start, end in ((None, None), (middle, None), (None, middle)):
+        for ask in ("net", "pairs", "history", "rebuild", "transactions"):
+            here, there = (getattr(t, ask)(start, end).table() for t in (qlik, ours))
+            assert here.num_rows and here.sort_by(here.column_names[0]) == there.sort_by(
+                here.column_names[0]
+            ), ask
+    number = int(middle[16:])
+    assert [r["header__change_seq"] for r in qlik.changes(number, number).rows()] == [middle]
+    with pytest.raises(ConfigError, match="no change table nope"):
+        tailrace.read(tables, format="qlik", name="nope", session=spark)
+    with pytest.raises(ConfigError, match="no column nope"):
+        tailrace.read(tables, format="qlik", key=["nope"], session=spark)
+
+
+@pytest.mark.parametrize(("vendor", "key"), [("openedge", []), ("sqdr", []), ("soliddb", ["ID"])], ids=str)
+def test_every_vendors_tables_answer(spark: SparkSession, vendor: str, key: list[str]) -> None:
+    tables = str(EXAMPLES / vendor / "tables")
+    (name, *_) = sorted(convert.read(spark, convert.side(vendor, tables, {})).changes)
+    found = tailrace.read(tables, format=vendor, name=name, key=key, session=spark)
+    assert found.key
+    assert found.changes().table().num_rows
+    assert found.net().table().num_rows
+
+
+def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    text = (
+        "header__change_seq,header__change_oper,id\n"
+        + "1".zfill(35)
+        + ",I,1\n"
+        + "2".zfill(35)
+        + ",X,2\n,I,3\n"
+    )
+    (tmp_path / "in" / "s.t__ct.csv").write_text(text)
+    found = tailrace.read(str(tmp_path / "in"), format="qlik", key=["id"], session=spark).net()
+    assert [r["id"] for r in found.rows()] == ["1"]
+    assert len(found.aside) == 2
+
+
+def test_masks_are_names_in_spark(spark: SparkSession) -> None:
+    df = spark.sql("SELECT X'0A' AS header__change_mask, 1 AS a, 2 AS b, 3 AS c")
+    found = df.select(tailrace.columns_changed(df).alias("changed")).collect()
+    assert found[0]["changed"] == ["a", "c"]
+    assert df.withColumn("changed", tailrace.columns_changed(df)).count() == 1

@@ -1,0 +1,109 @@
+"""Tables without a key, cuts over all tables, masks in SQL, and questions under watch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace.errors import CancelledError, PositionError, UnsupportedError
+from tailrace.model import mask
+
+from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
+
+pytestmark = pytest.mark.unit
+KEYLESS = tuple(replace(c, key=False) for c in COLUMNS)
+
+
+def item(id: int, name: str | None = "a") -> Row:
+    return {"id": id, "name": name, "price": Decimal("1.00")}
+
+
+def rows(found: tailrace.Result) -> list[tuple[int, str]]:
+    return sorted((r["id"], r["name"]) for r in found.rows())
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> TaskHome:
+    """Two equal rows and another in the baseline."""
+    made = TaskHome(tmp_path, columns=KEYLESS)
+    made.baseline([item(1), item(1), item(2)], after=10)
+    made.store((11, "D", item(1)), (12, "B", item(2)), (12, "U", item(2, "b")), (13, "I", item(1)))
+    return made
+
+
+def test_a_table_without_key_as_of_any_place(bag: TaskHome) -> None:
+    table = tailrace.open(bag.file).table(ITEM)
+    assert rows(table.as_of(10)) == [(1, "a"), (1, "a"), (2, "a")]
+    assert rows(table.as_of(11)) == [(1, "a"), (2, "a")]
+    assert rows(table.as_of(12)) == [(1, "a"), (2, "b")]
+    assert rows(table.current()) == [(1, "a"), (1, "a"), (2, "b")]
+    bag.store((14, "T", {}), (15, "I", item(9)))
+    table = tailrace.open(bag.file).table(ITEM)
+    assert rows(table.current()) == [(9, "a")]
+    told = sorted((r["id"], r["name"], r["_change_type"]) for r in table.diff(12).rows())
+    assert told == [(1, "a", "delete"), (2, "b", "delete"), (9, "a", "insert")]
+
+
+def test_net_changes_and_pairs_of_a_table_without_key(bag: TaskHome) -> None:
+    table = tailrace.open(bag.file).table(ITEM)
+    told = [(r["id"], r["name"], r["_change_type"]) for r in table.net().rows()]
+    assert told == [(2, "a", "delete"), (2, "b", "insert")]
+    assert [r["_change_type"] for r in table.pairs().rows()] == ["delete", "update", "insert"]
+    with pytest.raises(UnsupportedError, match="no key"):
+        table.history()
+
+
+def test_a_cut_shows_all_tables_at_one_place(bag: TaskHome) -> None:
+    task = tailrace.open(bag.file)
+    end = task.finalized_until
+    assert end is not None
+    assert (end.upto, end.change_seq, end.position, end.commit_time) == (13, seq(13), position(13), at(13))
+    assert {n: rows(r) for n, r in task.cut().items()} == {ITEM: [(1, "a"), (1, "a"), (2, "b")]}
+    assert rows(task.cut(11, ["shop.*"])[ITEM]) == [(1, "a"), (2, "a")]
+
+
+def test_a_place_that_is_not_stored_yet_is_refused(bag: TaskHome) -> None:
+    table = tailrace.open(bag.file).table(ITEM)
+    for place in (14, seq(14), position(14)):
+        with pytest.raises(
+            PositionError, match=r"not stored yet; changes are up to .*committed at 2026-11-22T10:00:13Z"
+        ):
+            table.as_of(place)
+    assert len(rows(table.as_of(at(99)))) == 3
+
+
+def test_masks_are_names_in_sql(tmp_path: Path) -> None:
+    home = TaskHome(tmp_path)
+    start = 8  # headers before the columns
+    masks = [mask.encode([start, start + 2]), mask.encode([start + 1]), b"", None]
+    home.store(*((n, "U", item(n) | {"header__change_mask": m}) for n, m in enumerate(masks, 1)))
+    said = "SELECT columns_changed('shop.item', header__change_mask) AS c FROM shop.item__ct ORDER BY id"
+    found = tailrace.open(home.file).sql(said).rows()
+    assert [r["c"] for r in found] == [["id", "price"], ["name"], [], None]
+
+
+def test_questions_under_watch(bag: TaskHome, tmp_path: Path) -> None:
+    bag.store((14, "I", item(3)))
+    table = tailrace.open(bag.file).table(ITEM)
+    told: list[tuple[str, int, int]] = []
+    with tailrace.watching(progress=lambda *one: told.append(one)):
+        table.current().table()
+    assert told == [
+        ("changes", 0, 2),
+        ("changes", 1, 2),
+        ("changes", 2, 2),
+        ("the target", 0, 1),
+        ("the target", 1, 1),
+    ]
+    with (
+        tailrace.watching(cancelled=lambda: len(told) > 1),
+        pytest.raises(CancelledError, match="changes was cancelled"),
+    ):
+        table.net()
+    with tailrace.watching(scratch=str(tmp_path / "scratch")):
+        found = tailrace.open(bag.file).sql("SELECT current_setting('temp_directory') AS folder").rows()
+    assert found == [{"folder": str(tmp_path / "scratch")}]
