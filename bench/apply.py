@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import measure
 from measure import HERE, Row, say
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.model.change import ChangeTable, Column, Relation
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ Apply = Callable[[ChangeTable, int, dict[str, int]], str]
 class Case:
     """One comparison: so many changes into a table of so many rows, `batches` times after a first one.
 
-    `limit` is the size below which tables are merged in one task: 0 forces the distributed plans.
+    `limit` is the size below which tables are merged in one task: 0 forces those by several tasks.
     """
 
     name: str
@@ -63,11 +63,15 @@ def cases(quick: bool) -> list[Case]:
     """The comparisons, at full or small size."""
     large, many = (2_000_000, 200_000) if not quick else (100_000, 10_000)
     small, few = (100_000, 1_000) if not quick else (10_000, 200)
+    huge, scattered = (20_000_000, 2_000) if not quick else (200_000, 100)
+    tasks = "by several tasks"
     return [
         Case(f"apply of {many:,} changes into {large:,} rows", many, large, 4, 3),
         Case(f"apply of {few:,} changes into {small:,} rows", few, small, 7, 5),
-        Case(f"the same {many:,}, distributed, no deletes", many, large, 3, 1.5, deletes=False, limit=0),
-        Case(f"the same {many:,}, distributed, with deletes", many, large, 3, 1, limit=0),
+        Case(f"the same {many:,}, {tasks}, no deletes", many, large, 3, 3, deletes=False, limit=0),
+        Case(f"the same {many:,}, {tasks}, with deletes", many, large, 3, 3, limit=0),
+        Case(f"{many:,} changes into {huge:,} rows, {tasks}", many, huge, 2, 4, limit=0),
+        Case(f"{scattered:,} scattered changes into {huge:,} rows, {tasks}", scattered, huge, 2, 3, limit=0),
     ]
 
 

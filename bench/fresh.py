@@ -26,6 +26,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake.log_retention import committed_at
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
+TABLE = "public.fresh"
 A_SECOND = 20
 WARM_S, IDLE_S = 20.0, 20.0
 
@@ -35,7 +36,7 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     session = load.database(running, "fresh")
     session.execute("create table public.fresh (id bigint primary key, note text, n int)")
     session.execute("insert into public.fresh select -i, 'old', 0 from generate_series(1, 10000) i")
-    file = tasks.write(folder, "fresh", running.tcp_url("fresh"), ("public.fresh",))
+    file = tasks.write(folder, "fresh", running.tcp_url("fresh"), (TABLE,))
     task = tasks.load(file)
     with (folder / "fresh.log").open("w") as said:
         process = subprocess.Popen(
@@ -48,7 +49,8 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
             _write(session, WARM_S, 10**9)
             written = _write(session, seconds, 0)
             _until(task, max(written))
-            late = _latencies(task, written)
+            late = _latencies(task.target_path(TABLE), written)
+            stored = _latencies(task.changes_path(TABLE), written)
             say(f"nothing for {IDLE_S:.0f} s")
             idle = _idle(process)
         finally:
@@ -57,6 +59,8 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     return [
         Row("commit to target, median", float(np.percentile(late, 50)), "s", goal=1.5),
         Row("commit to target, 99 %", float(np.percentile(late, 99)), "s", goal=3.0),
+        Row("commit to `current`, median", float(np.percentile(stored, 50)), "s"),
+        Row("commit to `current`, 99 %", float(np.percentile(stored, 99)), "s"),
         Row("an idle task, both halves", 100 * idle, "% of a core", goal=5.0),
     ]
 
@@ -68,14 +72,13 @@ def _until_it_follows(session: psycopg.Connection[object], task: Task) -> None:
 
 def _until(task: Task, key: int) -> None:
     end = time.monotonic() + 180
-    while key not in _ids(task, None):
+    while key not in _ids(task.target_path(TABLE), None):
         if time.monotonic() > end:
             raise TimeoutError(f"row {key} did not come")
         time.sleep(0.5)
 
 
-def _ids(task: Task, version: int | None) -> set[int]:
-    path = task.target_path("public.fresh")
+def _ids(path: str, version: int | None) -> set[int]:
     if not lake.exists(path):
         return set()
     return set(DeltaTable(path, version=version).to_pyarrow_table(columns=["id"])["id"].to_pylist())
@@ -94,14 +97,15 @@ def _write(session: psycopg.Connection[object], seconds: float, first: int) -> d
     return written
 
 
-def _latencies(task: Task, written: dict[int, float]) -> list[float]:
-    path, late = task.target_path("public.fresh"), []
+def _latencies(path: str, written: dict[int, float]) -> list[float]:
+    """Of the target, or of the change table: `current` has a row once that has its change."""
+    late: list[float] = []
     left, begin = set(written), min(written.values())
     for version in range(lake.version(path) + 1):
         at = committed_at(path, version).timestamp()
         if not left or at < begin:
             continue
-        come = left & _ids(task, version)
+        come = left & _ids(path, version)
         late += [at - written[key] for key in come]
         left -= come
     return late

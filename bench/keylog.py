@@ -23,12 +23,12 @@ import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
-from tailrace.apply.keylog import KeyLog
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.ruled import RuledApply
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta import DeltaTarget
-from tailrace.apply.targets.postgresql import PostgresTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres

@@ -14,8 +14,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tailrace.formats.sqdr import text as sqdr_text
 from tailrace.runtime.session import session
+from tailrace.wire import keylog_render
 from tailrace.wire.keylog_values import KeyLogField
 
 if TYPE_CHECKING:
@@ -55,7 +58,11 @@ def texts(fields: list[KeyLogField]) -> tuple[Column, Column]:
     """Both texts of the values, as expressions."""
     from pyspark.sql import functions as F
 
-    image = sqdr_text.items([(f, F.col(f.name)) for f in fields], row=True)
+    def rendered(rows: pa.Array) -> pa.Array:
+        values = zip(fields, rows.flatten(), strict=True)
+        return keylog_render.items([keylog_render.Item(f, v) for f, v in values], "<row>", "</row>")
+
+    image = F.arrow_udf(rendered, "string")(F.struct(*[f.name for f in fields]))
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "quoteAll": "true", "escape": '"'}
     return image, F.to_csv(F.struct(*[f.name for f in fields]), options)
 

@@ -1,6 +1,6 @@
 """`make bench`: every bench in one run, one table, and `bench/results/latest.json`.
 
-    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats,fresh] [--quick] [--folder F]
+    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats,queries,fresh] [--quick] [--folder F]
 
 Figures mean something on an idle machine, at full size; `--quick` only shows that everything works.
 """
@@ -23,6 +23,7 @@ import formats
 import fresh
 import keylog
 import load
+import queries
 import report
 import tables
 import whole_way
@@ -76,6 +77,10 @@ class Benches:
         """Vendor formats."""
         return formats.rows(self.folder, quick=self.quick)
 
+    def queries(self) -> list[Row]:
+        """Questions."""
+        return queries.rows(self.folder, quick=self.quick)
+
     def fresh(self) -> list[Row]:
         """From commit to target, and idle."""
         return fresh.rows(self.running, self.folder, quick=self.quick)
@@ -85,7 +90,19 @@ class Benches:
         return capture.one_transaction(self.running, self.folder, self.sizes)
 
 
-NAMES = ("capture", "decode", "store", "way", "apply", "transaction", "keylog", "tables", "formats", "fresh")
+NAMES = (
+    "capture",
+    "decode",
+    "store",
+    "way",
+    "apply",
+    "transaction",
+    "keylog",
+    "tables",
+    "formats",
+    "queries",
+    "fresh",
+)
 
 
 def main() -> int:

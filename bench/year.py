@@ -99,10 +99,11 @@ def start(task: Any, given: Any) -> dict[str, float]:
     """What both halves read before they begin, without a session or a connection."""
     from tailrace.apply.applier import Applier
     from tailrace.apply.gate import Ordered
-    from tailrace.lake import delta as lake
     from tailrace.lake import log
-    from tailrace.runtime.pipeline import apply_paths
-    from tailrace.state.ledger import STORE_APP, newest_applied
+    from tailrace.runtime.pipeline import apply_paths, store_paths
+    from tailrace.state.ledger import newest_applied
+    from tailrace.store.log_files import LogFiles
+    from tailrace.store.writer import Store
 
     class Reached:
         """A target that is where its last record says; nothing else is asked of it."""
@@ -115,7 +116,7 @@ def start(task: Any, given: Any) -> dict[str, float]:
 
     reached = newest_applied(task.control_path("applied"))
     began = time.perf_counter()
-    log.version_after(task.log_path, lake.progress(task.tracking_path, STORE_APP))
+    LogFiles(task.log_path, Store(store_paths(task)).begin())
     log.LogWriter(task.log_path, task.relations_path)
     log.layouts(task.relations_path)
     said = {"log_s": round(time.perf_counter() - began, 2)}
