@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tailrace.apply import incoming
-from tailrace.apply.targets.delta import DeltaTarget
+from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
 from tailrace.formats.qlik.loading import completeness
 from tailrace.runtime.session import session
