@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.library import pipelines
-from tailrace.library.pipelines import Pipeline
+from tailrace.library.pipelines import CdcPipeline
 from tailrace.query.history_flow import HistoryFlow
 from tailrace.query.history_spark import apply_in_tasks
 from tailrace.query.history_table import HistoryTable
@@ -60,7 +60,7 @@ def test_a_pipeline_written_for_spark_moves_by_its_import(spark: SparkSession, t
 
 
 def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
-    made = Pipeline()
+    made = CdcPipeline()
     older, newer = tmp_path / "older", tmp_path / "newer"
     land(spark, older, [(1, "old", 1, "U", 5), (2, "old", 1, "U", 5)])
     land(spark, newer, [(1, "new", None, "U", 10)])
@@ -93,7 +93,7 @@ def test_snapshots_become_a_history(spark: SparkSession, tmp_path: Path) -> None
             return None
         return spark.createDataFrame(taken[number], "id int, name string"), number + 1
 
-    made = Pipeline()
+    made = CdcPipeline()
     made.create_streaming_table("snaps")
     made.create_auto_cdc_from_snapshot_flow("snaps", after, ["id"], stored_as_scd_type=2)
     try:
@@ -108,7 +108,7 @@ def test_snapshots_become_a_history(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_followed_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    made = Pipeline()
+    made = CdcPipeline()
     with pytest.raises(ConfigError, match="was not created"):
         made.create_auto_cdc_flow("t", "s", ["id"], "seq")
     with pytest.raises(UnsupportedError, match="partition_cols"):

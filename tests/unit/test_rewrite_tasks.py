@@ -20,7 +20,7 @@ from tailrace.apply.targets.delta import rewrite_tasks
 from tailrace.apply.targets.delta.rewrite import merge
 from tailrace.apply.targets.delta.rewrite_lanes import LANE
 from tailrace.apply.targets.delta.rewrite_tasks import RewriteTasks
-from tailrace.apply.targets.delta.staged import FOLDER, Staged, StageTask, scratch
+from tailrace.apply.targets.delta.staged import FOLDER, StageChanges, StagedChanges, scratch
 from tailrace.engine.columns import OP, OPER, SEQ
 from tailrace.engine.source import Source
 from tailrace.errors import ApplyError, ConcurrentCommitError
@@ -56,13 +56,13 @@ def merged(
     extra = pa.schema([(SEQ, pa.string()), (OPER, pa.string())])
     wanted = pa.schema([*extra, *SCHEMA])
     with scratch(path) as folder:
-        none = Staged(folder, "s.t", ("id",), SCHEMA, folded=False, partial=False)
+        none = StagedChanges(folder, "s.t", ("id",), SCHEMA, folded=False, partial=False)
         found, number = [], 0
         for images in staged:
             rows = [(f"{number + n:035d}", oper, *row) for n, (oper, row) in enumerate(images)]
             number += len(rows)
             batch = pa.record_batch(list(map(list, zip(*rows, strict=True))), schema=wanted)
-            found += [r for b in StageTask(none, wanted)([batch]) for r in b.to_pylist()]
+            found += [r for b in StageChanges(none, wanted)([batch]) for r in b.to_pylist()]
         names, counts = tuple(r["file"] for r in found), tuple(r["count"] for r in found)
         changes = replace(none, files=names, counts=counts)
         table = DeltaTable(path)

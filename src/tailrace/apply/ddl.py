@@ -26,7 +26,7 @@ from ..errors import ApplyError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import widens
-from .mapping.prepare import Prepared, TargetColumn
+from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
 
 APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
@@ -150,7 +150,7 @@ def projection(source: Relation, target: Relation) -> Prepared | None:
         return None
     names = {c.attnum: c.name for c in source.columns}
     parts = [
-        TargetColumn(c, source=names[c.attnum]) if c.attnum in names else TargetColumn(c, absent=True)
+        MappedColumn(c, source=names[c.attnum]) if c.attnum in names else MappedColumn(c, absent=True)
         for c in target.columns
     ]
     return Prepared(TableMap(source.table, target.table), source, target, tuple(parts))

@@ -53,7 +53,7 @@ class _Flow:
 
 
 @dataclass
-class Pipeline:
+class CdcPipeline:
     """Views, targets and flows; the module's functions are those of one pipeline, which scripts fill."""
 
     views: dict[str, Callable[[], DataFrame]] = field(default_factory=dict)
@@ -262,7 +262,7 @@ def _snapshot(
     return _source(flow, spark, views, stream=False), time.time_ns() // 1000
 
 
-_ONE = Pipeline()
+_ONE = CdcPipeline()
 temporary_view = view = _ONE.temporary_view
 create_streaming_table = _ONE.create_streaming_table
 create_auto_cdc_flow = _ONE.create_auto_cdc_flow

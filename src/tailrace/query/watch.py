@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Watch:
+class QueryWatch:
     """What is in force: see `watching`."""
 
     progress: Callable[[str, int, int], None] | None = None
@@ -22,7 +22,7 @@ class Watch:
     scratch: str | None = None
 
 
-_NOW: ContextVar[Watch | None] = ContextVar("tailrace_watch", default=None)
+_NOW: ContextVar[QueryWatch | None] = ContextVar("tailrace_watch", default=None)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def watching(
     changes 1 2
     changes 2 2
     """
-    token = _NOW.set(Watch(progress, cancelled, scratch))
+    token = _NOW.set(QueryWatch(progress, cancelled, scratch))
     try:
         yield
     finally:
@@ -60,7 +60,7 @@ def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
     Raises:
         CancelledError: the user has ended it.
     """
-    now = _NOW.get() or Watch()
+    now = _NOW.get() or QueryWatch()
     for done, part in enumerate(parts):
         if now.progress is not None:
             now.progress(what, done, len(parts))
@@ -75,4 +75,4 @@ def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
 
 def scratch() -> str | None:
     """The folder for what does not fit into memory; None: the system's."""
-    return (_NOW.get() or Watch()).scratch
+    return (_NOW.get() or QueryWatch()).scratch

@@ -11,7 +11,7 @@ from ...model.change import INSERT, PREFIX, ChangeTable
 from ..images import UNKNOWN_VALUE, col
 from ..plan import UNKNOWN
 from .criteria import matching
-from .prepare import Prepared, TargetColumn
+from .prepare import MappedColumn, Prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,7 +73,7 @@ def rows(df: DataFrame, made: Prepared) -> DataFrame:
     return df.select(*[_plain(p).cast(p.column.type).alias(p.column.name) for p in made.parts])
 
 
-def _plain(part: TargetColumn) -> Column:
+def _plain(part: MappedColumn) -> Column:
     from pyspark.sql import functions as F
 
     if part.source is not None:
@@ -81,7 +81,7 @@ def _plain(part: TargetColumn) -> Column:
     return F.lit(part.constant) if part.expression is None else F.expr(part.expression.sql)
 
 
-def _value(part: TargetColumn, changes: ChangeTable) -> Column:
+def _value(part: MappedColumn, changes: ChangeTable) -> Column:
     """A column's value; NULL when the image lacks what it needs, refused when that is known in part only."""
     from pyspark.sql import functions as F
 

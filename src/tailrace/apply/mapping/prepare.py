@@ -27,7 +27,7 @@ _SPARSE = ("string", "binary", "decimal")
 
 
 @dataclass(frozen=True)
-class TargetColumn:
+class MappedColumn:
     """One column of a target: the source's column of that name, an expression, or a constant; `absent`: none
     of these, the target keeps what it has."""
 
@@ -52,7 +52,7 @@ class Prepared:
     map: TableMap
     source: Relation
     relation: Relation
-    parts: tuple[TargetColumn, ...]
+    parts: tuple[MappedColumn, ...]
     where: Expression | None = None
 
     @property
@@ -110,24 +110,24 @@ def _prepared(
 
 def _parts(
     empty: Callable[[], DataFrame], wanted: TableMap, relation: Relation, wrong: list[str]
-) -> list[TargetColumn]:
+) -> list[MappedColumn]:
     known = {c.name: c for c in relation.columns}
     renamed = {text for text in wanted.columns.values() if text in known}
-    own: dict[str, TargetColumn] = {}
+    own: dict[str, MappedColumn] = {}
     for name, text in wanted.columns.items():
         if text in known:
-            own[name] = TargetColumn(replace(known[text], name=name), source=text)
+            own[name] = MappedColumn(replace(known[text], name=name), source=text)
         elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
-            own[name] = TargetColumn(_made(name, text, "expression", found.type), expression=found)
+            own[name] = MappedColumn(_made(name, text, "expression", found.type), expression=found)
     for name, value in wanted.constants.items():
-        own[name] = TargetColumn(_made(name, value, "constant", "string"), constant=value)
+        own[name] = MappedColumn(_made(name, value, "constant", "string"), constant=value)
     parts = []
     for c in relation.columns:
         # Where the source has it: the column of that name, and those it is renamed to.
         here = [n for n, p in own.items() if c.name in (n, p.source)]
         parts += [own.pop(n) for n in here]
         if not here and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
-            parts.append(TargetColumn(c, source=c.name))
+            parts.append(MappedColumn(c, source=c.name))
     return [*parts, *own.values()]
 
 
@@ -160,8 +160,8 @@ def _where(empty: Callable[[], DataFrame], wanted: TableMap, wrong: list[str]) -
 
 
 def _keyed(
-    wanted: TableMap, relation: Relation, parts: Sequence[TargetColumn], wrong: list[str]
-) -> list[TargetColumn]:
+    wanted: TableMap, relation: Relation, parts: Sequence[MappedColumn], wrong: list[str]
+) -> list[MappedColumn]:
     """The parts with their key flags."""
     key = set(wanted.key)
     if not key and relation.key:
@@ -176,7 +176,7 @@ def _keyed(
     return made
 
 
-def _unseen(relation: Relation, parts: Sequence[TargetColumn], where: Expression | None) -> list[str]:
+def _unseen(relation: Relation, parts: Sequence[MappedColumn], where: Expression | None) -> list[str]:
     """What hangs on columns that old images (or, unchanged, new ones) of this table do not carry."""
     if relation.identity == "f":
         return []

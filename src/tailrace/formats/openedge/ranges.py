@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Side:
+class JoinSide:
     """One of the two tables: its files, and for each of its columns (wanted name) what it is called there,
     and its Spark type."""
 
@@ -92,8 +92,8 @@ class RangeJoin:
     """Joins both sides, range by range: every tracking row with every image of its number, and each without
     the other that has none. Columns `_t:…` and `_c:…`, and `_t::there`, `_c::there`."""
 
-    tracking: Side
-    images: Side
+    tracking: JoinSide
+    images: JoinSide
     share: Share
     ranges: tuple[Range, ...]
 
@@ -160,7 +160,7 @@ class _Group:
 
 def side_of(
     files: Sequence[Path], table: VendorTable, kinds: Mapping[str, str], more: Sequence[str] = ()
-) -> tuple[Side, list[_Group]] | None:
+) -> tuple[JoinSide, list[_Group]] | None:
     """A table's side and its row groups; None if its files are not for `RangeJoin`.
 
     Args:
@@ -182,7 +182,7 @@ def side_of(
         if mine is None:
             return None
         groups += mine
-    return Side(tuple(str(f.absolute()) for f in files), tuple(columns)), groups
+    return JoinSide(tuple(str(f.absolute()) for f in files), tuple(columns)), groups
 
 
 _WIDTHS = ("tinyint", "smallint", "int", "bigint")
@@ -249,4 +249,4 @@ def ranges(tracking: Sequence[_Group], images: Sequence[_Group]) -> tuple[Range,
     return tuple(made) if read <= MOST_AGAIN * there else None
 
 
-__all__ = ["NUMBER", "PLACE", "Range", "RangeJoin", "Side", "matched", "ranges", "side_of"]
+__all__ = ["NUMBER", "PLACE", "JoinSide", "Range", "RangeJoin", "matched", "ranges", "side_of"]

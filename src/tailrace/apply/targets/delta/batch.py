@@ -29,7 +29,7 @@ from .audit import audited
 from .local import TOO_LARGE, MergeTask, PartTask, append, info, merge_local, write_parts
 from .rewrite_tasks import RewriteTasks, spread
 from .size import rows_in
-from .staged import Staged, scratch, stage
+from .staged import StagedChanges, scratch, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ class DeltaBatch:
             df, folded, partial = self.folded.df, True, self.folded.partial
         key = tuple(self.batch.relation.key)
         with scratch(self.path) as folder:
-            none = Staged(folder, self.batch.table, key, self.schema, folded, partial)
+            none = StagedChanges(folder, self.batch.table, key, self.schema, folded, partial)
             # Half of the memory is for what is copied.
             staged = stage(df, none, None if self.memory is None else self.memory // 2)
             if staged is None:

@@ -29,7 +29,7 @@ NONE: Places = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Piece:
+class TargetPiece:
     """Row groups of a touched file that become one part: the rows that changes meet, in file order, and the
     changes they meet; `added`: changes whose rows come new at the end."""
 
@@ -106,15 +106,15 @@ class TargetFiles:
         cuts = [meta.num_row_groups * n // many for n in range(many + 1)]
         return [(list(range(a, b)), int(ends[a]), int(ends[b])) for a, b in pairwise(cuts)]
 
-    def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[Piece]:
+    def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[TargetPiece]:
         """A touched file in pieces."""
         found = []
         for groups, begin, end in self.cut(name, size):
             low, high = np.searchsorted(rows, [begin, end])
-            found.append(Piece(name, groups, rows[low:high] - begin, changes[low:high]))
+            found.append(TargetPiece(name, groups, rows[low:high] - begin, changes[low:high]))
         return found
 
-    def write(self, piece: Piece) -> lake.AddedFile | None:
+    def write(self, piece: TargetPiece) -> lake.AddedFile | None:
         """Writes a piece to a new part, not committed; None when no row remains."""
         source = self.source
         part = lake.Part(self.path, source.schema)

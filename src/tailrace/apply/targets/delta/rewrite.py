@@ -27,7 +27,7 @@ from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
 from ..base import ApplyOutcome
-from .files import BATCH, NONE, Piece, TargetFiles, edges
+from .files import BATCH, NONE, TargetFiles, TargetPiece, edges
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -114,7 +114,7 @@ class Rewrite:
     def _source(self) -> Source:
         return self._files.source
 
-    def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[Piece]:
+    def _plan(self, files: list[dict[str, Any]], found: list[tuple[Places, Places]]) -> list[TargetPiece]:
         """The pieces to write.
 
         Rows that are new go to the end of the file with the greatest keys, as far as files are written;
@@ -122,7 +122,7 @@ class Rewrite:
         """
         source = self._source
         met = np.zeros(source.rows.num_rows, np.bool_)
-        pieces: list[Piece] = []
+        pieces: list[TargetPiece] = []
         last, greatest = -1, None
         for file, (rows, changes) in zip(files, found, strict=True):
             if not len(rows):
@@ -136,7 +136,7 @@ class Rewrite:
         new = counts[~(met | source.deletes)[counts]]
         own = last < 0 or source.rows.nbytes * len(new) // max(1, len(met)) > lake.SMALL_FILE
         if len(new) and own:
-            pieces.append(Piece("", [], NONE, NONE, new))
+            pieces.append(TargetPiece("", [], NONE, NONE, new))
         elif len(new):
             pieces[last] = replace(pieces[last], added=new)
         return pieces

@@ -19,8 +19,8 @@ from ....engine.keys import Places
 from ....engine.source import Source
 from ....lake import delta as lake
 from ...tasks import result
-from .files import NONE, Piece, TargetFiles
-from .staged import Staged
+from .files import NONE, TargetFiles, TargetPiece
+from .staged import StagedChanges
 
 LANE = "lane"
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
@@ -29,7 +29,7 @@ _MET = pa.schema([("row", pa.int64()), ("change", pa.int64())])
 
 
 @dataclass(frozen=True)
-class Span:
+class FilePiece:
     """A piece of a file: the file, its bytes, which of the pieces that `TargetFiles.cut` makes of it, and the
     file's range of the first key, as far as its statistics say."""
 
@@ -48,9 +48,9 @@ class FindLane:
     many of all changes' keys end in a row, and the file that has the numbers of the rows and the changes.
     """
 
-    staged: Staged
+    staged: StagedChanges
     path: str
-    lanes: tuple[tuple[tuple[int, Span], ...], ...]
+    lanes: tuple[tuple[tuple[int, FilePiece], ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in lanes_of(batches):
@@ -73,7 +73,7 @@ class FindLane:
         part.close()
         return part.path
 
-    def _met(self, files: TargetFiles, span: Span) -> tuple[Places, Places] | None:
+    def _met(self, files: TargetFiles, span: FilePiece) -> tuple[Places, Places] | None:
         """Numbers of rows and of changes; None when the file has fewer row groups than pieces."""
         if not files.may_touch(span.least, span.greatest):
             return NONE, NONE
@@ -89,7 +89,7 @@ class Unit:
     """A piece to write; `met`: the file that `FindLane` has written; `adds`: numbers of staged files whose
     new rows come at its end."""
 
-    span: Span | None = None
+    span: FilePiece | None = None
     met: str | None = None
     adds: tuple[int, ...] = ()
 
@@ -105,7 +105,7 @@ class WriteLane:
         batch_bytes: how much of a file is held at once.
     """
 
-    staged: Staged
+    staged: StagedChanges
     path: str
     lanes: tuple[tuple[Unit, ...], ...]
     met: tuple[str, ...]
@@ -123,7 +123,7 @@ class WriteLane:
                 if span := unit.span:
                     name, groups = span.file, files.cut(span.file, span.size)[span.part][0]
                 at, more = (np.searchsorted(changes, some) for some in (found, added))
-                made = files.write(Piece(name, groups, rows, at, more))
+                made = files.write(TargetPiece(name, groups, rows, at, more))
                 yield result(file=made.to_json() if made else None)
 
     def _met(self, name: str | None) -> tuple[Places, Places]:

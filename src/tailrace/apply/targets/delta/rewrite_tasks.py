@@ -22,9 +22,9 @@ from ..base import ApplyOutcome
 from .files import BATCH, PART, edges, pieces_of
 from .local import info
 from .rewrite import exchange
-from .rewrite_lanes import FOUND, LANE, FindLane, Span, Unit, WriteLane
+from .rewrite_lanes import FOUND, LANE, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of
-from .staged import Staged
+from .staged import StagedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class RewriteTasks:
 
     table: DeltaTable
     path: str
-    staged: Staged
+    staged: StagedChanges
     spread: Spread
     lanes: int
     memory: int | None
@@ -63,7 +63,7 @@ class RewriteTasks:
         """
         files = actions(self.table).to_pylist()
         spans = [
-            Span(f["path"], f["size_bytes"], part, *edges(f, self.staged.key[0]))
+            FilePiece(f["path"], f["size_bytes"], part, *edges(f, self.staged.key[0]))
             for f in files
             for part in range(pieces_of(f["size_bytes"]))
         ]
@@ -83,7 +83,7 @@ class RewriteTasks:
             raise ConcurrentCommitError.at(self.path, self.table.version()) from error
         return ApplyOutcome(new, met - deleted, deleted, self.table.version() + 1, "rewrite")
 
-    def _find(self, spans: Sequence[Span]) -> list[Any]:
+    def _find(self, spans: Sequence[FilePiece]) -> list[Any]:
         dealt = self._dealt(list(enumerate(spans)), [_weight(s) for s in spans])
         return self.spread(FindLane(self.staged, self.path, dealt), FOUND, len(dealt))
 
@@ -120,7 +120,7 @@ class RewriteTasks:
         return tuple(map(tuple, dealt))
 
 
-def _weight(span: Span | None) -> int:
+def _weight(span: FilePiece | None) -> int:
     return 1 + min(span.size, PART) if span else PART
 
 

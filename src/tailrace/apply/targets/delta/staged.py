@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDER = "_tailrace"
 _LEFT_S = 86_400
 STAGED = "file string, count bigint, bytes bigint"
-"""What `StageTask` answers: the file, its rows, and how many bytes they take in memory."""
+"""What `StageChanges` answers: the file, its rows, and how many bytes they take in memory."""
 
 
 @contextmanager
@@ -51,14 +51,14 @@ def scratch(table: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class StageTask:
+class StageChanges:
     """Writes the changes of one task to a file; answers one row of `STAGED`.
 
     Raises:
         ApplyError: a change has NULL in its key.
     """
 
-    staged: Staged
+    staged: StagedChanges
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ class StageTask:
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedChanges:
     """The staged changes of a batch; a change's number is its row, counted over all files in order.
 
     Attributes:
@@ -138,11 +138,12 @@ class Staged:
             yield found.select(wanted.names).cast(wanted)
 
 
-def stage(changes: DataFrame, staged: Staged, most: int | None) -> Staged | None:
-    """Writes changes (the columns of `Staged.extra`, then the data columns) to files of `staged`, which has
-    none yet; None when they take more than `most` bytes of memory."""
-    extra = [pa.field(n, pa.string()) for n in Staged.extra(folded=staged.folded, partial=staged.partial)]
-    task = StageTask(staged, pa.schema([*extra, *staged.schema]))
+def stage(changes: DataFrame, staged: StagedChanges, most: int | None) -> StagedChanges | None:
+    """Writes changes (the columns of `StagedChanges.extra`, then the data columns) to files of `staged`,
+    which has none yet; None when they take more than `most` bytes of memory."""
+    names = StagedChanges.extra(folded=staged.folded, partial=staged.partial)
+    extra = [pa.field(n, pa.string()) for n in names]
+    task = StageChanges(staged, pa.schema([*extra, *staged.schema]))
     found = mapped(changes.select(*map(col, task.schema.names)), task, STAGED).collect()
     if most is not None and sum(r["bytes"] for r in found) > most:
         return None
