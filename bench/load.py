@@ -26,7 +26,7 @@ SETTINGS = {
     "shared_buffers": "512MB",
     "autovacuum": "off",  # its moment is random; it would be somebody's misfortune
 }
-"""What the server has beside the embedded server's own settings."""
+"""What the server has besides the embedded server's own settings."""
 
 
 @dataclass(frozen=True)

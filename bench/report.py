@@ -18,7 +18,7 @@ RESULTS = HERE / "results" / "latest.json"
 
 
 def machine() -> str:
-    """The kind of machine, and how busy it was: figures taken beside other work say little."""
+    """The kind of machine, and how busy it was: figures taken while other work ran say little."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

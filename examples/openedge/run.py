@@ -18,7 +18,7 @@ def main(out: str) -> None:
     spark = session("openedge example", master="local[2]")
     source = convert.side("openedge", str(Path(__file__).parent / "tables"), {})
     read = convert.read(spark, source)
-    print("beside the changes:", *[r[0] for df in read.pending.values() for r in df.select("_why").collect()])
+    print("not changes:", *[r[0] for df in read.pending.values() for r in df.select("_why").collect()])
     items = read.changes["PUB.Item"]
     items.df.filter("_why IS NOT NULL").select("_why", "_file").show(truncate=40)
     good = rebuild(items.with_df(items.df.filter("_why IS NULL")))

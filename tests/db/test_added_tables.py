@@ -15,7 +15,7 @@ from tailrace.config.task import load
 from tailrace.lake import json_files, log
 from tailrace.state import ledger
 
-from .test_running import beside, wait_for
+from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
 
@@ -55,7 +55,7 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
     def taken() -> list[str]:
         return sorted(ledger.read_baselines(task.control_path("baselines")))
 
-    with beside(Capture(task, stop=stop).run, stop=stop):
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
         wait_for(lambda: taken() == ["s.a"])
         db.execute("create table s.b (id int primary key); insert into s.b values (1)")
         wait_for(lambda: "s.b cannot be captured yet" in told())

@@ -43,7 +43,7 @@ TABLE = RELATION.table
 
 
 class Table:
-    """A table of a task in a database, its key log, and the model beside them."""
+    """A table of a task in a database, its key log, and the model for them."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
 from tailrace.state import ledger
 
 from .conftest import SETTINGS
-from .test_running import beside, wait_for
+from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
 
@@ -109,7 +109,7 @@ def test_a_server_that_was_reached_before_is_tried_again_and_status_says_so(
         return json_files.read(made.run_path, "capture") or {}
 
     first = Capture(made, stop=stop)
-    with beside(first.run, stop=stop):
+    with meanwhile(first.run, stop=stop):
         wait_for(lambda: told().get("state") == "running", 20)
         server.stop()
         wait_for(lambda: told()["state"] == "reconnecting" and told()["attempts"] >= 3, 20)
@@ -118,7 +118,7 @@ def test_a_server_that_was_reached_before_is_tried_again_and_status_says_so(
         wait_for(lambda: told()["attempts"] >= 4, 20)
         assert told()["since"] == since
     again = threading.Event()
-    with beside(Capture(made, stop=again).run, stop=again):
+    with meanwhile(Capture(made, stop=again).run, stop=again):
         wait_for(lambda: told()["state"] == "reconnecting", 20)
         server.start()
         wait_for(lambda: told()["state"] == "running", 20)

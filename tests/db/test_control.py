@@ -25,7 +25,7 @@ from tailrace.state import ledger, orders
 
 from .model import bag
 from .test_model import drain, target_rows
-from .test_running import beside, wait_for
+from .test_running import meanwhile, wait_for
 
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 
@@ -85,7 +85,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
     text = str(path)
     capture = Capture(load(path), stop=stop, reload=lambda: load(path))
     pipeline = Pipeline(load(path), spark, stop=stop)
-    with beside(capture.run, pipeline.run, stop=stop):
+    with meanwhile(capture.run, pipeline.run, stop=stop):
         wait_for(lambda: shop.equal("s.a") and shop.equal("s.b"))
 
         done = tailrace("pause", text, "s.a", "--why", "night load")
@@ -157,7 +157,7 @@ def test_a_table_gets_another_name_just_then(
     if when == "at the start":
         Capture(task, once=True).run()
         asked.set()
-    with beside(Capture(task, stop=stop).run, stop=stop):
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
         wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
         if not asked.is_set():
             asked.set()

@@ -27,7 +27,7 @@ from tailrace.state import ledger, orders
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash
 from .test_model import drain, target_rows, write_task
-from .test_running import beside, check
+from .test_running import check, meanwhile
 
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 PHASES = ["before it is read", "read", "landed", "recorded", "token written", "token recorded", "closed"]
@@ -163,7 +163,7 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
     stop = threading.Event()
     try:
         # Apply goes on meanwhile: what it did to a target that is replaced must not count twice, or be missed.
-        with beside(Pipeline(task, spark, stop=stop).run, stop=stop):
+        with meanwhile(Pipeline(task, spark, stop=stop).run, stop=stop):
             for round_ in range(3):
                 capture = subprocess.Popen([sys.executable, "-m", "tailrace", "capture", str(path)])
                 time.sleep(2.0 + chance.random() * 3)

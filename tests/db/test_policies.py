@@ -1,4 +1,4 @@
-"""Capture policies on a live source, with OpenEdge's tables beside: what each level leaves of the same changes."""
+"""Capture policies on a live source, with OpenEdge's tables too: what each level leaves of the same changes."""
 
 from __future__ import annotations
 

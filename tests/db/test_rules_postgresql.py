@@ -70,7 +70,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     task.catch_up()
     met, calls = RuledApply._met, []
 
-    def beside(self: RuledApply, *given: Any, **more: Any) -> Any:
+    def meanwhile(self: RuledApply, *given: Any, **more: Any) -> Any:
         found = met(self, *given, **more)
         if not calls:
             task.lose("s.t", "id = 'b'")
@@ -78,7 +78,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         calls.append(1)
         return found
 
-    monkeypatch.setattr(RuledApply, "_met", beside)
+    monkeypatch.setattr(RuledApply, "_met", meanwhile)
     monkeypatch.setattr(one_task, "attempt", lambda *_: None)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     task.put({"s.t": more})

@@ -39,7 +39,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 180.0) -> None:
 
 
 @contextmanager
-def beside(*works: Callable[[], None], stop: threading.Event) -> Iterator[None]:
+def meanwhile(*works: Callable[[], None], stop: threading.Event) -> Iterator[None]:
     """Runs functions in threads until the block ends; what they raise is raised here."""
     failed: list[BaseException] = []
 
@@ -75,7 +75,7 @@ def test_a_table_joins_a_running_task_with_a_baseline_of_its_own(
     stop = threading.Event()
     running = Capture(load(path), stop=stop, reload=lambda: load(path))
     record = load(path).control_path("baselines")
-    with beside(running.run, stop=stop):
+    with meanwhile(running.run, stop=stop):
         wait_for(lambda: "s.a" in ledger.read_baselines(record))
         db.execute("create table s.b (id int primary key, v text); insert into s.b values (1, 'before')")
         path.write_text(words % ", s.b")
@@ -129,7 +129,7 @@ def test_validation_finds_a_common_position_while_everything_goes_on(
             time.sleep(0.1)
 
     pipeline = Pipeline(task, spark, stop=stop)
-    with beside(Capture(task, stop=stop).run, pipeline.run, write, stop=stop):
+    with meanwhile(Capture(task, stop=stop).run, pipeline.run, write, stop=stop):
         wait_for(lambda: set(TABLES) <= set(ledger.read_baselines(task.control_path("baselines"))))
         reports = [check(task, spark), check(task, spark, tables=["m.keyed", "m.bag"])]
     wrong = [(k, t) for k, r in enumerate(reports) for t in r.tables if not t.equal]

@@ -272,7 +272,7 @@ def test_another_task_makes_the_slot_just_then(
 def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
     db: psycopg.Connection, database: str, tmp_path: Path
 ) -> None:
-    """It kept the slot's name beside its live state, and nothing in its control tables."""
+    """It kept the slot's name next to its live state, and nothing in its control tables."""
     db.execute("create schema s; create table s.a (id int primary key)")
     old = task(tmp_path, database, "shop-eu")
     db.execute("create publication tailrace_shop_eu for table s.a with (publish_via_partition_root = true)")

@@ -20,7 +20,7 @@ from tailrace.errors import ConnectionLostError
 from tailrace.lake import log
 from tailrace.state import ledger, orders
 
-from .test_running import beside, wait_for
+from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
 
@@ -77,7 +77,7 @@ def test_a_table_that_is_truncated_again_and_again(
     (shop.folder / "shop.yaml").write_text(text.replace("workers: 1", f"workers: 1, window: {window}"))
     task, stop = load(shop.folder / "shop.yaml"), threading.Event()
     change = "truncate s.b" if window == "exact" else "alter table s.b add x{} int"
-    with beside(Capture(task, stop=stop).run, stop=stop):
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
         with always(database, change):
             wait_for(lambda: taken(task) == ["s.a", "s.c"], 30)
             wait_for(lambda: states(task).get("s.b", orders.TableControl("s.b")).held == "suspended", 30)

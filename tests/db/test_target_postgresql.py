@@ -238,14 +238,14 @@ def test_foreign_tables_are_left_alone(spark: SparkSession, database: str, targe
         db.execute("create schema shop; create table shop.item (id int)")
     with pytest.raises(ApplyError, match="did not make it"):
         target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
-    beside = PostgresTarget(spark, f"{database}&schema=lake", task="test")
-    beside.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
+    second = PostgresTarget(spark, f"{database}&schema=lake", task="test")
+    second.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
     assert content(database, "lake.item") == [(1, "a", Decimal("1.50"))]
     with psycopg.connect(database) as db:  # as it was before sources could share a target
         progress = "alter table tailrace.tailrace_progress"
         db.execute(f"{progress} drop column part; {progress} add unique (target)")
-    assert beside.progress(RELATION.table) == 1
-    beside.apply(batch_of(spark, replace(RELATION, name="new"), [(1, "I", image(1, "a"))]))
+    assert second.progress(RELATION.table) == 1
+    second.apply(batch_of(spark, replace(RELATION, name="new"), [(1, "I", image(1, "a"))]))
     assert len(content(database, "lake.new")) == 1
 
 
@@ -306,7 +306,7 @@ def test_layouts_where_names_and_keys_change(
 def test_100_000_changes_in_bulk(
     spark: SparkSession, database: str, target: PostgresTarget, capsys: Any
 ) -> None:
-    """Half of them updates, a tenth deletes, the rest inserts, over 200,000 rows; beside single upserts."""
+    """Half of them updates, a tenth deletes, the rest inserts, over 200,000 rows; next to single upserts."""
     from pyspark.sql import functions as F
 
     def changes(first: int, count: int, keys: str, oper: str) -> ChangeTable:

@@ -68,8 +68,8 @@ def _step(rng: Random) -> Step:
     what = rng.choices([KILL, FAIL, "step"], [3, 1, 4])[0]
     inner: str | Step = what
     if what == "step":
-        beside = INNER[name]
-        inner = _numbers(rng, rng.choices(list(beside), list(beside.values()))[0])
+        inner_step = INNER[name]
+        inner = _numbers(rng, rng.choices(list(inner_step), list(inner_step.values()))[0])
     return replace(step, at=(1 + int(rng.random() ** 2 * 40), inner))
 
 

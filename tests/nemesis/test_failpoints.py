@@ -1,4 +1,4 @@
-"""Each registered fail point stands in the code, beside a durable write; what stands there is registered."""
+"""Each registered fail point stands in the code, next to a durable write; what stands there is registered."""
 
 from __future__ import annotations
 

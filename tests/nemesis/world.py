@@ -229,14 +229,14 @@ class World:
             self.said.append(f"{margin}about to {what} {path}: an error")
             raise NotFitError("injected")
         assert isinstance(action, Step)
-        if process_of(action.name) == process and not self._beside(action.name, process):
+        if process_of(action.name) == process and not self._inside(action.name, process):
             return
         self.said.append(f"{margin}about to {what} {path}:")
         self._armed.append(_Armed(-1, KILL, "none"))
         self.take(action)
         self._armed.pop()
 
-    def _beside(self, step: str, process: str) -> bool:
+    def _inside(self, step: str, process: str) -> bool:
         """Whether a step may be taken while its own process takes another one: by another thread."""
         if process != "pipeline":
             return process == "nobody"

@@ -185,7 +185,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Change:
-    """A change as the model takes it, and its images. `before`: what its B row has beside the key."""
+    """A change as the model takes it, and its images. `before`: what its B row has besides the key."""
 
     number: int
     oper: str

@@ -65,7 +65,7 @@ class Staged:
         return replace(RELATION, relid=list(self.rules).index(table) + 1, name=table.removeprefix("s."))
 
     def store(self, changes: Mapping[str, Sequence[Change]]) -> None:
-        """One store batch, and the model beside it."""
+        """One store batch, and the model for it."""
         self.put(changes)
         for table, many in changes.items():
             for c in many:

@@ -88,11 +88,11 @@ class TestTaskLocal(_Delta):
         self, spark: SparkSession, target: Target, tmp_path: Path
     ) -> None:
         target.alter(RELATION.table, RELATION, RELATION)
-        beside = partial(self.run_beside, spark, target, tmp_path, of=RELATION)
-        done = beside("INSERT INTO {} VALUES (1, 'theirs', 2), (7, 'g', 2)", (1, "I", image(1, "a")))
+        meanwhile = partial(self.run_meanwhile, spark, target, tmp_path, of=RELATION)
+        done = meanwhile("INSERT INTO {} VALUES (1, 'theirs', 2), (7, 'g', 2)", (1, "I", image(1, "a")))
         assert (done.plan, done.updated) == ("task_local", 1)
         self.same(spark, target, (1, "a", 1.5), (7, "g", 2.0))
-        done = beside("INSERT INTO {} VALUES (8, 'theirs', 2)", (2, "T", {}), (3, "I", image(3, "c")))
+        done = meanwhile("INSERT INTO {} VALUES (8, 'theirs', 2)", (2, "T", {}), (3, "I", image(3, "c")))
         assert (done.plan, done.inserted, done.deleted) == ("replace_all", 1, 3)
         self.same(spark, target, (3, "c", 1.5))
 
@@ -101,14 +101,14 @@ class TestTaskLocal(_Delta):
     ) -> None:
         write, calls = delta_layout.write_parts, []
 
-        def beside(*given: Any) -> Any:
+        def meanwhile(*given: Any) -> Any:
             done = write(*given)
             if not calls:
                 self.sql(spark, filled, RELATION.table, "INSERT INTO {} VALUES (70, 'theirs', 1.5)")
             calls.append(1)
             return done
 
-        monkeypatch.setattr(delta_layout, "write_parts", beside)
+        monkeypatch.setattr(delta_layout, "write_parts", meanwhile)
         renamed = RELATION.with_columns([ID, replace(V, name="word"), W])
         filled.alter(RELATION.table, RELATION, renamed)
         rows = [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5)]

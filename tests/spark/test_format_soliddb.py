@@ -86,7 +86,7 @@ class TestSolidDB(FormatConformance):
 
 
 def hostile() -> Log:
-    """One bad record in each transaction, a good one beside it."""
+    """One bad record in each transaction, a good one next to it."""
     good, other = item(1, "a", "1.5", None), item(2, "a", "1.5", None)
     log = Log()
     log.position = 10

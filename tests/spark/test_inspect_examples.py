@@ -40,7 +40,7 @@ def test_openedge_tables_alone(spark: SparkSession, tmp_path: Path) -> None:
     assert images.notes[0] == "read with orphans=keep, because of: change tables without _Cdc-Change-Tracking"
     policies = look(spark, "openedge", "tables", "PUB._Cdc-Table-Policy.csv")
     assert (policies.format, policies.tables) == ("openedge", [])
-    (first,) = policies.beside["PUB._Cdc-Table-Policy"]
+    (first,) = policies.control_tables["PUB._Cdc-Table-Policy"]
     assert (first["_Policy-Name"], first["_Level"]) == ("item_values", "2")
 
 

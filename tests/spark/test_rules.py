@@ -39,7 +39,7 @@ LANES, STEPS = 25, 10
 
 
 class Place:
-    """A target, its key log, and the model beside them."""
+    """A target, its key log, and the model for them."""
 
     def __init__(
         self, spark: SparkSession, root: Path, mode: str, on: Mapping[str, str], log: str = "all"
@@ -150,7 +150,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.apply(start)
     met, calls = RuledApply._met, []
 
-    def beside(self: RuledApply, *given: Any, **more: Any) -> Any:
+    def meanwhile(self: RuledApply, *given: Any, **more: Any) -> Any:
         found = met(self, *given, **more)
         if not calls:
             into = f"delta.`{place.target.path(NAME)}`"
@@ -159,7 +159,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         calls.append(1)
         return found
 
-    monkeypatch.setattr(RuledApply, "_met", beside)
+    monkeypatch.setattr(RuledApply, "_met", meanwhile)
     monkeypatch.setattr(one_task, "attempt", lambda *_: None)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     place.apply(more)

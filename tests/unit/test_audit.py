@@ -38,7 +38,7 @@ TIME = 2026010100000000
 
 
 class Place:
-    """A Delta table, its key log and exceptions, and the model beside them."""
+    """A Delta table, its key log and exceptions, and the model for them."""
 
     def __init__(self, root: Path, mode: str, on: Mapping[str, str], log: str = "all") -> None:
         self.root, self.rules, self.mode = root, Rules.of(mode, on), log

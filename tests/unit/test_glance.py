@@ -48,7 +48,7 @@ def test_openedge_tables_alone() -> None:
     ]
     policies = look("openedge", "tables", "PUB._Cdc-Table-Policy.csv")
     assert (policies.format, policies.tables) == ("openedge", [])
-    assert policies.beside["PUB._Cdc-Table-Policy"][0]["_Policy-Name"] == "item_values"
+    assert policies.control_tables["PUB._Cdc-Table-Policy"][0]["_Policy-Name"] == "item_values"
 
 
 def test_qlik_in_two_layouts_and_a_full_load() -> None:

@@ -1,4 +1,4 @@
-"""Runs in the control tables beside a key log, and how long their rows are kept."""
+"""Runs in the control tables of a key log, and how long their rows are kept."""
 
 from __future__ import annotations
 

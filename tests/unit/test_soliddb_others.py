@@ -31,7 +31,7 @@ def log(chance: random.Random) -> list[dict[str, Any]]:
         recid = chance.choice([START, COMMIT, INSERT, INSERT, DELETE, SQL])
         mark = recid in (START, COMMIT)
         rank = {START: 0, COMMIT: 9, INSERT: 3, DELETE: 2, SQL: 7}[recid]
-        # A mark beside a change has the number of that change.
+        # A mark next to a change has the number of that change.
         number = n + (recid == START) if mark and chance.random() < 0.8 else n
         number -= recid == COMMIT and rows != [] and rows[-1]["_change"] and number == n
         rows.append(

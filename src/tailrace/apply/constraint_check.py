@@ -124,7 +124,7 @@ class ConstraintCheck:
         found, layout = batch.found, effects.relation_of(batch.found.relation, self.rules)
         header = good.header
         rows = images(
-            good.with_df(good.df.where(col(header("change_oper")) != TRUNCATE)), layout, beside=masked(good)
+            good.with_df(good.df.where(col(header("change_oper")) != TRUNCATE)), layout, extras=masked(good)
         )
         if guess is not None:
             mine = guess.df.select(col(SEQ).alias(_AT), F.lit(True).alias(SILENT))

@@ -55,7 +55,7 @@ class Bad:
         return Bad(made, many) if many else None
 
     def told(self, changes: ChangeTable) -> ChangeTable:
-        """The changes with `WHY` beside them; their old images have it, too."""
+        """The changes with `WHY` added; their old images have it, too."""
         told = small(self.df.select(SEQ, OPER, WHY), self.many)
         return changes.with_df(changes.df.join(told, _same(changes), "left").drop(SEQ, OPER))
 
@@ -67,7 +67,7 @@ def _same(changes: ChangeTable) -> SparkColumn:
 
 
 def told(changes: ChangeTable, relation: Relation, demands: Demands) -> ChangeTable:
-    """The changes with `WHY` beside them, told as they are read; `relation`: the target's layout and types,
+    """The changes with `WHY` added, told as they are read; `relation`: the target's layout and types,
     with the changes' key."""
     from pyspark.sql import functions as F
 

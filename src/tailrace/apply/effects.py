@@ -64,17 +64,17 @@ def archived(
     changes: ChangeTable,
     counts: Mapping[str, int],
     order: Sequence[str],
-    beside: Mapping[str, SparkColumn] | None = None,
+    extras: Mapping[str, SparkColumn] | None = None,
 ) -> tuple[ChangeTable, dict[str, int]]:
     """Inserts, updates and deletes as rows to append, but those whose values are wrong (`WHY`); `order`: the
     archive's columns as they stand.
 
-    With `beside`, more columns by name, all changes are there, and whoever gets them chooses.
+    With `extras`, more columns by name, all changes are there, and whoever gets them chooses.
     """
     from pyspark.sql import functions as F
 
     header, oper = changes.header, col(changes.header("change_oper"))
-    df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if beside is None else oper != BEFORE)
+    df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if extras is None else oper != BEFORE)
     df = df.where(col(WHY).isNull()) if WHY in df.columns else df
     have = set(df.columns)
     kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}
@@ -86,7 +86,7 @@ def archived(
         F.lit(INSERT).alias(_ARCHIVING + "change_oper"),
         *[value.alias(n) for n, value in kept.items()],
         *map(col, changes.columns),
-        *[value.alias(n) for n, value in (beside or {}).items()],
+        *[value.alias(n) for n, value in (extras or {}).items()],
     )
     rows = sum(counts.get(k, 0) for k in "IUD")
     archive = ChangeTable(made, [], [*kept, *changes.columns], _ARCHIVING, changes.name)

@@ -199,12 +199,12 @@ def _counted(made: DataFrame, relation: Relation | None, *, truncates: bool, fol
 
 def _rows(changes: ChangeTable, wanted: Relation, counts: Mapping[str, int], *, sparse: bool) -> DataFrame:
     """Every image but truncates."""
-    beside = masked(changes) if sparse and counts.get("absent") else {}
+    extras = masked(changes) if sparse and counts.get("absent") else {}
     if WHY in changes.df.columns:
-        beside[WHY] = col(WHY)
+        extras[WHY] = col(WHY)
     if counts.get("T"):
         changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
-    return images(changes, wanted, beside=beside)
+    return images(changes, wanted, extras=extras)
 
 
 def _copies(rows: DataFrame, there: DataFrame, columns: list[str]) -> DataFrame:

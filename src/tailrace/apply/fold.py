@@ -48,7 +48,7 @@ def fold(
         changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
         changes = changes if truncate is None else since(changes, truncate)
     sparse, moves = bool(relation.key) and batch.may("absent"), batch.may("key_changes")
-    rows = images(changes, relation, after=after, beside=masked(changes) if sparse else {})
+    rows = images(changes, relation, after=after, extras=masked(changes) if sparse else {})
     if relation.key and not sparse and not moves:
         rows = rows.where(col(OPER) != BEFORE)
     replaces, names = truncate is not None, [c.name for c in relation.columns]

@@ -46,9 +46,9 @@ def images(
     relation: Relation,
     *,
     after: int = -1,
-    beside: Mapping[str, Column] | None = None,
+    extras: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Change rows with numbers above `after`: `SEQ`, `OPER`, what is asked for beside (by name), and the
+    """Change rows with numbers above `after`: `SEQ`, `OPER`, what is asked for in `extras` (by name), and the
     relation's columns in its types; NULL in those that the changes lack, and where judged changes (`WHY`)
     have values that are none of them."""
     from pyspark.sql import functions as F
@@ -62,12 +62,12 @@ def images(
     for c in relation.columns:
         value = col(c.name) if c.name in have else F.lit(None)
         data.append((value.try_cast(c.type) if judged else value.cast(c.type)).alias(c.name))
-    extra = [value.alias(name) for name, value in (beside or {}).items()]
+    extra = [value.alias(name) for name, value in (extras or {}).items()]
     return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
 
 
 def masked(changes: ChangeTable) -> dict[str, Column]:
-    """`MASK` of change rows, to be asked for beside them; nothing when all their images are whole."""
+    """`MASK` of change rows, to be asked for with them; nothing when all their images are whole."""
     name = changes.header("column_mask")
     return {MASK: col(name)} if name in changes.df.columns else {}
 

@@ -86,7 +86,7 @@ class MappedSnapshotLoader:
         staging: the staging table of each source table.
         record: path of `mapped`.
         orders: the task's orders.
-        beside: columns that the rules of a table add to its target.
+        rule_columns: columns that the rules of a table add to its target.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class MappedSnapshotLoader:
         staging: Callable[[str], str],
         record: str,
         orders: str,
-        beside: Callable[[str], Sequence[str]] = lambda _: (),
+        rule_columns: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         self._spark, self._routes, self._target = spark, routes, target
         self._staging, self._record, self._orders = staging, record, orders
-        self._beside = beside
+        self._rule_columns = rule_columns
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
         self._refused: dict[str, tuple[tuple[int, str], str]] = {}
@@ -112,7 +112,7 @@ class MappedSnapshotLoader:
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> MappedSnapshotLoader:
         """A task's."""
 
-        def beside(table: str) -> Sequence[str]:
+        def rule_columns(table: str) -> Sequence[str]:
             said = task.table(table)
             return list(added_by(Rules.of(said.rule_mode, said.on, said.soft_delete or SOFT_COLUMN)))
 
@@ -123,7 +123,7 @@ class MappedSnapshotLoader:
             staging=task.staging_path,
             record=task.control_path("mapped"),
             orders=task.orders_path,
-            beside=beside,
+            rule_columns=rule_columns,
         )
 
     @property
@@ -193,7 +193,7 @@ class MappedSnapshotLoader:
         made = self._routes.prepared(table, baseline.relation)
         assert made is not None  # noqa: S101 - it has a digest
         staged = self._spark.read.format("delta").load(self._staging(table))
-        return self._target.load(made.relation, rows(staged, made), baseline.after, self._beside(table))
+        return self._target.load(made.relation, rows(staged, made), baseline.after, self._rule_columns(table))
 
 
 def _digest(staging: str) -> str | None:

@@ -43,7 +43,7 @@ def attempt(
         return None
     one = replace(batch, expected=Expected()).stretch(rules)
     order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
-    changes, counts, extra = batch.changes, found.counts, keylog_tasks.beside(batch.changes)
+    changes, counts, extra = batch.changes, found.counts, keylog_tasks.extras(batch.changes)
     if rules.mode == "archive":
         extra[LETTER] = col(changes.header("change_oper"))
         changes, counts = effects.archived(changes, counts, list(target.columns(batch.table)), extra)

@@ -28,7 +28,7 @@ class RuledWriter:
     log: KeyLog | None
 
     def both(self, batch: RuledBatch, layout: Relation) -> ApplyResult:
-        """The batch to the target and, beside it, its rows of the key log; visible in that order."""
+        """The batch to the target and, along with it, its rows of the key log; visible in that order."""
         self._keep(batch)
         if self.target.capabilities.notes is not None:
             return self._noted(batch, layout)

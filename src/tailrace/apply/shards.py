@@ -53,7 +53,7 @@ _BATCH = 1 << 16
 _GROWS = 16
 """About so many times what changes take in files they take in memory while they are decided."""
 _AT, _KEY, _LEAST = "header__at", "header__linked", "header__least"
-_BESIDE = {MASK: pa.binary(), WHY: pa.string(), SILENT: pa.bool_(), HAVE: pa.int64()}
+_EXTRAS = {MASK: pa.binary(), WHY: pa.string(), SILENT: pa.bool_(), HAVE: pa.int64()}
 _CHANGE = {SEQ: "string", OPER: "string", SITUATION: "string", WHY: "string", MOVED: "boolean"}
 _IMAGE = {OP: "string", KEPT: "string"}
 
@@ -90,7 +90,7 @@ def sharded(
 
 
 def theirs(rows: DataFrame) -> DataFrame:
-    """Rows of the target, to be put beside changes."""
+    """Rows of the target, to be put next to changes."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({SEQ: F.lit(""), OPER: F.lit("")})
@@ -148,7 +148,7 @@ class ShardTask:
         if not held:
             return None
         schema, rules = schema_of(self.relation.columns), self.rules
-        kinds = {SEQ: pa.string(), OPER: pa.string(), **_BESIDE}
+        kinds = {SEQ: pa.string(), OPER: pa.string(), **_EXTRAS}
         have = [pa.field(n, t) for n, t in kinds.items() if n in held[0].schema.names]
         wanted = pa.schema([*have, *schema])
         rows = pa.Table.from_batches([typed(b, wanted) for b in held], wanted)

@@ -64,7 +64,7 @@ class ConstraintWatch:
         self._began = time.monotonic()
 
     @contextmanager
-    def beside(self, stop: threading.Event, *, once: bool) -> Iterator[None]:
+    def watched(self, stop: threading.Event, *, once: bool) -> Iterator[None]:
         """Looks every few seconds until the block ends, and, with `once`, a last time then."""
         if self._place is None or not self._wanted:
             yield
@@ -94,7 +94,7 @@ class ConstraintWatch:
             TailraceError: source or target does not answer.
         """
         task, place = self._task, self._place
-        assert place is not None  # noqa: S101 - `beside` looked
+        assert place is not None  # noqa: S101 - `watched` looked
         if time.monotonic() - self._began > AGAIN_S:
             self._began, self._failed, self._seen = time.monotonic(), {}, {}
         with session(place, place.label) as on:

@@ -1,4 +1,4 @@
-"""The capture process: source -> LOG, and baselines beside it. No JVM, no row is parsed here.
+"""The capture process: source -> LOG, and baselines next to it. No JVM, no row is parsed here.
 
 The loop reads chunks, appends whole transactions to LOG, and acknowledges a position to the source only
 after the commit that holds it. Baselines run in worker processes while the loop goes on. What the process
@@ -80,7 +80,7 @@ class Capture:
         """Captures until told to stop. After a lost connection, or if a table is renamed during the start,
         it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
-        with live.lock(self._task.run_path, "capture"), self._constraints.beside(self.stop, once=self._once):
+        with live.lock(self._task.run_path, "capture"), self._constraints.watched(self.stop, once=self._once):
             state_version.begin(self._task.home)
             while not self.stop.is_set():
                 guards.check()

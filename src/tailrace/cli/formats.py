@@ -250,7 +250,7 @@ def _show_found(found: Found) -> None:
             out.print(_grid(table.rows))
         for why, count in table.odd.items():
             out.print(f"  [red]odd[/] {count:,} x {escape(why)}")
-    for name, first in found.beside.items():
+    for name, first in found.control_tables.items():
         out.print(f"\n[bold]{escape(name)}[/]  has no changes")
         out.print(_grid(first))
     for note in found.notes:

@@ -149,7 +149,7 @@ def _moment(iso: str) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-_BESIDE = 12
+_OTHER_LINES = 12
 """Lines of the live screen that are not tables."""
 
 
@@ -160,7 +160,9 @@ def live(task: Task, over: threading.Event) -> None:
         size = there.size
         with Live(console=there, refresh_per_second=4, transient=True) as shown:
             while not over.is_set() and there.size == size:
-                shown.update(Group(status(status_of(task), max(1, size.height - _BESIDE)), _baselines(task)))
+                shown.update(
+                    Group(status(status_of(task), max(1, size.height - _OTHER_LINES)), _baselines(task))
+                )
                 over.wait(1.0)
         if not over.is_set():
             there.clear()  # the terminal was resized, which has moved the lines of the last frame

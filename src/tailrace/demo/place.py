@@ -51,10 +51,10 @@ def server_of(folder: Path) -> EmbeddedPostgres:
 def hints(folder: Path, task_file: Path, target: str) -> list[str]:
     """Commands to try after the demo, as typed in the current folder."""
     python = Path(sys.executable)
-    beside = python.parent / "tailrace"
+    ours = python.parent / "tailrace"
     found = shutil.which("tailrace")
-    short = found is not None and Path(found) == beside
-    tailrace, interpreter = ("tailrace", "python") if short else (_here(beside), _here(python))
+    short = found is not None and Path(found) == ours
+    tailrace, interpreter = ("tailrace", "python") if short else (_here(ours), _here(python))
     code = f"from deltalake import DeltaTable; print(DeltaTable({_here(Path(target))!r}).to_pandas())"
     return [
         f"{tailrace} status {task_file}",

@@ -1,4 +1,4 @@
-"""Columns that change rows have beside the data on their way through the engine."""
+"""Columns that change rows have in addition to the data on their way through the engine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ when negative)."""
 SITUATION, MOVED = "header__situation", "header__moved"
 """Of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
 WHY, SILENT = "header__why", "header__silent"
-"""Beside the images: what is wrong with a change's values (string; NULL: nothing); whether an update is only
+"""Next to the images: what is wrong with a change's values (string; NULL: nothing); whether an update is only
 looked at, and leaves nothing (boolean)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
-"""Beside the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
+"""Next to the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"
-"""Beside rows that came from a key log: its own value of a column of key logs."""
+"""Next to rows that came from a key log: its own value of a column of key logs."""
 LETTER = "header__letter"
-"""Beside rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
+"""Next to rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:

@@ -1,6 +1,6 @@
 """Events of rows that are known by a key and a sequence, in any order: made ready, ties decided.
 
-An event is a row of data columns with what happened beside it. What an event table says does not depend on
+An event is a row of data columns with what happened to it. What an event table says does not depend on
 the order of its rows, nor on how often the same row is in it.
 """
 
@@ -20,7 +20,7 @@ from .columns import one
 from .keys import Keys
 
 SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "__time"
-"""Columns beside the data: what orders events (any type that has an order); `U` (the row is so now), `D`
+"""Columns next to the data: what orders events (any type that has an order); `U` (the row is so now), `D`
 (there is none) or `T` (the table is empty); which data columns the image carries (a mask, bit n is data
 column n; NULL: all); when (timestamp, UTC)."""
 UPSERT, GONE, EMPTIED = "U", "D", "T"

@@ -128,14 +128,14 @@ class Read:
         pending: rows that wait for more input (an unfinished transaction) or change nothing, by the vendor's
             table, with what they say in `WHY`.
         notes: what is odd about the tables as a whole, for people.
-        beside: tables that hold no changes (control tables), by name; with `WHY` when they are declared.
+        control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
         apart: change tables that no target takes (a log's own records, changes without values), and why.
     """
 
     changes: dict[str, ChangeTable]
     pending: dict[str, DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    beside: dict[str, DataFrame] = field(default_factory=dict)
+    control_tables: dict[str, DataFrame] = field(default_factory=dict)
     apart: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -166,8 +166,8 @@ class Format:
         save: writes them there (None: `files.save`); with an option `start` it also takes folders that are
         not
             empty.
-        beside: gives a table that holds no changes, by its name, as it is kept beside this format's tables
-            (None: it has no place there).
+        control_table: gives a table that holds no changes, by its name, as it is kept next to this format's
+            tables (None: it has no place there).
         by_number: whether its tables, written with these options, keep of a change sequence its number alone
             (None: they never do).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
@@ -197,7 +197,7 @@ class Format:
     load: Callable[[SparkSession, str, Any], dict[str, DataFrame]] | None = None
     save: Callable[[Tables, str, str, Any], None] | None = None
     complete: Callable[[SparkSession, str, Any], list[str]] | None = None
-    beside: Callable[[str, DataFrame], DataFrame | None] | None = None
+    control_table: Callable[[str, DataFrame], DataFrame | None] | None = None
     by_number: Callable[[Any], bool] | None = None
     refuse: Callable[[str, Any], None] | None = None
     samples: Callable[[str, Any], dict[str, TableSample]] | None = None

@@ -96,7 +96,7 @@ def convert(
         spark: the session.
         source: what is read.
         target: what is written; its path must be new or empty.
-        on_bad: `reject` keeps bad rows in the folder `_rejects` beside the tables (columns: table, reason,
+        on_bad: `reject` keeps bad rows in the folder `_rejects` next to the tables (columns: table, reason,
             file, row, content), `fail` stops at the first.
         strict: stops at the first value that the target's format cannot hold.
 
@@ -179,8 +179,8 @@ def _convert(
         watched[name] = (seen, gaps)
         good[name] = ct.with_df(df)
     tables = target.form.write(good, target.options)
-    for name, df in found.beside.items():
-        if (kept := beside(name, df, target.form, strict=strict)) is not None:
+    for name, df in found.control_tables.items():
+        if (kept := control_table(name, df, target.form, strict=strict)) is not None:
             tables[name], seen = observed(ChangeTable(kept, [], [], name=name), [], fail=fail)
             watched[name] = (seen, [])
     written = {n: counted(df, f"written {n}") for n, df in tables.items()}
@@ -195,8 +195,8 @@ def _convert(
         lost = {g.kind: got[f"lost {i}"] for i, g in enumerate(gaps)}
         lost[FRACTION] = got.get(FINER, 0)
         report.tables[name] = TableReport(got["rows"], got["bad"], {k: n for k, n in lost.items() if n})
-    for name in [n for n in found.beside if n not in watched]:
-        left = found.beside[name].count()  # a control table is small
+    for name in [n for n in found.control_tables if n not in watched]:
+        left = found.control_tables[name].count()  # a control table is small
         report.tables[name] = TableReport(left, lost={"table": left})
     keep_aside(spark, source, target.path, found, report)
     report.notes += nothing(report, source.path)
@@ -209,13 +209,13 @@ def nothing(report: ConversionReport, path: str) -> list[str]:
     return [] if some else [f"{path} has no rows: there is nothing to do"]
 
 
-def beside(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
+def control_table(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
     """A table without changes in the form that a format keeps it; None if it is left out.
 
     Raises:
         FormatError: it has no place there, and nothing may be lost.
     """
-    kept = form.beside(name, df) if form.beside else None
+    kept = form.control_table(name, df) if form.control_table else None
     if kept is None and strict:
         raise FormatError(
             f"{form.name} has no place for the table {name}", hint="without --strict it is left out"
@@ -277,7 +277,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
 
     came: dict[str, DataFrame] | None = None
     rejects = None
-    for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.beside).items():
+    for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.control_tables).items():
         if name not in report.tables or not report.tables[name].bad:
             continue
         rows = df.filter(checks.is_bad())

@@ -39,8 +39,8 @@ def glance(
     glances = found.glance(taken, options, path)  # type: ignore[misc]
     shown = [_table(g, rows) for g in sorted(glances, key=lambda g: g.name)]
     used = bool(shown)
-    beside = {} if used else {n: _first(s, rows) for n, s in taken.items()}
-    return Found(found.name, sure, {n: s.columns for n, s in taken.items()}, shown, _notes(taken), beside)
+    rest = {} if used else {n: _first(s, rows) for n, s in taken.items()}
+    return Found(found.name, sure, {n: s.columns for n, s in taken.items()}, shown, _notes(taken), rest)
 
 
 def _whose(path: str) -> tuple[Format, float] | None:

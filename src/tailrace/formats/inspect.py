@@ -50,7 +50,7 @@ class Found:
     vendor_tables: dict[str, list[str]]
     tables: list[Table]
     notes: list[str]
-    beside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    control_tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     vendors: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form
     if form.load is not None:  # what reading finds belongs to it
         made = dict.fromkeys(made, form.name)
     # What `form` reads but does not list under that name, it lists under another.
-    beside = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
-    others = {v for v in (*made.values(), *beside.values()) if v} - {form.name}
-    made |= beside if others else {}
+    unlike = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
+    others = {v for v in (*made.values(), *unlike.values()) if v} - {form.name}
+    made |= unlike if others else {}
     for other in map(formats.get, others):
         if other.samples is not None:
             made |= {n: made.get(n) or other.name for n in other.samples(path, other.options())}
@@ -147,12 +147,12 @@ def inspect(
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
-    beside = {n: _rows(df, rows) for n, df in read.beside.items() if n not in strangers}
+    control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
     for other in sorted({whose[n] for n in strangers if whose[n]}):
         notes.append(f"the folder also has tables of {other}: inspect them with `--from {other}`")
-    if not any(t.operations for t in shown) and not waiting and not any(beside.values()):
+    if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):
         notes.append(f"{path} has no rows")
-    return Found(found.name, sure, columns, shown, notes, beside, whose)
+    return Found(found.name, sure, columns, shown, notes, control_tables, whose)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:

@@ -71,18 +71,18 @@ def _split(text: str) -> list[str]:
 
 def read(tables: Tables, options: TailraceOptions) -> Read:
     """Canonical change tables of change tables; masks are moved when headers are missing."""
-    made, beside = {}, {}
+    made, control_tables = {}, {}
     for vendor, df in tables.items():
         name = vendor.removesuffix(options.suffix)
         if name == vendor and PREFIX + "change_seq" not in (c.lower() for c in df.columns):
-            beside[vendor] = df
+            control_tables[vendor] = df
         else:
             made[name] = _read_one(df, name, options)
     if tables and not made:
         raise FormatError(
             "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
         )
-    return Read(made, beside=beside)
+    return Read(made, control_tables=control_tables)
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
@@ -198,6 +198,6 @@ FORMAT = Format(
     read=read,
     write=write,
     knows=knows,
-    beside=lambda _, df: df,
+    control_table=lambda _, df: df,
     glance=glance,
 )

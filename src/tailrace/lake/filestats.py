@@ -1,7 +1,7 @@
 """Delta's statistics of one parquet file, from the file's own metadata.
 
 Every column that has an order gets its smallest and largest value: some readers take a column without them,
-beside columns that have them, for one that holds nothing.
+next to columns that have them, for one that holds nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The control tables of a key log: small Delta tables, one row per key, always written as a whole.
 
 They stand in the key log's folder under their own names (`groups`, `subscriptions`, `ir_subscription`,
-`statistic`) when the key log is called `ir_keylog`; beside one of another name, that name stands before
+`statistic`) when the key log is called `ir_keylog`; next to one of another name, that name stands before
 theirs (`orders.statistic`), because another key log may be in the same folder.
 """
 

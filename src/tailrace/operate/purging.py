@@ -148,8 +148,8 @@ def purge_task(
     else:
         raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
     done = lines if dry_run else [one.done() if one.any else one for one in lines]
-    beside = _openedge(task, {one.table: one.goes.kept for one in done})
-    return [*done, *(beside if dry_run else [one.done() for one in beside])]
+    joined = _openedge(task, {one.table: one.goes.kept for one in done})
+    return [*done, *(joined if dry_run else [one.done() for one in joined])]
 
 
 class _Plan:

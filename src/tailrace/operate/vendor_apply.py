@@ -152,7 +152,7 @@ def run(
         for name, t in report.tables.items()
         for kind, n in t.lost.items()
     ]
-    notes += [f"{name} has no changes: it is not applied" for name in found.beside]
+    notes += [f"{name} has no changes: it is not applied" for name in found.control_tables]
     notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
 

@@ -1,4 +1,4 @@
-"""The events of a kept history: a Delta table beside its versions, to which each event is appended once."""
+"""The events of a kept history: a Delta table next to its versions, to which each event is appended once."""
 
 from __future__ import annotations
 

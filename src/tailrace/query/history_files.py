@@ -28,7 +28,7 @@ from ..lake import delta as lake
 from ..lake.failpoints import reach
 
 FILE, ROW = "__file", "__row"
-"""Beside versions that were read: the place of their file, and of the row in it."""
+"""Next to versions that were read: the place of their file, and of the row in it."""
 FILE_ROWS, SMALL_ROWS = 1 << 18, 1 << 14
 """Rows of a file at most; files with fewer than `SMALL_ROWS` are written anew with the next ones."""
 

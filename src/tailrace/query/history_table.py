@@ -1,8 +1,8 @@
 """A history that is kept in a Delta table, and takes events in whatever order they come.
 
-Beside its versions a history keeps its events (folder `_events`): whatever the order, the batches and the
-repetitions in which they came, the versions are those that all of them make together. Events are written
-first; what a crash kept out of the versions is done by the next batch.
+In addition to its versions, a history keeps its events (folder `_events`): whatever the order, the batches
+and the repetitions in which they came, the versions are those that all of them make together. Events are
+written first; what a crash kept out of the versions is done by the next batch.
 """
 
 from __future__ import annotations

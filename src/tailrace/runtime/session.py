@@ -2,7 +2,7 @@
 
 When this process starts Spark (on this machine, or with a master given), Java, jars, memory and settings
 come from here. Under `spark-submit` or in somebody's notebook they belong to whoever started Spark: then only
-what the results depend on is set, in a notebook in a session of our own beside the one that is there.
+what the results depend on is set, in a notebook in a session of our own next to the one that is there.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _umask() -> str:
 def heap_megabytes() -> int:
     """Heap for the driver in MB: a quarter of the available memory (machine or container), 1 to 8 GiB.
 
-    The rest is for what lives beside the JVM: Python workers, task-local merges, the file cache, a database.
+    The rest is for what lives outside the JVM: Python workers, task-local merges, the file cache, a database.
     """
     return max(1024, min(8192, memory_bytes() // 4 >> 20))
 

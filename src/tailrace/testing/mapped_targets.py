@@ -1,6 +1,6 @@
 """The conformance suite for targets of mapped tables: several sources in one target, and loads.
 
-Beside `TargetConformance`: subclass it, make a target with `places`, say how to read yours, run pytest.
+Next to `TargetConformance`: subclass it, make a target with `places`, say how to read yours, run pytest.
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture

@@ -53,7 +53,7 @@ class TargetCase(TargetHooks):
         """Applies one batch of images."""
         return target.apply(batch_of(spark, of or self.relation, rows))
 
-    def run_beside(
+    def run_meanwhile(
         self, spark: SparkSession, target: Target, folder: Path, statement: str, *rows: Any, of: Relation
     ) -> ApplyOutcome:
         """Applies one batch of images; another writer's statement is committed while its changes are read."""

@@ -190,10 +190,10 @@ class TargetConformance(TargetCapabilities):
     ) -> None:
         """Between the lookup in the target and the batch's own commit."""
         of = self.relation
-        beside = partial(self.run_beside, spark, filled, tmp_path, of=of)
-        beside("INSERT INTO {} VALUES (70, 'theirs', 1.5)", (4, "U", image(1, "A")))
-        beside("UPDATE {} SET v = 'theirs' WHERE id = 3", *move(5, 3, {"id": 33, "Wide_Word": 5}))
-        beside("INSERT INTO {} VALUES (71, 'theirs', 1.5)", (6, "D", {"id": 2}))
+        meanwhile = partial(self.run_meanwhile, spark, filled, tmp_path, of=of)
+        meanwhile("INSERT INTO {} VALUES (70, 'theirs', 1.5)", (4, "U", image(1, "A")))
+        meanwhile("UPDATE {} SET v = 'theirs' WHERE id = 3", *move(5, 3, {"id": 33, "Wide_Word": 5}))
+        meanwhile("INSERT INTO {} VALUES (71, 'theirs', 1.5)", (6, "D", {"id": 2}))
         self.same(spark, filled, (1, "A", 1.5), (33, "theirs", 5.0), (70, "theirs", 1.5), (71, "theirs", 1.5))
         assert filled.progress(of.table) == 6
 
@@ -203,7 +203,7 @@ class TargetConformance(TargetCapabilities):
         one = {"id": 1, "v": "a"}
         self.run(spark, target, (1, "I", one), (2, "I", one), of=KEYLESS)
         theirs = "INSERT INTO {} VALUES (1, 'a'), (7, 'theirs')"
-        self.run_beside(spark, target, tmp_path, theirs, (3, "D", one), of=KEYLESS)
+        self.run_meanwhile(spark, target, tmp_path, theirs, (3, "D", one), of=KEYLESS)
         self.same(spark, target, (1, "a"), (1, "a"), (7, "theirs"), of=KEYLESS)
 
     def test_column_added_renamed_widened_dropped(self, spark: SparkSession, filled: Target) -> None:

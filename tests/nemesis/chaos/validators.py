@@ -157,7 +157,7 @@ def _log(task: Task, judged: Counter[str]) -> Iterator[str]:
 
 
 def _changes(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[str]:
-    """No (change_seq, oper) twice, B beside its U, TRACKING has each change of each table once."""
+    """No (change_seq, oper) twice, B next to its U, TRACKING has each change of each table once."""
     tracking = _tracked(task)
     for table in tables:
         tracked = Counter(tracking.get(table, []))

@@ -1,4 +1,4 @@
-"""What operators look at beside the targets: changes that were passed over, tables that are suspended.
+"""What operators look at besides the targets: changes that were passed over, tables that are suspended.
 
 Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the targets.
 """

@@ -58,8 +58,8 @@ _NATIVE = {c.name: arrow_type(c.type) for c in KEYLOG_TABLE.columns if c.name in
 """Columns of which changes that were read from a key log keep what that had."""
 
 
-def beside(changes: ChangeTable) -> dict[str, Column]:
-    """The columns that a task gets beside the images, see `engine.columns`."""
+def extras(changes: ChangeTable) -> dict[str, Column]:
+    """The columns that a task gets in addition to the images, see `engine.columns`."""
     made = masked(changes)
     if sqdr_writing.has(changes, "timestamp"):
         made[AT] = col(changes.header("timestamp")).cast("timestamp")
@@ -104,7 +104,7 @@ def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bo
     """Writes changes with what became of each as parts, not committed; `counts`: flagged changes are counted
     up to each."""
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    extra = beside(changes)
+    extra = extras(changes)
     rows = changes.df.where(oper != BEFORE).drop(WHY)
     made = rows.select(
         seq.alias(SEQ), oper.alias(OPER), *[v.alias(n) for n, v in extra.items()], *map(col, changes.columns)

@@ -33,11 +33,15 @@ def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
 
 
 def refuse_columns(
-    table: str, target: str, have: Mapping[str, str], want: Mapping[str, str], beside: Collection[str] = ()
+    table: str,
+    target: str,
+    have: Mapping[str, str],
+    want: Mapping[str, str],
+    rule_columns: Collection[str] = (),
 ) -> None:
     """Raises BaselineNeededError when a target that others may feed has other columns (name -> Spark SQL
-    type) than a source makes of it; `beside`: columns that rules add, which it may have."""
-    there = {n: kind for n, kind in have.items() if n in want or n not in beside}
+    type) than a source makes of it; `rule_columns`: columns that rules add, which it may have."""
+    there = {n: kind for n, kind in have.items() if n in want or n not in rule_columns}
     if there != dict(want):
         raise BaselineNeededError(
             f"{target} has the columns {there}, and {table} makes {dict(want)} of it",

@@ -54,7 +54,7 @@ class BatchAuditor:
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
     ) -> Source:
         """The changes with what counts of them; `exists`: of each key's number whether the table has a row
-        that is not marked as deleted. The pool runs what can be done beside the writing."""
+        that is not marked as deleted. The pool runs what can be done during the writing."""
         return self.judge(exists, pool).left(source, self._audit.sheet.ordinals, rows_of)
 
     def judge(self, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Batch:

@@ -82,12 +82,12 @@ class Target(Protocol):
             ApplyError: the changes cannot be applied; nothing of them was written.
         """
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
         """Makes rows (the relation's columns) all that the target has of a table, the change number `after`
         reached: a baseline. Makes the table when it does not exist; one that no others feed has the
         relation's layout then. The same call again gives the same. Gives the target's version.
 
-        `beside`: columns that rules may have added to a target that others feed; they are NULL.
+        `rule_columns`: columns that rules may have added to a target that others feed; they are NULL.
 
         Raises:
             BaselineNeededError: others feed the target, and it has other columns; the rows are refused.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Audits(Protocol):
     """Merges a batch and finds what became of each change, in one task."""
 
-    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+    def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """Applies one batch without truncates.
 
-        `beside`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
+        `extras`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
         table, or the batch, is not for one task: nothing is written then. `audit.LOST`: the table has the
         batch, and what was found is not known.
         """

@@ -223,8 +223,8 @@ def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[D
     named = {f"_map{k}": word for k, word in enumerate(old)}
     df = df.withColumns(named) if named else df
     moved = mask.moved([F.col(n) for n in named], places)
-    beside = {f"_bits{k}": word for k, word in enumerate(moved)}
-    return (df.withColumns(beside) if beside else df), [F.col(n) for n in beside]
+    extra = {f"_bits{k}": word for k, word in enumerate(moved)}
+    return (df.withColumns(extra) if extra else df), [F.col(n) for n in extra]
 
 
 def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:

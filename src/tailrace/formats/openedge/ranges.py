@@ -23,7 +23,7 @@ from ..base import VendorTable
 from ..shape import find_columns
 from .shares import Share
 from .split import POSITION
-from .tables import BESIDE
+from .tables import OTHER_OPERATIONS
 
 SEQUENCE = "_Change-Sequence"
 PLACE, NUMBER = ":file", ":row"
@@ -113,7 +113,7 @@ class RangeJoin:
 
     def _joined(self, one: Range) -> Iterator[pa.RecordBatch]:
         left = self.share.rows(self.tracking.read(one.tracking, one.low, one.high))
-        codes = pa.array(list(BESIDE), pa.int32())  # they change no row
+        codes = pa.array(list(OTHER_OPERATIONS), pa.int32())  # they change no row
         left = left.filter(pc.invert(pc.fill_null(pc.is_in(left["_Operation"], codes), False)))
         right = self.images.read(one.images, one.low, one.high)
         pairs = matched(left[SEQUENCE].to_numpy(), right[SEQUENCE].to_numpy())

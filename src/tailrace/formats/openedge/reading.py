@@ -23,7 +23,7 @@ from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, CapturedTable, sour
 from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
-from .tables import ADDED, BESIDE, CHANGE, KNOWN, TRACKING, VALUED, knows
+from .tables import ADDED, CHANGE, KNOWN, OTHER_OPERATIONS, TRACKING, VALUED, knows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -106,7 +106,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
             belong to which change table cannot be told.
     """
     if alone := _policies_alone(tables):
-        return Read({}, notes=("only policies and schema: no changes",), beside=alone)
+        return Read({}, notes=("only policies and schema: no changes",), control_tables=alone)
     place = locate(tables, options)
     tracking = _tracking(tables, place)
     added = any(ADDED & set(df.columns) for df in tables.values())
@@ -125,11 +125,11 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
             made = spread(made, source.extents, source.types)
         changes[source.name] = made
     others = tracking.filter(~_unreadable()) if place.sources else tracking
-    beside = {TRACKING.name: _beside(others, list(place.shares.values()))} if place.tracking else {}
+    control = {TRACKING.name: _control_table(others, list(place.shares.values()))} if place.tracking else {}
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
-    return Read(changes, beside, _notes(place.sources, place.metadata), rest, bare)
+    return Read(changes, control, _notes(place.sources, place.metadata), rest, bare)
 
 
 def _without_values(source: CapturedTable) -> str | None:
@@ -252,7 +252,7 @@ def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions, *, w
 def _is_beside() -> Column:
     from pyspark.sql import functions as F
 
-    return F.coalesce(F.col("_Operation").isin(*BESIDE), F.lit(False)) & F.col(WHY).isNull()
+    return F.coalesce(F.col("_Operation").isin(*OTHER_OPERATIONS), F.lit(False)) & F.col(WHY).isNull()
 
 
 def _unreadable() -> Column:
@@ -263,13 +263,16 @@ def _unreadable() -> Column:
     return F.col(WHY).isNotNull() & told.isNull()
 
 
-def _beside(tracking: DataFrame, shares: list[Column]) -> DataFrame:
+def _control_table(tracking: DataFrame, shares: list[Column]) -> DataFrame:
     """Tracking rows that change no row, and those of unknown tables."""
     from pyspark.sql import functions as F
 
     known = any_of(shares)
     said: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
-    said += [(F.col("_Operation") == code, f"operation {code}: {words}") for code, words in BESIDE.items()]
+    said += [
+        (F.col("_Operation") == code, f"operation {code}: {words}")
+        for code, words in OTHER_OPERATIONS.items()
+    ]
     number = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.lit("?"))
     said.append((~known, F.concat(F.lit("no policy and no change table for source table "), number)))
     return tracking.filter(_is_beside() | ~known).withColumn(WHY, reasons(said))

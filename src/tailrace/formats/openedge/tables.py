@@ -129,7 +129,7 @@ GONE = {
     10: "tenant partition drop",
 }
 """Operations that remove rows which no change names."""
-BESIDE = {
+OTHER_OPERATIONS = {
     FIELD_DELETE: "a field was removed from the policy or the table: its column stays NULL from here on",
     MERGE_DROP: "a partition was merged into another: its rows moved, none changed",
     FIELD_ADD: "the change table has a new column from here on, or captures one again",
@@ -142,7 +142,7 @@ OPERATIONS = {
     "3": "B",
     "4": "U",
     **{str(code): f"{words}: a bad row, or T with `partitions=truncate`" for code, words in GONE.items()},
-    **{str(code): words for code, words in BESIDE.items()},
+    **{str(code): words for code, words in OTHER_OPERATIONS.items()},
 }
 OPER = {1: "I", 2: "D", 3: "B", 4: "U", **dict.fromkeys(GONE, "T")}
 """`_Operation` -> `change_oper`."""

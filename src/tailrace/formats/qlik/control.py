@@ -131,7 +131,7 @@ def written(name: str, df: DataFrame) -> DataFrame:
     return conformed(name, df).select(*[c.name for c in TABLES[plain(name)].columns])
 
 
-def beside(name: str, df: DataFrame) -> DataFrame | None:
+def control_table(name: str, df: DataFrame) -> DataFrame | None:
     """A control table under the declared names and types, other columns last; None if it is not a control
     table."""
     return conformed(name, df) if is_control(name) else None

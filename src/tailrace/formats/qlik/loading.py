@@ -235,8 +235,8 @@ def _json(
     df = reader.schema(_schema(asked)).json(paths)
     why = no_line(LINE, next(iter(types)), "not JSON, or an invalid number")
     ours = [F.col(quoted(c)) for c in types]
-    beside = [file_path().alias(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
-    return df.select(*ours, *beside), types
+    extra = [file_path().alias(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
+    return df.select(*ours, *extra), types
 
 
 def _schema(types: Mapping[str, str]) -> Any:

@@ -31,11 +31,11 @@ def read(tables: Tables, options: QlikOptions) -> Read:
     found: dict[str, tuple[DataFrame | None, DataFrame | None]] = {}
     notes: list[str] = []
     kept: dict[str, DataFrame] = {}
-    beside: dict[str, DataFrame] = {}
+    control_tables: dict[str, DataFrame] = {}
     for name, df in tables.items():
         notes += _said(df)
         if control.is_control(name):
-            beside[name] = kept[control.plain(name)] = control.conformed(name, df)
+            control_tables[name] = kept[control.plain(name)] = control.conformed(name, df)
             continue
         source = options.source_of(name)
         changed = lay.find_prefix(lay.columns_of(df), options.prefix) is not None
@@ -53,7 +53,7 @@ def read(tables: Tables, options: QlikOptions) -> Read:
             pending[name + options.suffix] = waiting
         changes[name], said = _canonical(df, prefix, name, options)
         notes += said
-    return Read(changes, pending, tuple(notes), beside)
+    return Read(changes, pending, tuple(notes), control_tables)
 
 
 def _said(df: DataFrame) -> list[str]:
@@ -195,14 +195,14 @@ def _words(
     from pyspark.sql import functions as F
 
     made: dict[str, list[Column]] = {}
-    beside = []
+    extra = []
     for header, bits in masks.items():
         names = []
         for k, word in enumerate(mask.words(bits, width, little=little)):
             names.append(f"_tailrace_{header}_{k}")
-            beside.append(word.alias(names[-1]))
+            extra.append(word.alias(names[-1]))
         made[header] = [F.col(n) for n in names]
-    return (df.select("*", *beside) if beside else df), made
+    return (df.select("*", *extra) if extra else df), made
 
 
 def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[bool, list[str]]:

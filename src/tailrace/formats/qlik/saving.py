@@ -47,8 +47,10 @@ def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
         if kind == "delta":
             _delta(df, place, options)
             continue
-        beside = name + options.suffix in tables
-        named += [f"{name},{f}" for f in _table(fs, root, place, name, df, kind, options, empty=not beside)]
+        has_changes = name + options.suffix in tables
+        named += [
+            f"{name},{f}" for f in _table(fs, root, place, name, df, kind, options, empty=not has_changes)
+        ]
     if options.reference and kind != "delta":
         _referring(fs, root, named, options)
 

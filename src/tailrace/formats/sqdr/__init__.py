@@ -146,7 +146,7 @@ FORMAT = Format(
     read=read,
     write=write,
     knows=knows,
-    beside=control.beside,
+    control_table=control.control_table,
     samples=samples,
     glance=glance,
 )

@@ -113,7 +113,7 @@ def table_of(columns: Sequence[str]) -> str | None:
     return GROUPS if "id" in have and have <= known else None
 
 
-def beside(name: str, df: DataFrame) -> DataFrame | None:
+def control_table(name: str, df: DataFrame) -> DataFrame | None:
     """A control table under the declared names and types, other columns last; None if it is not a control
     table."""
     kind = table_of(df.columns)

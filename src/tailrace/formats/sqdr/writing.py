@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _DEST = "_dest"
 _READ = ("timestamp", "user_name", "recid")
-"""Headers that are read beside the native ones."""
+"""Headers that are read besides the native ones."""
 
 
 def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str, DataFrame]:

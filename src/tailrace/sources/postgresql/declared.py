@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalog declares of columns beside their types: NOT NULL, defaults, enums' labels."""
+"""What PostgreSQL's catalog declares of columns besides their types: NOT NULL, defaults, enums' labels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The rights that the role lacks, as one block of SQL for an administrator: the least that a task needs.
 
-Two ways lead to a publication. An administrator makes it, and the role needs nothing beside REPLICATION,
+Two ways lead to a publication. An administrator makes it, and the role needs nothing besides REPLICATION,
 USAGE and SELECT; or the role makes it, and needs CREATE on the database and to be a member of the tables'
 owners.
 """

@@ -4,7 +4,7 @@ Any DB-API driver will do; the task names a function that opens a connection. So
 The parts: `soliddb_connect` (driver, nodes, errors), `soliddb_catalog` (tables), `soliddb_stream` and
 `soliddb_records` (the log), `soliddb_baseline` (tables as they are).
 
-What solidDB has not: a place for marks in its log, a position that it keeps for us, primary keys beside the
+What solidDB has not: a place for marks in its log, a position that it keeps for us, primary keys next to the
 columns (the option `keys` says them), and snapshots that several connections share (tables are locked for
 writers while they are read, unless `lock: no`).
 """

@@ -93,18 +93,18 @@ class AuditTask:
 def audited(
     batch: TableBatch,
     audit: Audit,
-    beside: Mapping[str, Column],
+    extras: Mapping[str, Column],
     *,
     path: str,
     app_id: str,
     follows: int,
     memory_bytes: int | None,
 ) -> Audited | str:
-    """Runs such a merge of the changes behind `follows`, see `merge_audited`; `beside`: the columns of
+    """Runs such a merge of the changes behind `follows`, see `merge_audited`; `extras`: the columns of
     `engine.columns` that they have; else see `AuditTask`."""
     relation, upto = batch.relation, batch.upto
-    rows = images(batch.changes, relation, after=follows, beside=beside)
-    extra = pa.schema([(n, arrow_type(rows.schema[n].dataType.simpleString())) for n in beside])
+    rows = images(batch.changes, relation, after=follows, extras=extras)
+    extra = pa.schema([(n, arrow_type(rows.schema[n].dataType.simpleString())) for n in extras])
     key, schema = tuple(relation.key), schema_of(relation.columns)
 
     def nothing() -> ApplyOutcome:

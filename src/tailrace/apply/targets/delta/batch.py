@@ -44,7 +44,7 @@ class DeltaBatch:
 
     Attributes:
         spark: the session of the batch's DataFrames.
-        beside: gives the session of a table's MERGEs.
+        merge_session: gives the session of a table's MERGEs.
         app: under which name the progress stands.
         table: the open table; after: the change number that it has reached.
         truncate: the `change_seq` of the last truncate after that; None: there is none.
@@ -52,7 +52,7 @@ class DeltaBatch:
     """
 
     spark: SparkSession
-    beside: Callable[[str], SparkSession]
+    merge_session: Callable[[str], SparkSession]
     batch: TableBatch
     path: str
     app: str
@@ -179,9 +179,9 @@ class DeltaBatch:
         if plan == "replace_keys":
             done = distributed.replace_keys(folded, self.path, now, relation, self.app, upto)
         else:
-            beside = self.beside(self.batch.table)
+            spark = self.merge_session(self.batch.table)
             pruned = len(self.table.file_uris()) >= PRUNED_FILES
-            done = distributed.merge(beside, folded, self.path, now, relation, self.app, upto, pruned=pruned)
+            done = distributed.merge(spark, folded, self.path, now, relation, self.app, upto, pruned=pruned)
         reach("delta.distributed.done")
         if lake.progress(self.path, self.app) < upto:  # a MERGE that changes no row may leave no commit
             version = lake.commit(self.path, [], progress={self.app: upto})

@@ -1,7 +1,7 @@
 """Distributed plans for targets above the size of one task: replace by key, and MERGE.
 
 Both have deletion vectors, write one commit and carry the progress (`txnAppId`, `txnVersion`). MERGE knows no
-options, only settings of its session; so it runs in a session of its own, beside the caller's. Both go by
+options, only settings of its session; so it runs in a session of its own, next to the caller's. Both go by
 `unmoved`: they commit on the version that the batch was made from, or not at all.
 """
 
@@ -51,7 +51,7 @@ def forget(spark: SparkSession) -> None:
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def beside(spark: SparkSession) -> SparkSession:
+def merge_session(spark: SparkSession) -> SparkSession:
     """A session of our own in the same application, with the settings that results and speed depend on."""
     mine = spark.newSession()
     for name in _SHARED:
@@ -150,7 +150,7 @@ def merge(
     *,
     pruned: bool,
 ) -> ApplyOutcome:
-    """Spark's MERGE, `pruned` to the batch's range of keys; `spark` is from `beside`.
+    """Spark's MERGE, `pruned` to the batch's range of keys; `spark` is from `merge_session`.
 
     Raises:
         ConcurrentCommitError: the table has not that version any more.

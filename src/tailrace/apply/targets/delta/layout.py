@@ -164,7 +164,7 @@ def _constant(column: Column) -> SparkColumn:
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
     """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
     sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    mine = distributed.beside(spark)
+    mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
     mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")

@@ -39,7 +39,7 @@ def load_part(
     rows: DataFrame,
     after: int,
     own: Mapping[str, str],
-    beside: Sequence[str],
+    rule_columns: Sequence[str],
 ) -> int:
     """Makes rows all those with the constants `own`. The progress is a commit of its own behind them: who
     dies in between loads again."""
@@ -48,7 +48,7 @@ def load_part(
     create(path, relation)
     there = {f.name: spark_type(f.type) for f in lake.arrow_schema(path)}
     want = {c.name: c.type for c in relation.columns}
-    refuse_columns(relation.table, path, there, want, beside)
+    refuse_columns(relation.table, path, there, want, rule_columns)
     more = [F.lit(None).cast(kind).alias(n) for n, kind in there.items() if n not in want]
     where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
     whole = rows.select(*map(col, want), *more)

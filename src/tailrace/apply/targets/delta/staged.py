@@ -102,7 +102,7 @@ class StagedChanges:
 
     @staticmethod
     def extra(*, folded: bool, partial: bool) -> list[str]:
-        """The columns that changes have beside the data columns."""
+        """The columns that changes have in addition to the data columns."""
         return [OP, *([KEPT] if partial else [])] if folded else [SEQ, OPER]
 
     def keys(self) -> Source:

@@ -69,7 +69,7 @@ class DeltaTarget:
         self._limits = Limits(local_limit_bytes, rewrite_share, rewrite_bytes)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._beside: dict[str, SparkSession] = {}
+        self._merge_sessions: dict[str, SparkSession] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -140,12 +140,12 @@ class DeltaTarget:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
         return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
         """Makes rows all that the target has of a table."""
         path, app = self.path(relation.table), self.app(relation.table)
         with self._locks[path]:
             if own := self.place(relation.table).partition:
-                return load_part(path, app, relation, rows, after, own, beside)
+                return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
@@ -180,7 +180,7 @@ class DeltaTarget:
             raise known or from_spark(error, where=f"apply {batch.table}") from error
         return replace(done, seconds=time.monotonic() - began)
 
-    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+    def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """See `Audits`."""
         began = time.monotonic()
         with self._locks[self.path(batch.table)]:
@@ -193,7 +193,7 @@ class DeltaTarget:
             app = self.app(batch.table)
             with distributed.naming_conflicts(path, table.version()):
                 done = audited(
-                    batch, audit, beside, path=path, app_id=app, follows=_reached(table, app),
+                    batch, audit, extras, path=path, app_id=app, follows=_reached(table, app),
                     memory_bytes=self._memory,
                 )  # fmt: skip
         if isinstance(done, Audited):
@@ -288,9 +288,9 @@ class DeltaTarget:
 
     def _session(self, table: str) -> SparkSession:
         """The session of a table's MERGEs."""
-        if table not in self._beside:
-            self._beside[table] = distributed.beside(self._spark)
-        return self._beside[table]
+        if table not in self._merge_sessions:
+            self._merge_sessions[table] = distributed.merge_session(self._spark)
+        return self._merge_sessions[table]
 
 
 def _reached(table: DeltaTable, app: str) -> int:

@@ -280,13 +280,13 @@ def merged(
     reached: Reached,
     batch: TableBatch,
     audit: Audit,
-    beside: Mapping[str, SparkColumn],
+    extras: Mapping[str, SparkColumn],
     memory: int | None,
 ) -> Audited | str:
     """Runs a batch as one such task, see `audit.merge_audited`; `on` has the table for itself."""
     table, columns = batch.table, batch.relation
-    made = images(batch.changes, columns, after=reached.upto, beside=beside)
-    kinds = {n: arrow_type(made.schema[n].dataType.simpleString()) for n in beside}
+    made = images(batch.changes, columns, after=reached.upto, extras=extras)
+    kinds = {n: arrow_type(made.schema[n].dataType.simpleString()) for n in extras}
     repairs, at, extra = isinstance(progress, Repairs), progress.at(table), pa.schema(list(kinds.items()))
     order = DatabaseAudit(place, task, repairs, at, reached, batch.upto, columns, extra, memory, audit)
 

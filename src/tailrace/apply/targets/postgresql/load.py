@@ -33,14 +33,14 @@ _DATA = ("22", "23")
 
 @dataclass
 class Load:
-    """One load: the connection that has the table, where to, the name of its staging table; `beside`: columns
-    that rules may have added to a target that others feed."""
+    """One load: the connection that has the table, where to, the name of its staging table; `rule_columns`:
+    columns that rules may have added to a target that others feed."""
 
     session: Session
     place: Place
     progress: Progress
     stage: str
-    beside: Sequence[str] = ()
+    rule_columns: Sequence[str] = ()
     adopted: bool = field(default=False, init=False)
 
     def run(self, relation: Relation, rows: DataFrame, after: int) -> int:
@@ -85,7 +85,7 @@ class Load:
         """Takes away what the table had there; whether the target is made anew, its key still to come."""
         on, progress, table = self.session, self.progress, relation.table
         if others := progress.others(on, table):
-            refuse(progress, relation, others, self.beside)
+            refuse(progress, relation, others, self.rule_columns)
             delete_own(on, progress, table)
             return False
         known = progress.read(on, table)

@@ -81,11 +81,11 @@ def tried(batch: TableBatch, letter: str | None = None) -> tuple[DataFrame, tupl
     changes, relation = batch.changes, batch.relation
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     rows = changes.with_df(changes.df.where(oper != TRUNCATE))
-    beside = {_LETTER: col(letter) if letter else oper}
+    extras = {_LETTER: col(letter) if letter else oper}
     # Without a key there is no row that an image could take something from: it is written as it is.
     if relation.key and batch.may("absent"):
-        beside[CARRIED] = _carried(changes, relation)
-    made = images(rows, relation, beside=beside)
+        extras[CARRIED] = _carried(changes, relation)
+    made = images(rows, relation, extras=extras)
     if batch.may("T"):
         truncates = changes.df.where(oper == TRUNCATE).select(seq.alias(SEQ), oper.alias(_LETTER))
         made = made.unionByName(truncates, allowMissingColumns=True)

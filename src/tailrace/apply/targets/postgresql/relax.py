@@ -35,8 +35,8 @@ def relax(on: Session, place: Place, target: str, relation: Relation, staged: St
                 on.execute(f"ALTER TABLE {target} {step}".encode())
                 note(on, place, target, one.attnum, CHECK, labels)
         elif TYPE in one.notes and (new := _new(on, staged, place_, enum_labels(on, one.type))):
-            with session(place, place.label) as beside:  # a label can be used once it is committed
-                grow(beside, one.type, new)
+            with session(place, place.label) as second:  # a label can be used once it is committed
+                grow(second, one.type, new)
 
 
 def _lacks(staged: Staged, place: int, there: str) -> str:

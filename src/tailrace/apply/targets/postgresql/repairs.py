@@ -1,4 +1,4 @@
-"""How far the repairs of a PostgreSQL target are: beside the progress of the source's changes, which they
+"""How far the repairs of a PostgreSQL target are: apart from the progress of the source's changes, which they
 leave where it is.
 """
 

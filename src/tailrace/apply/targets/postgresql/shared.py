@@ -24,9 +24,11 @@ def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
     return {c.name: c.type for one in layouts for c in one.columns}
 
 
-def refuse(progress: Progress, wanted: Relation, others: Sequence[Other], beside: Sequence[str] = ()) -> None:
+def refuse(
+    progress: Progress, wanted: Relation, others: Sequence[Other], rule_columns: Sequence[str] = ()
+) -> None:
     """Raises BaselineNeededError when a source that comes to others makes other columns than they, or has no
-    constants that tell its rows; `beside`: columns that rules may have added."""
+    constants that tell its rows; `rule_columns`: columns that rules may have added."""
     own, target = progress.own(wanted.table), progress.target(wanted.table)
     for other in others:
         if other.own == own or set(other.own) != set(own):
@@ -40,7 +42,7 @@ def refuse(progress: Progress, wanted: Relation, others: Sequence[Other], beside
     if not others:
         return
     want = {c.name: c.type for c in wanted.columns}
-    refuse_columns(wanted.table, target, columns(None, others), want, beside)
+    refuse_columns(wanted.table, target, columns(None, others), want, rule_columns)
 
 
 def as_there(have: Relation, want: Relation, others: Sequence[Other]) -> Relation:

@@ -199,7 +199,7 @@ def drop(on: Session, table: str) -> None:
 
 
 def drop_all(on: Session, place: Place, name: str) -> None:
-    """Drops a batch's staging table and those beside it."""
+    """Drops a batch's staging table and those that go with it."""
     for one in (name, *(f"{name}_{n}" for n in ("keys", "bad", "probe", "moved"))):
         drop(on, place.own(one))
 

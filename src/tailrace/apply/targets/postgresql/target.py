@@ -148,13 +148,13 @@ class PostgresTarget:
             else:
                 layout.alter(mine, self._progress, found.layout, after)
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, beside: Sequence[str] = ()) -> int:
+    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table
         stage = f"{staging.prefix(self._task, table)}load"
         with self._writing(table, relation) as mine:
             try:
-                return Load(mine, self._place, self._progress, stage, beside).run(relation, rows, after)
+                return Load(mine, self._place, self._progress, stage, rule_columns).run(relation, rows, after)
             finally:
                 staging.drop(mine, self._place.own(stage))
 
@@ -207,7 +207,7 @@ class PostgresTarget:
             name = f"{staging.prefix(self._task, batch.table)}try"
             return asked.refused(self._spark, mine, self._place, self._progress, name, batch, rules, letter)
 
-    def audited(self, batch: TableBatch, audit: Audit, beside: Mapping[str, Column]) -> Audited | str | None:
+    def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """See `Audits`."""
         began, table = time.monotonic(), batch.table
         with self._writing(table, batch.relation) as mine:
@@ -218,7 +218,7 @@ class PostgresTarget:
                 return None
             self._notes.prepare(mine)
             done = merged(
-                self._place, self._task, self._progress, mine, reached, batch, audit, beside, self._memory
+                self._place, self._task, self._progress, mine, reached, batch, audit, extras, self._memory
             )
         if isinstance(done, Audited):
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))

@@ -209,7 +209,7 @@ a batch first drops the NOT NULL, or adds the label. The NOT NULL comes back onc
 
 Altering a table needs it for a moment; while somebody's transaction holds it, tailrace waits 5 seconds and
 tries again later. Turning text into an enum rewrites the table, once after each new baseline. Archives,
-mapped tables and tables made by hand are left as they are. `tailrace_declared`, beside `tailrace_progress`,
+mapped tables and tables made by hand are left as they are. `tailrace_declared`, next to `tailrace_progress`,
 notes what was given, so that what you alter yourself stays yours. Switching a setting off takes NOT NULL,
 defaults and CHECKs back; a column that has become an enum stays one until its next baseline. Types stay when
 targets are dropped.

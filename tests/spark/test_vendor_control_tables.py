@@ -1,4 +1,4 @@
-"""Tables beside changes (control tables): carried where they have a place, named where they have none."""
+"""Tables next to changes (control tables): carried where they have a place, named where they have none."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_what_has_no_place_is_named_as_lost(
 
 def test_which_format_has_a_place(spark: SparkSession) -> None:
     group = spark.createDataFrame([("g", "shop")], "id string, name string")
-    made = sqdr_control.beside("groups", group)
+    made = sqdr_control.control_table("groups", group)
     assert made is not None
     assert made.columns[:3] == ["id", "name", "since"]
-    assert sqdr_control.beside("item", group.withColumnRenamed("name", "v")) is None
-    assert control.beside("item", group) is None
+    assert sqdr_control.control_table("item", group.withColumnRenamed("name", "v")) is None
+    assert control.control_table("item", group) is None
