@@ -50,7 +50,7 @@ def some_rules(dice: random.Random) -> Rules:
 
 
 def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
-    bag = Bag(some_rules(random.Random()))
+    bag = Bag(some_rules(random.Random(random.randrange(10**6))))
     task = Keyless(spark, tmp_path, {"s.t": TableRules(bag.rules)})
     changes = history(random.randrange(10**6), 60)
     sided(task, bag, [Change(1, "I", None, row) for row in ROWS], "0")
@@ -59,3 +59,15 @@ def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
     later = [replace(c, number=c.number + 10) for c in changes]
     sided(task, bag, later[:25], "1")
     sided(task, bag, later[25:], "2")
+
+
+@pytest.mark.parametrize("table", ["as it was", "truncated"])
+def test_copies_that_only_come(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    """Updates of missing rows that end as the same row, and nothing is taken away."""
+    task, p = Keyless(spark, tmp_path, {"s.t": TableRules(Rules.of("upsert"))}), ROWS[0]
+    task.put({"s.t": [Change(1, "I", None, p)]})
+    task.catch_up()
+    first = [Change(2, "T")] if table == "truncated" else []
+    task.put({"s.t": [*first, *(Change(n, "U", ROWS[2], p) for n in (3, 4)), Change(5, "I", None, p)]})
+    task.catch_up(run="1")
+    assert task.rows("s.t") == [p] * (3 if first else 4)

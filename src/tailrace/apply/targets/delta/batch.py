@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ....engine.columns import NET
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
 from ....lake import guards
@@ -136,9 +137,9 @@ class DeltaBatch:
     def parts(self, plan: str) -> ApplyOutcome:
         """Plans that write whole parts: tasks side by side, one commit by the driver."""
         keyed, folded = bool(self.batch.relation.key), self.folded
-        task, df = PartTask(self.path, self.schema, bag=not keyed and plan != "append"), folded.df
+        task, df = PartTask(self.path, self.schema, bag=NET in folded.extra or plan == "bag"), folded.df
         if task.bag:
-            there = distributed.rows_of(self.spark, self.path, self.table)
+            there = distributed.rows_of(self.spark, self.path, self.table) if plan == "bag" else None
             df = copies(there, folded, self.schema.names)
         files, done = write_parts(df, task)
         deleted = done.deleted + (rows_in(self.table) if plan == "replace_all" else 0)
