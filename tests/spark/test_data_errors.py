@@ -81,3 +81,16 @@ def test_a_null_in_a_key_stops_several_jobs_before_it(
     place.expect(after)
     stops(6, *good, *after, replace(bad, number=6, oper="D"), Change(7, "T", None, {}))
     assert lake.read(f"{place.root}/{EXCEPTIONS}", ["ERROR"]).num_rows == 1
+
+
+def test_plans_stay_small_where_many_columns_are_looked_at(spark: SparkSession) -> None:
+    """Spark repeats what a filter says of columns for each choice of their aliases: 2**14 times here."""
+    from pyspark.sql import functions as F
+
+    names = [f"c{i}" for i in range(14)]
+    rows = spark.createDataFrame([], ", ".join(f"{n} string" for n in names))
+    looked = rows.where(F.coalesce(*[F.when(F.instr(n, "x") > 0, n) for n in names]).isNotNull())
+    plan = (
+        looked.select("*", *[F.col(n).alias(f"a_{n}") for n in names])._jdf.queryExecution().optimizedPlan()
+    )
+    assert plan.constraints().size() < 100

@@ -51,8 +51,10 @@ BATCHES = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Wide rows: a batch ends at this many bytes even if it has fewer rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    # Otherwise a condition on 20 columns is repeated for each choice of their aliases: a million times.
+    "spark.sql.constraintPropagation.enabled": "false",
 }
-"""Sizes of the Arrow batches that Python tasks see; harmless everywhere."""
+"""Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
 
 _OURS_KEY = "spark.tailrace.session"
 _OURS = {_OURS_KEY: "true"}
