@@ -16,7 +16,7 @@ from rich.markup import escape
 from .. import __version__
 from ..config import logs
 from ..lake import json_files
-from . import check, drop, export, formats, keylog, purge, query, schema
+from . import check, drop, export, formats, keylog, purge, query, schema, sql
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out
@@ -347,7 +347,7 @@ app.command()(purge.purge)
 app.add_typer(keylog.app, name="keylog")
 app.add_typer(purge.consumer, name="consumer")
 app.add_typer(query.app, name="query")
-app.command()(query.sql)
+app.command()(sql.sql)
 
 
 def _print_json(value: Any) -> None:

@@ -1,16 +1,16 @@
-"""The commands `query` and `sql`: questions to a task's changes, thin over `tailrace.open`."""
+"""The commands `query ...`: questions to a task's changes, thin over `tailrace.open`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import ConfigError, TailraceError
+from ..errors import ConfigError
 from .out import err, out
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def as_of(
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The table's rows as they stood once everything up to a place was done."""
-    _print(_table(task, table).as_of(at), where, columns, output, limit)
+    print_result(_table(task, table).as_of(at), where, columns, output, limit)
 
 
 @app.command()
@@ -84,7 +84,7 @@ def current(
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The target's rows, with the stored changes that are not applied to it yet."""
-    _print(_table(task, table).current(), where, columns, output, limit)
+    print_result(_table(task, table).current(), where, columns, output, limit)
 
 
 @app.command()
@@ -95,7 +95,7 @@ def diff(
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The rows that differ between two places, as insert, delete and update."""
-    _print(_table(task, table).diff(start, end), where, columns, output, limit)
+    print_result(_table(task, table).diff(start, end), where, columns, output, limit)
 
 
 @app.command()
@@ -104,7 +104,7 @@ def changes(
     columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The change table's rows in order, masks as names of columns."""
-    _print(_table(task, table).changes(start, end, columns_changed=True), where, columns, output, limit)
+    print_result(_table(task, table).changes(start, end, columns_changed=True), where, columns, output, limit)
 
 
 @app.command()
@@ -123,7 +123,7 @@ def net(
     found = _table(task, table).net(
         start, end, deduplicationMode=deduplication_mode, computeUpdates=compute_updates
     )
-    _print(found, where, columns, output, limit)
+    print_result(found, where, columns, output, limit)
 
 
 @app.command()
@@ -145,7 +145,7 @@ def history(
         track_history_except_column_list=_names(track_except),
         committed=committed,
     )  # fmt: skip
-    _print(found, where, columns, output, limit)
+    print_result(found, where, columns, output, limit)
 
 
 @app.command()
@@ -154,7 +154,7 @@ def pairs(
     columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """Each change in one row: before, after, and the columns that it changed."""
-    _print(_table(task, table).pairs(start, end), where, columns, output, limit)
+    print_result(_table(task, table).pairs(start, end), where, columns, output, limit)
 
 
 @app.command()
@@ -171,7 +171,7 @@ def chain(
     if odd := [name for name, sign, _ in parts if not sign]:
         raise ConfigError(f"{odd[0]!r} names no value", hint="write --key NAME=VALUE")
     found = _table(task, table).chain({name: value for name, _, value in parts}, start, end)
-    _print(found, where, columns, output, limit)
+    print_result(found, where, columns, output, limit)
 
 
 @app.command()
@@ -186,57 +186,21 @@ def transactions(
     """Who changed what together, over all tables."""
     from ..library.open_task import OpenTask
 
-    _print(OpenTask(task).transactions(start, end, tables or ()), where, columns, output, limit)
-
-
-def sql(
-    task: TaskFile,
-    statement: Annotated[
-        str | None, typer.Argument(help="SQL (DuckDB's); a prompt when it is not given.")
-    ] = None,
-    output: Output = "table",
-    limit: Limit = 100,
-) -> None:
-    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace[query]').
-
-    schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
-    """
-    from ..library.open_task import OpenTask
-
-    opened = OpenTask(task)
-    if statement is not None:
-        _print(opened.sql(statement), None, None, output, limit)
-        return
-    for asked in _statements():
-        try:
-            _print(opened.sql(asked), None, None, output, limit)
-        except TailraceError as error:
-            err.print(str(error), markup=False, soft_wrap=True)
-
-
-def _statements() -> Iterator[str]:
-    """What is typed, up to each semicolon, with the history of earlier prompts, until Ctrl-D."""
-    with suppress(ImportError):
-        import readline  # noqa: F401 - lines can be edited and called back
-    said = ""
-    while True:
-        try:
-            said += input("   ...> " if said else "tailrace> ") + "\n"
-        except EOFError:
-            out.print()
-            return
-        if said.strip().endswith(";"):
-            yield said.strip().rstrip(";")
-            said = ""
-        elif not said.strip():
-            said = ""
+    print_result(OpenTask(task).transactions(start, end, tables or ()), where, columns, output, limit)
 
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [n.strip() for n in text.split(",")]
 
 
-def _print(found: Result, where: str | None, columns: str | None, output: str, limit: int) -> None:
+def print_result(
+    found: Result,
+    where: str | None = None,
+    columns: str | None = None,
+    output: str = "table",
+    limit: int = 100,
+) -> None:
+    """Rows in the form that was asked for; what was left out is said on stderr."""
     from . import rows_out
 
     found = found if where is None else found.where(where)

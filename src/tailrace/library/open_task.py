@@ -16,6 +16,8 @@ from ..query.table_changes import TOLD
 from .task_table import TaskTable
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ..operate.ordering import OrderResult
     from ..operate.status import Status
     from ..state.ledger import Stored
@@ -78,17 +80,22 @@ class OpenTask:
         found = dataset(rows.opened(self.task.keylog_path))
         return Result(found.schema, lambda: iter(found.to_batches()))
 
-    def sql(self, statement: str) -> Result:
-        """The rows of an SQL statement (DuckDB's) over the task's tables; see `library.task_views`.
+    def sql(self, statement: str, spark: SparkSession | None = None) -> Result:
+        """The rows of an SQL statement over the task's tables (see `library.task_views`), and over questions
+        to them: `FROM net('shop.item', start => '2026-11-22T10:00:00Z')`, by the names and arguments that
+        they have here.
+
+        Args:
+            statement: DuckDB's SQL.
+            spark: a session in which Spark's SQL runs instead; its rows are held in this process.
 
         Raises:
-            UnsupportedError: DuckDB is not installed.
+            UnsupportedError: DuckDB is not installed; the Spark session has a catalog that others see.
             ConfigError: the statement cannot be run.
         """
-        from ..query.sql import asked
-        from .task_views import connected
+        from .task_sql import in_duckdb, in_spark
 
-        return asked(connected(self.task, self.tables), statement)
+        return in_duckdb(self, statement) if spark is None else in_spark(self, statement, spark)
 
     def transactions(
         self, start: Place | None = None, end: Place | None = None, tables: Sequence[str] = ()

@@ -32,9 +32,7 @@ def connected(task: Task, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
     connection = opened()
     connection.execute("SET TimeZone = 'UTC'")
     names: dict[str, list[str]] = {}
-    for number, (name, path) in enumerate(_places(task, tables)):
-        if not lake.exists(path):
-            continue
+    for number, (name, path) in enumerate(places(task, tables)):
         schema, _, table = name.rpartition(".")
         arrow = f"tailrace_{number}"
         if name.endswith(CHANGES):
@@ -48,8 +46,12 @@ def connected(task: Task, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _places(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each view's name and Delta table."""
+def places(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each view's name and Delta table, of those that are there."""
+    return ((name, path) for name, path in _named(task, tables) if lake.exists(path))
+
+
+def _named(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
     renamed = target_names(of_task(task.orders_path, {}))
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":

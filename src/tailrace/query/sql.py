@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -54,8 +54,13 @@ def reader_of(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
     return reader
 
 
-def asked(connection: duckdb.DuckDBPyConnection, statement: str) -> Result:
-    """The rows of a statement, which is run anew each time they are read.
+def asked(
+    connection: duckdb.DuckDBPyConnection,
+    statement: str,
+    given: Mapping[str, Callable[[], pa.RecordBatchReader]] | None = None,
+) -> Result:
+    """The rows of a statement, which is run anew each time they are read; `given`: rows that it names, and
+    that can be read once.
 
     Raises:
         ConfigError: it cannot be run, or gives no rows.
@@ -63,6 +68,8 @@ def asked(connection: duckdb.DuckDBPyConnection, statement: str) -> Result:
     db = optional("duckdb")
 
     def run() -> pa.RecordBatchReader:
+        for name, rows in (given or {}).items():
+            connection.register(name, rows())
         try:
             found = connection.sql(statement)
             if found is not None:

@@ -1,0 +1,123 @@
+"""The command `sql`: one statement, or a prompt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import TailraceError
+from .out import err, out
+from .query import Limit, Output, TaskFile, print_result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..library.open_task import OpenTask
+
+_KEPT = 1000
+"""Lines of history that are kept."""
+
+
+def sql(
+    task: TaskFile,
+    statement: Annotated[
+        str | None, typer.Argument(help="SQL (DuckDB's); a prompt when it is not given.")
+    ] = None,
+    output: Output = "table",
+    limit: Limit = 100,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Spark's SQL in a session of Spark, for what DuckDB cannot hold.")
+    ] = False,
+) -> None:
+    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace[query]').
+
+    schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
+    The questions of `tailrace query` are functions: FROM net('schema.table', start => '2026-11-22').
+    """
+    from ..library.open_task import OpenTask
+    from ..library.task_sql import words
+
+    opened = OpenTask(task)
+    with _session(opened, wanted=spark) as session:
+        if statement is not None:
+            print_result(opened.sql(statement, session), output=output, limit=limit)
+            return
+        for asked in _statements(lambda: words(opened)):
+            try:
+                print_result(opened.sql(asked, session), output=output, limit=limit)
+            except TailraceError as error:
+                err.print(str(error), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _session(opened: OpenTask, *, wanted: bool) -> Iterator[SparkSession | None]:
+    """A session of Spark's, if one is wanted."""
+    if not wanted:
+        yield None
+        return
+    from ..runtime.session import session
+    from .screen_steps import bar
+
+    with bar(err) as steps:
+        steps.now("starting Spark: --spark")
+        made = session(f"tailrace sql {opened.name}", conf=opened.task.spark)
+    yield made
+
+
+def _statements(words: Callable[[], Sequence[str]]) -> Iterator[str]:
+    """What is typed, up to each semicolon, until Ctrl-D; Tab completes words, and the lines of earlier
+    prompts can be called back."""
+    with suppress(ImportError):
+        _edited(words())
+    said = ""
+    while True:
+        try:
+            said += input("   ...> " if said else "tailrace> ") + "\n"
+        except EOFError:
+            out.print()
+            return
+        if said.strip().endswith(";"):
+            yield said.strip().rstrip(";")
+            said = ""
+        elif not said.strip():
+            said = ""
+
+
+def _edited(words: Sequence[str]) -> None:
+    """Lines with history and completion.
+
+    Raises:
+        ImportError: this Python has no readline.
+    """
+    import atexit
+    import readline
+
+    def completed(text: str, state: int) -> str | None:
+        found = [w for w in words if w.lower().startswith(text.lower())]
+        return found[state] if state < len(found) else None
+
+    readline.set_completer(completed)
+    readline.set_completer_delims(" \t\n,;()'\"=<>")
+    readline.parse_and_bind("tab: complete")
+    readline.set_history_length(_KEPT)
+    place = history_file()
+    with suppress(OSError):
+        readline.read_history_file(place)
+
+    def keep() -> None:
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            readline.write_history_file(place)
+
+    atexit.register(keep)
+
+
+def history_file() -> Path:
+    """Where the lines of prompts are kept: `tailrace/sql_history` in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "tailrace" / "sql_history"

@@ -1,0 +1,126 @@
+"""SQL over a task: its tables as views, and questions to them as table functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, UnsupportedError
+from ..query.calls import QUESTIONS, Call, replaced
+from ..query.result import Result
+from ..query.sql import asked
+from .task_views import connected, places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .open_task import OpenTask
+
+
+def in_duckdb(task: OpenTask, statement: str) -> Result:
+    """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
+    given, plain = _questions(task, statement)
+    connection = connected(task.task, task.tables)
+    return asked(connection, plain, {name: result.arrow for name, result in given.items()})
+
+
+def in_spark(task: OpenTask, statement: str, spark: SparkSession) -> Result:
+    """The rows of a statement of Spark's; they go through this process, and are held in it.
+
+    Raises:
+        UnsupportedError: others see the session's catalog: tables would be left there; or it has another
+            table of the same name.
+    """
+    from pyspark.errors import PySparkException
+
+    if spark.conf.get("spark.sql.catalogImplementation") != "in-memory":
+        raise UnsupportedError(
+            "the Spark session has a catalog that others see",
+            hint="read the tables by path (docs/readers.md)",
+        )
+    given, plain = _questions(task, statement)
+    for name, path in places(task.task, task.tables):
+        _made(spark, name, path)
+    for name, result in given.items():
+        result.spark(spark).createOrReplaceTempView(name)
+    try:
+        return Result.of(spark.sql(plain).toArrow())
+    except PySparkException as error:
+        said = str(error).partition("\n\nJVM stacktrace")[0].strip()
+        raise ConfigError(f"the statement cannot be run: {said}", where=statement) from None
+
+
+def _made(spark: SparkSession, name: str, path: str) -> None:
+    """Names a Delta table in the session's catalog.
+
+    Raises:
+        UnsupportedError: the session has another table of that name.
+    """
+    schema, _, table = name.rpartition(".")
+    place = f"{_ticked(schema or 'default')}.{_ticked(table)}"
+    if spark.catalog.tableExists(place):
+        row = spark.sql(f"DESCRIBE DETAIL {place}").first()
+        if row is None or row["location"].removeprefix("file:").rstrip("/") != path.rstrip("/"):
+            raise UnsupportedError(f"the Spark session has another table {name}", hint="begin a new session")
+        return
+    if schema:
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ticked(schema)}")
+    location = path.replace("\\", "\\\\").replace("'", "\\'")
+    spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
+
+
+def _questions(task: OpenTask, statement: str) -> tuple[dict[str, Result], str]:
+    """The answers to a statement's questions, by the names that stand for them in the statement."""
+    found: dict[str, Result] = {}
+
+    def named(call: Call) -> str:
+        found[name := f"tailrace_answer_{len(found) + 1}"] = _answer(task, call)
+        return name
+
+    plain = replaced(statement, named)
+    return found, plain
+
+
+def _answer(task: OpenTask, call: Call) -> Result:
+    """What a question gives.
+
+    Raises:
+        ConfigError: it names no table, or takes no such arguments.
+    """
+    if call.question == "transactions":
+        tables, given = call.given[:1], call.given[1:]
+        question, call = task.transactions, replace(call, given=given, named={**call.named, "tables": tables})
+    else:
+        if not call.given or not isinstance(call.given[0], str):
+            raise _refused(call, "its first argument is the table: 'schema.table'")
+        question = getattr(task.table(call.given[0]), call.question)
+        call = replace(call, given=call.given[1:])
+    taken = inspect.signature(question)
+    names = {n.lower(): n for n in taken.parameters}
+    named = {names.get(n.lower(), n): v for n, v in call.named.items()}
+    try:
+        taken.bind(*call.given, **named)
+    except TypeError as error:
+        usual = ", ".join(n for n in taken.parameters if n != "base")
+        raise _refused(call, f"{error}; it takes {usual}") from None
+    made: Result = question(*call.given, **named)
+    return made
+
+
+def _refused(call: Call, why: str) -> ConfigError:
+    return ConfigError(
+        f"{call.question}(...): {why}", hint=f"write {call.question}('schema.table', name => value)"
+    )
+
+
+def _ticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def words(task: OpenTask) -> list[str]:
+    """What a prompt completes: tables, their columns, and questions."""
+    found: Mapping[str, None] = dict.fromkeys(name for name, _ in places(task.task, task.tables))
+    columns = {c for t in task.tables for c in task.table(t).columns}
+    return sorted({*found, *columns, *(f"{q}(" for q in QUESTIONS)})

@@ -1,0 +1,101 @@
+"""Questions as table functions in SQL, and what a prompt completes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace.errors import ConfigError
+from tailrace.library.task_sql import words
+from tailrace.query.calls import calls, replaced
+
+from .task_home import ITEM, TaskHome
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> tailrace.OpenTask:
+    home = TaskHome(tmp_path)
+    one = {"id": 1, "name": "nut", "price": Decimal("1.00")}
+    home.baseline([one], after=10)
+    home.store((11, "U", one | {"name": "hex nut"}), (12, "I", one | {"id": 2}), (13, "D", {"id": 2}))
+    return tailrace.open(home.file)
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("as_of('shop.item', 12)", [(1, "hex nut"), (2, "nut")]),
+        ("as_of('shop.item', at => 12)", [(1, "hex nut"), (2, "nut")]),
+        ("CURRENT ('shop.item')", [(1, "hex nut")]),
+        ("net('shop.item', \"end\" := 12, computeUpdates => false)", [(1, "hex nut"), (1, None), (2, "nut")]),
+        ("net('shop.item', deduplicationmode => 'none', start => 12)", [(2, "nut"), (2, None)]),
+        ("diff('shop.item', 11, null)", []),
+        ("(SELECT after.* FROM chain('shop.item', {'id': 1}))", [(1, "hex nut")]),
+    ],
+)
+def test_a_question_stands_where_a_table_stands(
+    task: tailrace.OpenTask, question: str, found: list[tuple[int, str]]
+) -> None:
+    said = f"SELECT id, name FROM {question} ORDER BY id, name"
+    asked = task.sql(said)
+    for _ in range(2):  # each reading asks anew
+        assert [(r["id"], r["name"]) for r in asked.rows()] == found
+
+
+def test_questions_are_joined_with_each_other_and_with_tables(task: tailrace.OpenTask) -> None:
+    said = (
+        "SELECT a.name AS before, b.name AS after FROM as_of('shop.item', 10) a -- FROM net('x')\n"
+        "JOIN current('shop.item') b USING (id) JOIN shop.item t USING (id) WHERE a.name <> 'FROM net(1)'"
+    )
+    assert task.sql(said).rows() == [{"before": "nut", "after": "hex nut"}]
+    assert task.sql("SELECT count(*) AS n FROM transactions('shop.*')").rows() == [{"n": 3}]
+    assert task.sql("SELECT count(*) AS n FROM transactions(start => 12)").rows() == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("SELECT * FROM net()", "its first argument is the table"),
+        (
+            "SELECT * FROM net('shop.item', since => 3)",
+            r"unexpected keyword argument 'since'; it takes start, end",
+        ),
+        ("SELECT * FROM net('shop.item', start)", "'start' is no literal"),
+        ("SELECT * FROM net('shop.item', start => 3, 4)", "without a name follows one with a name"),
+        ("SELECT * FROM net('shop.item'", "it has no end"),
+        ("SELECT * FROM net('shop.item' 3)", "',' is missing before '3'"),
+        ("SELECT * FROM net('shop.itme')", "did you mean shop.item"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_says_why(task: tailrace.OpenTask, statement: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        task.sql(statement)
+
+
+def test_literals() -> None:
+    (call,) = calls("FROM net('it''s', -1, 2.5, TRUE, null, ['a', 'b'], {'k': -2}, x := [])")
+    assert call.given == ("it's", -1, 2.5, True, None, ["a", "b"], {"k": -2})
+    assert call.named == {"x": []}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT net('a') FROM t",
+        "SELECT 'FROM net(1)'",
+        'SELECT "FROM" FROM "net" (',
+        "/* FROM net('a') */ SELECT 1",
+    ],
+)
+def test_what_only_looks_like_a_question_stays(statement: str) -> None:
+    assert replaced(statement, lambda call: "x") == statement
+
+
+def test_what_a_prompt_completes(task: tailrace.OpenTask) -> None:
+    found = words(task)
+    assert {ITEM, f"{ITEM}__ct", "name", "as_of(", "net("} <= set(found)
