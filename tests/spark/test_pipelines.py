@@ -84,8 +84,12 @@ def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp
         spark.sql("DROP TABLE IF EXISTS both")
 
 
-def test_snapshots_become_a_history(spark: SparkSession, tmp_path: Path) -> None:
-    taken: list[list[Row]] = [[(1, "a"), (2, "b")], [(1, "a"), (3, "c")], [(1, "x"), (3, "c")]]
+@pytest.mark.parametrize("few", [1_000, 0])
+def test_snapshots_become_a_history(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(pipelines, "FEW_ROWS", few)
+    taken: list[list[Row]] = [[(1, "a"), (2, "b")], [(1, "a"), (3, None)], [(1, "x"), (3, None)]]
 
     def after(last: int | None) -> tuple[DataFrame, int] | None:
         number = 0 if last is None else last
@@ -98,7 +102,7 @@ def test_snapshots_become_a_history(spark: SparkSession, tmp_path: Path) -> None
     made.create_auto_cdc_from_snapshot_flow("snaps", after, ["id"], stored_as_scd_type=2)
     try:
         history = made.run(tmp_path / "lake", session=spark)["snaps"]
-        wanted = [(1, "a", 1, 3), (1, "x", 3, None), (2, "b", 1, 2), (3, "c", 2, None)]
+        wanted = [(1, "a", 1, 3), (1, "x", 3, None), (2, "b", 1, 2), (3, None, 2, None)]
         assert rows(history) == wanted
         taken.append([])
         made.run(tmp_path / "lake", session=spark)

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, UnsupportedError
 from ..lake.delta import file_name
-from ..query.history_flow import HistoryFlow, snapshot_events
+from ..query.history_flow import HistoryFlow
+from ..query.history_snapshots import GONE, VERSION, changed
 from ..query.history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ View = TypeVar("View", bound="Callable[[], DataFrame]")
 Snapshots = Any
 """The name of a view or table, or a function: the last version (None: none) -> (DataFrame, version), or
 None."""
-_VERSION = "__snapshot"
 _SPARKS_OWN = ("append_flow", "create_sink", "materialized_view", "table")
 FEW_ROWS = 1_000_000
 """Batches of more rows are done by Spark's tasks, smaller ones by this process."""
@@ -132,8 +132,9 @@ class CdcPipeline:
         """
         how = HistoryFlow(
             keys,
-            _VERSION,
-            except_column_list=[_VERSION],
+            VERSION,
+            apply_as_deletes=GONE,
+            except_column_list=[VERSION, GONE],
             stored_as_scd_type=stored_as_scd_type,
             track_history_column_list=track_history_column_list,
             track_history_except_column_list=track_history_except_column_list,
@@ -243,9 +244,9 @@ def _snapshots(
                 f"the snapshot's version is {version!r} after {last}", where=flow.name,
                 hint="give whole numbers that grow",
             )  # fmt: skip
-        history = flow.how.history(df.withColumn(_VERSION, F.lit(version).cast("bigint")), path)
-        rows = df.select(*[F.col(f"`{n}`") for n in history.rules.columns]).toArrow()
-        history.apply(snapshot_events(history, rows, version), flow=flow.name, batch=version)
+        told = df.withColumns({VERSION: F.lit(version).cast("bigint"), GONE: F.lit(False)})
+        history = flow.how.history(told, path)
+        _take(history, flow, changed(history, df, version), version)
         last = version
         if not callable(flow.source) or flow.once:
             return

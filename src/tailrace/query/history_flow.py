@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from ..engine.columns import one
@@ -20,12 +19,10 @@ from ..engine.event_rows import (
     UPSERT,
     event_schema,
     ignoring_nulls,
-    numbered,
 )  # fmt: skip
 from ..engine.kept_history import HistoryRules
 from ..errors import ConfigError, UnsupportedError
 from ..model.types import arrow_type
-from ..wire.row_hashes import hashes
 from .history_checks import names_of
 from .history_table import HistoryTable
 
@@ -150,31 +147,6 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
     return ignoring_nulls(made, list(columns), ignored) if ignored else made
 
 
-def snapshot_events(history: HistoryTable, rows: pa.Table, version: Any) -> pa.Table:
-    """What a snapshot changes in a history: its rows that are new or differ, and the keys that it lacks.
-
-    Args:
-        history: holds the state of the snapshot before.
-        rows: the snapshot, whole, in the history's data columns.
-        version: its place in the order; later than all before.
-    """
-    schema, rules = event_schema(history.data, history.sequence), history.rules
-    names = list(rules.columns)
-    now = rows.select(names).cast(history.data).combine_chunks()
-    before = history.current().table().select(names).combine_chunks()
-    told = np.isin(hashes([one(now[n]) for n in names]), hashes([one(before[n]) for n in names]))
-    old, new = numbered(rules.key, before, now)
-    parts = [(now.filter(pa.array(~told)), UPSERT), (before.filter(pa.array(~np.isin(old, new))), GONE)]
-    made = [schema.empty_table()]
-    for part, oper in parts:
-        many = part.num_rows
-        at = pa.repeat(pa.scalar(version).cast(history.sequence), many)
-        kind = pa.repeat(oper, many)
-        more = [at, kind, pa.nulls(many, pa.binary()), pa.nulls(many, schema.field(TIME).type)]
-        made.append(pa.table([*part.columns, *more], schema=schema))
-    return pa.concat_tables(made)
-
-
 def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:
     """The names of columns, however they were given."""
     if columns is None:
@@ -188,4 +160,4 @@ def _expression(said: str | Column) -> Column:
     return F.expr(said) if isinstance(said, str) else said
 
 
-__all__ = ["HistoryFlow", "snapshot_events", "with_masks"]
+__all__ = ["HistoryFlow", "with_masks"]
