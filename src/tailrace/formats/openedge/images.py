@@ -177,11 +177,14 @@ def zoned(of: TrackedTable) -> list[str]:
 
 
 def _offsets(of: TrackedTable) -> Column:
-    """The offsets of those times, in order of the columns: `+01:00;;-05:00`."""
+    """The offsets of those times, in order of the columns: `+01:00;;-05:00`; NULL: no time has one."""
     from pyspark.sql import functions as F
 
     texts = [F.regexp_extract(F.coalesce(_c(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
-    return F.when(_c(_THERE).isNotNull(), F.concat_ws(";", *texts)) if texts else F.lit(None).cast("string")
+    if not texts:
+        return F.lit(None).cast("string")
+    some = F.concat(*texts) != ""
+    return F.when(_c(_THERE).isNotNull() & some, F.concat_ws(";", *texts))
 
 
 def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
