@@ -25,7 +25,7 @@ from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.plan import TableBatch
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.postgresql.target import PostgresTarget
@@ -74,7 +74,9 @@ LIMITED = {"delete_missing": "log then suspend after 1000000", "data_error": "lo
 """Policies that are looked at change by change."""
 
 
-def ruled(spark: SparkSession, root: str, mode: str, log: str, on: Mapping[str, str] | None = None) -> Side:
+def under_rules(
+    spark: SparkSession, root: str, mode: str, log: str, on: Mapping[str, str] | None = None
+) -> Side:
     """With rules, as a task applies; `log`: a key log mode."""
     return following(spark, DeltaTarget(spark, root, app_id="bench"), root, Rules.of(mode, on), log)
 
@@ -82,7 +84,7 @@ def ruled(spark: SparkSession, root: str, mode: str, log: str, on: Mapping[str, 
 def following(spark: SparkSession, target: Target, root: str, rules: Rules, log: str) -> Side:
     """What follows a task's changes into a target; the key log is `root`-log."""
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    applier = RuledApply(spark, target, rules, root=root, task="t", app_id="bench", keylog=keylog)
+    applier = RulesApply(spark, target, rules, root=root, task="t", app_id="bench", keylog=keylog)
     reached = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
@@ -124,13 +126,13 @@ def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
     """The full key log against none, under several rules."""
     sides: dict[str, Side] = {
         "upsert": plain(spark, str(folder / "upsert")),
-        "upsert, logged": ruled(spark, str(folder / "upsert, logged"), "upsert", "all"),
-        "strict": ruled(spark, str(folder / "strict"), "strict", "off"),
-        "strict, logged": ruled(spark, str(folder / "strict, logged"), "strict", "all"),
-        "limits": ruled(spark, str(folder / "limits"), "strict", "off", LIMITED),
-        "limits, logged": ruled(spark, str(folder / "limits, logged"), "strict", "all", LIMITED),
-        "soft delete": ruled(spark, str(folder / "soft delete"), "soft_delete", "off"),
-        "soft delete, logged": ruled(spark, str(folder / "soft delete, logged"), "soft_delete", "all"),
+        "upsert, logged": under_rules(spark, str(folder / "upsert, logged"), "upsert", "all"),
+        "strict": under_rules(spark, str(folder / "strict"), "strict", "off"),
+        "strict, logged": under_rules(spark, str(folder / "strict, logged"), "strict", "all"),
+        "limits": under_rules(spark, str(folder / "limits"), "strict", "off", LIMITED),
+        "limits, logged": under_rules(spark, str(folder / "limits, logged"), "strict", "all", LIMITED),
+        "soft delete": under_rules(spark, str(folder / "soft delete"), "soft_delete", "off"),
+        "soft delete, logged": under_rules(spark, str(folder / "soft delete, logged"), "soft_delete", "all"),
     }
     fill(spark, case, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
     took = measured(spark, case, folder, sides)
@@ -156,7 +158,7 @@ def elsewhere(spark: SparkSession, large: Case, archive: Case, folder: Path) -> 
     took = measured(spark, large, folder, sides)
     found = [more(f"{large.name}, {m}", took[f"{m}_logged"], took[m]) for m in ("upsert", "strict")]
     logs = {"off": "archive", "all": "archive, logged"}
-    both = {name: ruled(spark, str(folder / name), "archive", log) for log, name in logs.items()}
+    both = {name: under_rules(spark, str(folder / name), "archive", log) for log, name in logs.items()}
     took = measured(spark, archive, folder / "archives", both)
     return [*found, more(archive.name, took["archive, logged"], took["archive"])]
 
@@ -182,7 +184,7 @@ def database(spark: SparkSession, case: Case, folder: Path, url: str) -> list[di
 def tiny(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
     """A few changes of a small table, with the full key log, against a hand-written MERGE without any."""
     theirs = by_hand(spark, str(folder / "by-hand"))
-    ours = ruled(spark, str(folder / "ours"), "strict", "all")
+    ours = under_rules(spark, str(folder / "ours"), "strict", "all")
     fill(spark, case, [theirs.path, DeltaTarget(spark, str(folder / "ours"), app_id="bench").path(TABLE)])
     took = measured(spark, case, folder, {"ours": ours, "by hand": theirs.take})
     return [

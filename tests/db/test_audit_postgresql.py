@@ -35,7 +35,7 @@ from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
-from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled
+from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
 from ..unit.test_audit import CASES, EXTRA, HEADERS, KEY, images, until_done
 
 pytestmark = pytest.mark.db

@@ -15,14 +15,14 @@ from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.apply import incoming
 from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.testing.images import change_table
 
-from ..spark.ruled_model import (
+from ..spark.rules_model import (
     CHECK,
     RELATION,
     Change,
@@ -117,7 +117,7 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
         rows = sorted(db.execute("select lane, id, a, b from t").fetchall())
     target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
     log = KeyLog(str(tmp_path / "keylog"), app_id="t", run_id="1")
-    applier = RuledApply(
+    applier = RulesApply(
         spark, target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", app_id="t", keylog=log
     )
     for part in (changes[: len(changes) // 3], changes):
@@ -153,7 +153,7 @@ def test_bad_changes_are_set_aside_as_among_single_statements(
     for target in (to_delta, PostgresTarget(spark, database, task="t")):
         name = f"{type(target).__name__}"
         log = KeyLog(f"{tmp_path}/{name}", app_id="t", run_id="1")
-        applier = RuledApply(
+        applier = RulesApply(
             spark, target, rules, root=f"{tmp_path}/control/{name}", task="t", app_id="t", keylog=log
         )
         narrow(spark, applier, target, database)
@@ -195,7 +195,7 @@ def attempted(db: psycopg.Connection[Any], one: Any, c: Change) -> int | None:
         return 0
 
 
-def narrow(spark: SparkSession, applier: RuledApply, target: Any, database: str) -> None:
+def narrow(spark: SparkSession, applier: RulesApply, target: Any, database: str) -> None:
     """Makes the target as somebody else would have narrowed it."""
     if isinstance(target, PostgresTarget):
         known = incoming.relation_of(replace(change_table(spark, RELATION, []), name=RELATION.table))

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
@@ -30,8 +30,8 @@ from tailrace.testing.mapped_targets import EU, US, places
 
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
-from ..spark.ruled_model import RELATION, Change, Row, columns_of, told
-from ..spark.ruled_task import TIME, Staged, every_mode
+from ..spark.rules_model import RELATION, Change, Row, columns_of, told
+from ..spark.rules_task import TIME, Staged, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,9 +68,9 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
     task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
     task.catch_up()
-    met, calls = RuledApply._met, []
+    met, calls = RulesApply._met, []
 
-    def meanwhile(self: RuledApply, *given: Any, **more: Any) -> Any:
+    def meanwhile(self: RulesApply, *given: Any, **more: Any) -> Any:
         found = met(self, *given, **more)
         if not calls:
             task.lose("s.t", "id = 'b'")
@@ -78,7 +78,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         calls.append(1)
         return found
 
-    monkeypatch.setattr(RuledApply, "_met", meanwhile)
+    monkeypatch.setattr(RulesApply, "_met", meanwhile)
     monkeypatch.setattr(one_task, "attempt", lambda *_: None)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     task.put({"s.t": more})
@@ -197,7 +197,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
     target = PostgresTarget(spark, database, task="t", places=places)
-    rules = RuledApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
+    rules = RulesApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
 
     def apply(of: Relation, *images: Image) -> None:
         placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]

@@ -18,7 +18,7 @@ from tailrace.apply.targets.postgresql import audit as postgresql_audit
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
 from tailrace.apply.targets.postgresql.place import locked
 
-from ..spark.ruled_model import RELATION, Change, history
+from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done
 from .test_audit_postgresql import Table
 

@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.engine.rules import Rules
 from tailrace.testing.images import Image
 
-from .ruled_model import RELATION
+from .rules_model import RELATION
 
 NAMES = [c.name for c in RELATION.columns]
 Row = tuple[Any, ...]

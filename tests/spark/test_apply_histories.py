@@ -20,7 +20,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.query.state import state_at
 from tailrace.testing.images import Image, batch_of, change_table, count
 
-from . import ruled_model
+from . import rules_model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,14 +143,14 @@ def test_what_an_image_lacks_is_the_rows_that_it_meets(
     target = DeltaTarget(
         spark, str(tmp_path), app_id="t", local_limit_bytes=limit, rewrite_share=0, rewrite_bytes=rewritten
     )
-    model = ruled_model.Model("upsert", Rules.of("upsert").on)
-    changes, path = ruled_model.history(seed, LANES, STEPS), target.path(ruled_model.RELATION.table)
+    model = rules_model.Model("upsert", Rules.of("upsert").on)
+    changes, path = rules_model.history(seed, LANES, STEPS), target.path(rules_model.RELATION.table)
     for some in (changes[: LANES * 4], changes[LANES * 4 : LANES * 8], changes[LANES * 8 :]):
         for one in some:
             assert model.apply(one) is None
         images = [image for one in some for image in one.images]
         random.Random(seed).shuffle(images)
-        target.apply(batch_of(spark, ruled_model.RELATION, images))
+        target.apply(batch_of(spark, rules_model.RELATION, images))
         rows = spark.read.format("delta").load(path).collect()
         assert sorted(map(tuple, rows), key=repr) == model.state(), f"seed {seed}"
 

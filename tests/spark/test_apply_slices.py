@@ -17,8 +17,8 @@ from tailrace.model.types import schema_of
 from tailrace.state import ledger
 from tailrace.state.ledger import Baseline
 
-from .ruled_model import RELATION, Change
-from .ruled_task import NOW, Staged
+from .rules_model import RELATION, Change
+from .rules_task import NOW, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 
-from .ruled_model import Change
+from .rules_model import Change
 from .test_rules import NAME, Place, change
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tailrace.engine.rules import Rules
 from tailrace.model.change import Relation
 
 from .bag_model import ROWS, Bag, Change, history
-from .ruled_task import Staged
+from .rules_task import Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

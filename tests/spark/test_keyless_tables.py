@@ -15,7 +15,7 @@ from tailrace.apply import data_errors
 from tailrace.apply import incoming as plain
 from tailrace.apply.data_errors import Demands
 from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.columns import OPER, SEQ, WHY
@@ -30,8 +30,8 @@ from tailrace.state import orders as tables
 from tailrace.testing.images import KEYLESS, Image, change_table
 
 from .bag_model import NAMES, ROWS, Bag, Change, history
-from .ruled_model import RELATION
-from .ruled_task import NOW
+from .rules_model import RELATION
+from .rules_task import NOW
 from .test_format_qlik import seq
 from .test_keyless_rules import Keyless, some_rules
 from .test_qlik_folders import header_columns, put
@@ -115,14 +115,14 @@ UNCLEAR: list[tuple[str, int, list[Image]]] = [
 def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_path: Path) -> None:
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
-    rules = RuledApply(spark, target, Rules.of("upsert"), root=str(tmp_path), task="t", app_id="t")
+    rules = RulesApply(spark, target, Rules.of("upsert"), root=str(tmp_path), task="t", app_id="t")
     plain.apply(target, {KEYLESS.table: notes(spark, (1, "I", {"id": 1}))})
     ways = [rules.apply, rules.preview, lambda ct: plain.apply(target, {KEYLESS.table: ct}), rules.apply]
     for apply, (what, number, images) in zip(ways, UNCLEAR, strict=True):
         with pytest.raises(ApplyError, match=what) as said:
             apply(notes(spark, (1, "I", {"id": 1}), *images))
         assert str(said.value.where).endswith(f"{number:019d}"), what
-    soft = RuledApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
+    soft = RulesApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
     with pytest.raises(ConfigError, match="soft delete marks rows by their key"):
         soft.preview(notes(spark, (2, "I", ONE)))
     assert lake.read(target.path(KEYLESS.table)).to_pylist() == [{"id": 1, "v": None}]
@@ -155,7 +155,7 @@ def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
 
     def apply(rules: Rules, some: list[Change]) -> str | None:
-        made = RuledApply(spark, target, rules, root=str(tmp_path), task="t", app_id="t", keylog=log)
+        made = RulesApply(spark, target, rules, root=str(tmp_path), task="t", app_id="t", keylog=log)
         keyless = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
         table = change_table(spark, keyless, [i for c in some for i in c.images])
         return made.apply(replace(table, name=RELATION.table)).suspended

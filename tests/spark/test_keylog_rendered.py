@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
@@ -74,7 +74,7 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
     """The key log of these changes, without the times of its writing."""
     log = KeyLog(f"{root}/log", app_id="t", run_id="1", mode=mode)
     target = DeltaTarget(spark, root, app_id="t", local_limit_bytes=limit)
-    applier = RuledApply(spark, target, Rules.of("strict"), root=root, task="task", app_id="t", keylog=log)
+    applier = RulesApply(spark, target, Rules.of("strict"), root=root, task="task", app_id="t", keylog=log)
     assert applier.apply(changes(spark, who)).flagged == 3
     rows = spark.read.format("delta").load(log.path).drop("keylog_ts", "insert_ts")
     return [r.asDict() for r in rows.orderBy("keylog_sort").collect()]

@@ -18,8 +18,8 @@ from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 
-from .ruled_model import Change, history
-from .ruled_task import Staged, interleaved
+from .rules_model import Change, history
+from .rules_task import Staged, interleaved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import OvertakenError
 from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
 
-from .ruled_model import history
+from .rules_model import history
 from .test_rules import Place
 
 if TYPE_CHECKING:

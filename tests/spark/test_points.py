@@ -28,7 +28,7 @@ from tailrace.state.ledger import Baseline
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 
 from ..ending import ends
-from .ruled_model import Change, history
+from .rules_model import Change, history
 from .test_rules import Place
 
 if TYPE_CHECKING:

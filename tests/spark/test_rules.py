@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from tailrace.apply import one_task, shards
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.ruled import RuledApply
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
@@ -26,7 +26,7 @@ from tailrace.model import sequence
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import change_table
 
-from .ruled_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
+from .rules_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +51,8 @@ class Place:
         self.model = Model(mode, self.rules.on)
 
     @property
-    def applier(self) -> RuledApply:
-        return RuledApply(
+    def applier(self) -> RulesApply:
+        return RulesApply(
             self.spark, self.target, self.rules, root=self.root, task="task", app_id="t", keylog=self.log
         )
 
@@ -148,9 +148,9 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.target = DeltaTarget(spark, place.root, app_id="t", local_limit_bytes=limit)
     start = [change(n, "I", k) for n, k in enumerate("abc", 1)]
     place.apply(start)
-    met, calls = RuledApply._met, []
+    met, calls = RulesApply._met, []
 
-    def meanwhile(self: RuledApply, *given: Any, **more: Any) -> Any:
+    def meanwhile(self: RulesApply, *given: Any, **more: Any) -> Any:
         found = met(self, *given, **more)
         if not calls:
             into = f"delta.`{place.target.path(NAME)}`"
@@ -159,7 +159,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         calls.append(1)
         return found
 
-    monkeypatch.setattr(RuledApply, "_met", meanwhile)
+    monkeypatch.setattr(RulesApply, "_met", meanwhile)
     monkeypatch.setattr(one_task, "attempt", lambda *_: None)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     place.apply(more)

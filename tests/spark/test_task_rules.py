@@ -24,8 +24,8 @@ from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.state import ledger, orders
 
-from .ruled_model import RELATION, Change
-from .ruled_task import TIME, Staged, every_mode
+from .rules_model import RELATION, Change
+from .rules_task import TIME, Staged, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
-from ..spark.ruled_model import RELATION, Change, Model, history, logged, nulled
+from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
 
 pytestmark = pytest.mark.unit
 EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])

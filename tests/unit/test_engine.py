@@ -28,7 +28,7 @@ from tailrace.model.types import schema_of
 
 from ..spark.bag_model import Bag
 from ..spark.bag_model import history as bag_history
-from ..spark.ruled_model import RELATION, Change, Model, history, nulled
+from ..spark.rules_model import RELATION, Change, Model, history, nulled
 
 pytestmark = pytest.mark.unit
 TIME = 2026010100000000

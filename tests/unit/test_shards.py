@@ -34,7 +34,7 @@ from tailrace.model.types import schema_of
 
 from ..spark.bag_model import Bag
 from ..spark.bag_model import history as bag_history
-from ..spark.ruled_model import RELATION, Change, Model, history, nulled
+from ..spark.rules_model import RELATION, Change, Model, history, nulled
 
 pytestmark = pytest.mark.unit
 KEYS = RELATION.with_columns([c for c in RELATION.columns if c.key])

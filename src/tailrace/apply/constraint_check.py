@@ -25,7 +25,7 @@ from .data_errors import Bad, Demands, lacks, retyped, without
 from .expect import truncates_of, under
 from .images import col, images, masked, ordinals
 from .plan import TableBatch
-from .ruled_batch import RuledBatch
+from .rules_batch import RulesBatch
 from .shards import ShardTask, sharded, small
 from .targets.base import Target
 from .tasks import mapped
@@ -52,7 +52,7 @@ class ConstraintCheck:
     rules: Rules
     reached: int | None = None
 
-    def judged(self, batch: RuledBatch) -> RuledBatch:
+    def judged(self, batch: RulesBatch) -> RulesBatch:
         """The batch, its changes with a column `WHY` when the target may refuse some: what is wrong with each
         (NULL: nothing). That a key is NULL is found when they are decided.
 
@@ -81,7 +81,7 @@ class ConstraintCheck:
             bad = self._rounds(batch, demands, bad)
         return batch if bad is None else replace(batch, changes=bad.told(batch.changes))
 
-    def _rounds(self, batch: RuledBatch, demands: Demands, bad: Bad | None) -> Bad | None:
+    def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows = self._rows(batch)
         good = without(batch.changes, bad)
         guess: Bad | None = None
@@ -100,7 +100,7 @@ class ConstraintCheck:
 
     def _refused(
         self,
-        batch: RuledBatch,
+        batch: RulesBatch,
         good: ChangeTable,
         guess: Bad | None,
         demands: Demands,
@@ -115,7 +115,7 @@ class ConstraintCheck:
         return Bad.of(refused.where(col(WHY).isNotNull()))
 
     def _completed(
-        self, batch: RuledBatch, good: ChangeTable, guess: Bad | None, there: DataFrame
+        self, batch: RulesBatch, good: ChangeTable, guess: Bad | None, there: DataFrame
     ) -> DataFrame:
         """The updates that lack columns and take part, whole: `SEQ` and the layout's columns. Those of a
         guess leave nothing to later ones."""
@@ -139,7 +139,7 @@ class ConstraintCheck:
         kinds = ", ".join(f"r{i} {c.type}" for i, c in enumerate(layout.columns))
         return mapped(shards, task, f"seq string, {kinds}").toDF(SEQ, *[c.name for c in layout.columns])
 
-    def _rows(self, batch: RuledBatch) -> DataFrame:
+    def _rows(self, batch: RulesBatch) -> DataFrame:
         """The target's rows under the keys of the updates, old and new, as they were before the batch."""
         relation = batch.found.relation
         layout = effects.relation_of(relation, self.rules)

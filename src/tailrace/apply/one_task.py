@@ -19,7 +19,7 @@ from .keylog import tasks as keylog_tasks
 from .keylog.exceptions import Exceptions
 from .keylog.key_log import SCHEMA, ChangeRange, KeyLog
 from .plan import TableBatch
-from .ruled_batch import RuledBatch
+from .rules_batch import RulesBatch
 from .targets.audit import Audit, Audited, LogPart
 from .targets.base import Target
 from .targets.delta.many import Small
@@ -27,7 +27,7 @@ from .targets.delta.many import Small
 
 def attempt(
     target: Target,
-    batch: RuledBatch,
+    batch: RulesBatch,
     layout: Relation,
     rules: Rules,
     exceptions: Exceptions,
@@ -41,7 +41,7 @@ def attempt(
         return None
     if not fits(batch.changes, found.relation, rules, found.counts):
         return None
-    one = replace(batch, expected=Expected()).stretch(rules)
+    one = replace(batch, expected=Expected()).range(rules)
     order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
     changes, counts, extra = batch.changes, found.counts, keylog_tasks.extras(batch.changes)
     if rules.mode == "archive":

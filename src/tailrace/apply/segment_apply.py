@@ -12,7 +12,7 @@ from ..state.ledger import AppliedTable
 from .apply_result import ApplyResult
 from .incoming import newer
 from .plan import TableBatch
-from .ruled import RuledApply
+from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import ApplyOutcome, Target
 from .task_rules import TaskRules
@@ -33,12 +33,12 @@ class SegmentApply:
     exact: bool
     baseline: int = 0
     suspended: str | None = None
-    _ruled: RuledApply | None = field(init=False)
+    _applier: RulesApply | None = field(init=False)
     _reached: int = field(init=False)
 
     def __post_init__(self) -> None:
         one = self.segment
-        self._ruled = self.rules.of(self.table, one.relation, window=one.tolerant) if self.rules else None
+        self._applier = self.rules.of(self.table, one.relation, window=one.tolerant) if self.rules else None
         logged = self.rules is not None and self.rules.logged(self.table) is not None
         self._reached = self.target.progress(self.table) if logged else -1
 
@@ -47,8 +47,8 @@ class SegmentApply:
         one = self.segment
         if self._reached >= one.upto:
             return
-        to = self._ruled or self.target
-        adds = self._ruled is not None and self._ruled.adds_columns
+        to = self._applier or self.target
+        adds = self._applier is not None and self._applier.adds_columns
         if adds or one.relation != one.before or not self.target.exists(self.table):
             reach("apply.layout")
             to.alter(self.table, one.before, one.relation)
@@ -61,12 +61,12 @@ class SegmentApply:
             if done.suspended is not None:
                 self.suspended = done.suspended
                 return
-        if self.rules and self._ruled is None:
+        if self.rules and self._applier is None:
             self.rules.passed(self.table, self.segment.upto)
 
     def _one(self, batch: TableBatch, after: int, exact: bool) -> ApplyResult:
-        if self._ruled is not None:
-            return self._ruled.follow(batch, after, exact=exact, baseline=self.baseline)
+        if self._applier is not None:
+            return self._applier.follow(batch, after, exact=exact, baseline=self.baseline)
         return ApplyResult(batch.upto, batch.counts, outcome=self.target.apply(batch))
 
     def _batches(

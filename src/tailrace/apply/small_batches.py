@@ -11,7 +11,7 @@ from ..state.ledger import Baseline
 from .apply_result import ApplyResult
 from .reading import ApplyPaths
 from .route import Route
-from .ruled import RuledApply
+from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import Target
 from .targets.delta.many import ROWS, Small
@@ -60,8 +60,8 @@ class SmallBatches:
             one.upto,
             one.position,
         )
-        ruled = self._ruled(small)
-        return ruled.small(small, baseline.number if baseline else 0) if ruled else small
+        applier = self._applier(small)
+        return applier.small(small, baseline.number if baseline else 0) if applier else small
 
     def run(self, todo: Sequence[Small]) -> dict[str, ApplyResult | TailraceError | None]:
         """Applies them; gives of each table what was done, its error, or None: it needs a job of its own."""
@@ -74,19 +74,19 @@ class SmallBatches:
             return dict.fromkeys([small.table for small in todo])
         found: dict[str, ApplyResult | TailraceError | None] = {}
         for small, made in zip(todo, together, strict=True):
-            ruled = self._ruled(small)
+            applier = self._applier(small)
             if made is None or isinstance(made, TailraceError):
                 found[small.table] = made
-            elif ruled is None:
+            elif applier is None:
                 found[small.table] = ApplyResult(small.upto, outcome=made.outcome)
                 if self.rules:
                     self.rules.passed(small.table, small.upto)
             else:
                 try:
-                    found[small.table] = ruled.went(small, made)
+                    found[small.table] = applier.went(small, made)
                 except Exception as error:  # noqa: BLE001 - a policy says so, for one; the others go on
                     found[small.table] = from_spark(error, where=f"apply {small.table}")
         return found
 
-    def _ruled(self, small: Small) -> RuledApply | None:
+    def _applier(self, small: Small) -> RulesApply | None:
         return self.rules.of(small.table, small.relation) if self.rules else None

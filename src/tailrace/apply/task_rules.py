@@ -14,7 +14,7 @@ from .keylog.exceptions import Holds
 from .keylog.key_log import ChangeRange, KeyLog
 from .keylog.outbox import recover
 from .keylog.tokens import Token, log_tokens
-from .ruled import RuledApply
+from .rules_apply import RulesApply
 from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TaskRules:
         self._looked: set[str] = set()
         self._recovered = False
 
-    def of(self, table: str, relation: Relation, *, window: bool = False) -> RuledApply | None:
+    def of(self, table: str, relation: Relation, *, window: bool = False) -> RulesApply | None:
         """What applies a table; None: the target alone, as it does without rules.
 
         `window`: rows of a baseline may have the changes already: they are made to fit, whatever they meet.
@@ -91,7 +91,7 @@ class TaskRules:
         if rules.plain and self._log.mode == "off":
             self._once(table, relation)
             return None
-        return RuledApply(
+        return RulesApply(
             self._spark,
             self._target,
             rules,

@@ -15,8 +15,8 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
     >>> told({"I": 3, "U": 0, "D": 1, "T": 0}), told({})
     ('I 3, D 1', '')
     """
-    ruled = any("actions" in row for row in rows)
-    more = ["did", "conflicts", "flagged"] if ruled else ["plan"]
+    has_rules = any("actions" in row for row in rows)
+    more = ["did", "conflicts", "flagged"] if has_rules else ["plan"]
     made = Table("table", "changes", "up to", "new, changed, gone", *more)
     for column in made.columns:
         column.overflow = "fold"  # nothing is truncated
@@ -25,7 +25,7 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
         outcome = [told(row.get("actions", {})), told(row.get("conflicts", {})), f"{row.get('flagged', 0):,}"]
         counts = ", ".join(f"{row.get(n, 0):,}" for n in ("inserted", "updated", "deleted"))
         cells = [row["table"], changes, str(row.get("up to", "")), counts]
-        made.add_row(*map(escape, [*cells, *(outcome if ruled else [str(row.get("plan", ""))])]))
+        made.add_row(*map(escape, [*cells, *(outcome if has_rules else [str(row.get("plan", ""))])]))
     return made
 
 

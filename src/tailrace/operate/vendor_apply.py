@@ -15,7 +15,7 @@ from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.vendor_mapping import map_vendor_tables
-from ..apply.ruled import RuledApply
+from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.transactions import transactions
@@ -126,7 +126,7 @@ def run(
                 if applier is not None:
                     cut = ruling is not None and ruling.transactional and not dry_run
                     parts = _cut(place, ct) if cut else [ct]
-                    applied.append(_ruled(applier, place, table, parts, dry_run=dry_run))
+                    applied.append(_under_rules(applier, place, table, parts, dry_run=dry_run))
                 elif (why := held.reason(table)) is not None:
                     applied.append({"table": table, "suspended": why})
                 else:
@@ -236,10 +236,10 @@ def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
 
 def _applier(
     spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
-) -> RuledApply:
+) -> RulesApply:
     if log is not None:
         recover(place, log)
-    return RuledApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
+    return RulesApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
 
 
 @contextmanager
@@ -273,8 +273,8 @@ def _running(
     runs.end({t: held.reason(t) for t in tables})
 
 
-def _ruled(
-    applier: RuledApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
+def _under_rules(
+    applier: RulesApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
 ) -> dict[str, Any]:
     reached = target.progress(name) if target.exists(name) else -1
     done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)

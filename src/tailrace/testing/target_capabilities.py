@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..apply.keylog.key_log import KeyLog
-from ..apply.ruled import RuledApply
+from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.targets.capabilities import Capabilities
 from ..engine.rules import Rules
@@ -53,7 +53,7 @@ class TargetCapabilities(TargetCase):
             to: Any = Declares(target, declared)
             relation = replace(self.relation, name=name)
             log = KeyLog(str(tmp_path / name / "log"), app_id="t", run_id="1")
-            applier = RuledApply(
+            applier = RulesApply(
                 spark, to, Rules.of("strict"), root=str(tmp_path / name), task="t", app_id="t", keylog=log
             )
             for some in (images, odd):

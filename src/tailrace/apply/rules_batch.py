@@ -1,4 +1,4 @@
-"""Where changes that are applied under rules come from: somebody's change table, or a stretch of a task's."""
+"""Where changes that are applied under rules come from: somebody's change table, or a range of a task's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .plan import TableBatch
 
 
 @dataclass(frozen=True)
-class RuledBatch:
+class RulesBatch:
     """Changes with numbers above `after`, what they hold, and what they met.
 
     `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`,
@@ -49,12 +49,12 @@ class RuledBatch:
         changes = self.changes
         return changes if self.found.relation.key else replace(changes, key=list(changes.columns))
 
-    def stretch(self, rules: Rules) -> ChangeRange:
+    def range(self, rules: Rules) -> ChangeRange:
         """What the key log calls it."""
         after = self.after if self.after >= 0 else self.found.least - 1
         return ChangeRange(self.table, after, self.found.upto, self.expected.flagged(rules))
 
-    def before(self, ends: Ends) -> RuledBatch:
+    def before(self, ends: Ends) -> RulesBatch:
         """The changes before the one at which it ends."""
         seq = col(self.changes.header("change_seq"))
         rest = self.changes.with_df(self.changes.df.where(seq < ends[0]))
@@ -65,7 +65,7 @@ class RuledBatch:
         return replace(self, changes=rest, found=found, expected=Expected())
 
 
-Cut = Callable[[int, int | None], RuledBatch]
+Cut = Callable[[int, int | None], RulesBatch]
 """Gives the changes with numbers above one, up to another (None: all there are)."""
 
 
@@ -76,13 +76,13 @@ def of_table(changes: ChangeTable, rules: Rules, there: Mapping[str, str] | None
     may have values that it cannot hold.
     """
 
-    def cut(after: int, upto: int | None) -> RuledBatch:
+    def cut(after: int, upto: int | None) -> RulesBatch:
         fresh = incoming.newer(changes, after, upto)
         found = incoming.look(fresh)
         if found.upto >= 0 and not found.relation.key and rules.mode != "archive":
             whole_rows.refuse_marks(changes.name, rules)
             whole_rows.refuse(changes.name, found.wrong)
-        return RuledBatch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
+        return RulesBatch(fresh, replace(found, relation=_held(found.relation, there or {})), after)
 
     return cut
 
@@ -98,16 +98,16 @@ def _held(relation: Relation, there: Mapping[str, str]) -> Relation:
 
 
 def of_task(batch: TableBatch, after: int, *, exact: bool) -> Cut:
-    """A stretch of a task's changes, with numbers in (`after`, `batch.upto`]; the store has counted them,
+    """A range of a task's changes, with numbers in (`after`, `batch.upto`]; the store has counted them,
     `exact`: and nothing else."""
     changes = replace(batch.changes, name=batch.table)
 
-    def cut(begin: int, upto: int | None) -> RuledBatch:
+    def cut(begin: int, upto: int | None) -> RulesBatch:
         begin, end = max(begin, after), batch.upto if upto is None else upto
         whole = (begin, end) == (after, batch.upto)
         mine = changes if whole else incoming.newer(changes, begin, end)
         counts = dict(batch.counts) if whole and exact else incoming.look(mine).counts
         found = incoming.Incoming(batch.relation, end, counts, begin + 1)
-        return RuledBatch(mine, found, begin, spans=True, tolerant=batch.tolerant)
+        return RulesBatch(mine, found, begin, spans=True, tolerant=batch.tolerant)
 
     return cut

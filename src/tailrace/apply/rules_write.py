@@ -14,12 +14,12 @@ from .keylog.key_log import KeyLog
 from .keylog.outbox import note_of
 from .keylog.tasks import LogTask, fields_of, header_of, write
 from .plan import TableBatch
-from .ruled_batch import RuledBatch
+from .rules_batch import RulesBatch
 from .targets.base import ApplyOutcome, Target
 
 
 @dataclass(frozen=True)
-class RuledWriter:
+class RulesWriter:
     """Writes batches to a target."""
 
     target: Target
@@ -27,12 +27,12 @@ class RuledWriter:
     exceptions: Exceptions
     log: KeyLog | None
 
-    def both(self, batch: RuledBatch, layout: Relation) -> ApplyResult:
+    def both(self, batch: RulesBatch, layout: Relation) -> ApplyResult:
         """The batch to the target and, along with it, its rows of the key log; visible in that order."""
         self._keep(batch)
         if self.target.capabilities.notes is not None:
             return self._noted(batch, layout)
-        one, files = batch.stretch(self.rules), []
+        one, files = batch.range(self.rules), []
         with ThreadPoolExecutor(1, thread_name_prefix="target") as pool:
             writing = pool.submit(self._write, batch, layout)
             if self.log is not None:
@@ -40,21 +40,21 @@ class RuledWriter:
             outcome = writing.result()
         if self.log is not None:
             self.log.commit(files, one)
-        return _told(batch, self.rules, outcome)
+        return _result(batch, self.rules, outcome)
 
-    def _noted(self, batch: RuledBatch, layout: Relation) -> ApplyResult:
+    def _noted(self, batch: RulesBatch, layout: Relation) -> ApplyResult:
         """The same with a database: the key log's parts first, whose names go into its transaction."""
-        one, log, rules = batch.stretch(self.rules), self.log, self.rules
+        one, log, rules = batch.range(self.rules), self.log, self.rules
         if log is None:
-            return _told(batch, rules, self._write(batch, layout))
+            return _result(batch, rules, self._write(batch, layout))
         files = log.write(batch.logged, batch.expected, rules, one)
         note = note_of(files, one, log.path, log.sort), log.visible(batch.table)
         outcome = self._write(batch, layout, note)
         log.commit(files, one)
-        return _told(batch, rules, outcome)
+        return _result(batch, rules, outcome)
 
     def _write(
-        self, batch: RuledBatch, layout: Relation, note: tuple[str, int] | None = None
+        self, batch: RulesBatch, layout: Relation, note: tuple[str, int] | None = None
     ) -> ApplyOutcome:
         found, expected = batch.found, batch.expected
         changes, counts = batch.changes, dict(found.counts)
@@ -69,7 +69,7 @@ class RuledWriter:
             return notes.apply_noted(made, *note)
         return self.target.apply(made)
 
-    def _keep(self, batch: RuledBatch) -> None:
+    def _keep(self, batch: RulesBatch) -> None:
         rules, expected = self.rules, batch.expected
         if not rules.keeps:
             return
@@ -78,7 +78,7 @@ class RuledWriter:
         if not any((o := rules.outcome(s)).flagged and not o.effective for s in expected.tally):
             return
         kept, changes = self.exceptions, batch.logged
-        one = batch.stretch(rules)
+        one = batch.range(rules)
         sheet = header_of(fields_of(changes), changes.df.columns, changes.key, one, None, None)
         task = LogTask(kept.path, kept.rows_schema, sheet, rules, exceptions=kept)
         files = write(changes, expected, task, counts=False)
@@ -86,5 +86,5 @@ class RuledWriter:
         kept.keep(files, batch.table, batch.found.upto, after=batch.after, counts=counts)
 
 
-def _told(batch: RuledBatch, rules: Rules, outcome: ApplyOutcome) -> ApplyResult:
+def _result(batch: RulesBatch, rules: Rules, outcome: ApplyOutcome) -> ApplyResult:
     return result_of(batch.found.upto, batch.found.counts, batch.expected, rules, outcome)

@@ -5,7 +5,7 @@ written while the target is; they become visible after it. A crash between the t
 call: it looks at the target as it was before the batch (Delta keeps that version) and logs what is missing.
 
 Changes come from somebody's change table (`apply`: what it holds is looked at) or from a task (`follow`: the
-store has counted them, and positions say where a stretch of them begins and ends).
+store has counted them, and positions say where a range of them begins and ends).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .keylog.exceptions import Exceptions, Holds, Suspensions
 from .keylog.key_log import ChangeRange, KeyLog
 from .keylog.outbox import recover
 from .plan import TableBatch
-from .ruled_batch import Cut, RuledBatch, of_table, of_task
-from .ruled_write import RuledWriter
+from .rules_batch import Cut, RulesBatch, of_table, of_task
+from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
 from .targets.base import ApplyOutcome, Target
 from .targets.delta.many import Small
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class RuledApply:
+class RulesApply:
     """Applies change tables to a target under rules.
 
     Args:
@@ -74,7 +74,7 @@ class RuledApply:
             )
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
-        self._writer = RuledWriter(target, rules, self._exceptions, self._log)
+        self._writer = RulesWriter(target, rules, self._exceptions, self._log)
 
     def apply(self, changes: ChangeTable) -> ApplyResult:
         """Applies what the target has not yet of a change table.
@@ -93,7 +93,7 @@ class RuledApply:
         return self._guarded(changes, work)
 
     def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int = 0) -> ApplyResult:
-        """Applies a stretch of a task's changes, those with numbers in (`after`, `batch.upto`], as far as the
+        """Applies a range of a task's changes, those with numbers in (`after`, `batch.upto`], as far as the
         target lacks them, and logs what the key log lacks of them.
 
         The target has their layout (`alter`). `exact`: the batch's counts are those of its changes, and no
@@ -121,8 +121,8 @@ class RuledApply:
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
-        stretch = ChangeRange(small.table, small.after, small.upto, 0)
-        return self._ended(small.table, *one_task.finished(done, stretch, self._rules, self._log))
+        done_range = ChangeRange(small.table, small.after, small.upto, 0)
+        return self._ended(small.table, *one_task.finished(done, done_range, self._rules, self._log))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have
@@ -235,20 +235,20 @@ class RuledApply:
                 hint="give the change tables of the last call again: the key log lacks their changes",
             )
         if not any(batch.found.counts[k] for k in "IUDT"):  # a new baseline had them: no version is needed
-            self._log.commit([], batch.stretch(self._rules))
+            self._log.commit([], batch.range(self._rules))
             return
         layout = effects.relation_of(batch.found.relation, self._rules)
         there = self._there(batch, layout, standing.reached, folds=False)
         batch = self._judged(batch, standing.reached)
         batch = replace(batch, expected=self._met(batch, layout, there, folds=False))
-        one = batch.stretch(self._rules)
+        one = batch.range(self._rules)
         self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
 
-    def _judged(self, batch: RuledBatch, reached: int | None = None) -> RuledBatch:
+    def _judged(self, batch: RulesBatch, reached: int | None = None) -> RulesBatch:
         return ConstraintCheck(self._target, self._rules, reached).judged(batch)
 
     def _met(
-        self, batch: RuledBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
+        self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
     ) -> Expected:
         """What its changes meet, and what is left of them."""
         changes = batch.changes
@@ -258,8 +258,8 @@ class RuledApply:
         return expect(changes, layout, self._rules, batch.found.counts, there, folds=folds, memory=memory)
 
     def _decided(
-        self, batch: RuledBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
-    ) -> tuple[RuledBatch, Ends | None, str | None]:
+        self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
+    ) -> tuple[RulesBatch, Ends | None, str | None]:
         """The batch up to the change before which it ends, if there is one, and what is wrong with its
         values."""
         counted = {}
@@ -274,7 +274,7 @@ class RuledApply:
         return rest, ends, met.why(ends[0])
 
     def _there(
-        self, batch: RuledBatch, layout: Relation, reached: int | None = None, *, folds: bool = True
+        self, batch: RulesBatch, layout: Relation, reached: int | None = None, *, folds: bool = True
     ) -> DataFrame | None:
         """The keys that have a (living) row in the target (as of when it had reached a number), or the rows,
         when images that lack columns may move them; of a table without key its rows, when changes look for

@@ -28,7 +28,7 @@ from tailrace.state import ledger
 from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.testing.images import change_rows, count
 
-from .ruled_model import RELATION, Change, Model, Row, columns_of, history, told
+from .rules_model import RELATION, Change, Model, Row, columns_of, history, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
