@@ -17,11 +17,13 @@ setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
 
-test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
-	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=40 --durations-min=5 -m "not slow" $(ARGS)
+PYTEST := $(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=20 --durations-min=5
 
-test-all: $(JARS) ## the slow ones, too: kill -9, a cluster, Java from the wheel, more random histories
-	@$(BIN)/python -m pytest -n $(LANES) --dist worksteal $(ARGS)
+test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: test ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
+	@$(PYTEST) -m slow $(ARGS)
 
 MINUTES ?= 10
 SEED ?= 1
