@@ -241,7 +241,8 @@ def test_a_resync_that_is_asked_for_once_a_purge_has_looked_needs_nothing_of_wha
     # Its baseline began behind all that LOG had then, and so behind what went.
     home.baseline(ITEM, 2, after=36, order=1)
     home.applied(ITEM, 36)
-    assert files_between(home.task.changes_path(ITEM), SEQ, 36, 40) == []
+    path = home.task.changes_path(ITEM)
+    assert files_between(path, DeltaTable(path), SEQ, 36, 40) == []
 
 
 def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(

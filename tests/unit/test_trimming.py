@@ -65,8 +65,8 @@ def test_a_file_that_spans_others_says_how_far_the_gap_reaches(tmp_path: Path) -
     path = table(tmp_path, [1, 9], [4, 5])
     assert (trim(path, SEQ, Bound(6)).kept, ids(path)) == (5, [1, 9])
     with pytest.raises(PositionError, match="after number 4 are needed; only those after 5 are kept"):
-        files_between(path, SEQ, 4, 9)
-    assert len(files_between(path, SEQ, 5, 9)) == 1
+        files_between(path, DeltaTable(path), SEQ, 4, 9)
+    assert len(files_between(path, DeltaTable(path), SEQ, 5, 9)) == 1
 
 
 def test_change_numbers_tell_as_sequences_do(tmp_path: Path) -> None:
@@ -123,7 +123,10 @@ def test_a_file_whose_numbers_nobody_knows_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     lake.append(path, pa.table({SEQ: [make(DAY, 1)[:32]], "id": [1]}))  # as Delta's own writers cut it
     assert trim(path, SEQ, Bound(9)).files == 0
-    assert not spans(DeltaTable(path), SEQ)[0].known and len(files_between(path, SEQ, -1, 9)) == 1
+    assert (
+        not spans(DeltaTable(path), SEQ)[0].known
+        and len(files_between(path, DeltaTable(path), SEQ, -1, 9)) == 1
+    )
 
 
 @given(

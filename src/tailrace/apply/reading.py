@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
 from ..lake import delta as lake
 from ..model.change import PREFIX, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
@@ -40,10 +42,11 @@ def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | 
     """
     from pyspark.sql.types import StructType
 
-    files = files_between(path, SEQ, one.after, one.upto)
+    table = DeltaTable(path)
+    files = files_between(path, table, SEQ, one.after, one.upto)
     if not files:
         return None
-    schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(path))))
+    schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(table))))
     df = spark.read.schema(schema).parquet(*files)
     # A column that became another type later stands under another name; its place stays, for the masks.
     for c in one.relation.columns:

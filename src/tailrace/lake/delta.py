@@ -315,9 +315,10 @@ def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
         DeltaTable(table).alter.add_columns(wanted)
 
 
-def arrow_schema(table: str) -> pa.Schema:
+def arrow_schema(table: str | DeltaTable) -> pa.Schema:
     """The table's schema in plain Arrow types (string, binary: no views, no large ones)."""
-    return plain_schema(pa.schema(DeltaTable(table).schema().to_arrow()))
+    delta = DeltaTable(table) if isinstance(table, str) else table
+    return plain_schema(pa.schema(delta.schema().to_arrow()))
 
 
 def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:

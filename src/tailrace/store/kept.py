@@ -69,15 +69,15 @@ def number(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def files_between(table: str, column: str, after: int, upto: int) -> list[str]:
-    """Paths of the files of a change table that may contain changes with numbers in (after, upto].
+def files_between(table: str, delta: DeltaTable, column: str, after: int, upto: int) -> list[str]:
+    """Paths of the files of a change table, open as `delta`, that may contain changes with numbers in
+    (after, upto].
 
     Raises:
         PositionError: some of these changes may be gone.
     """
     if upto <= after:
         return []
-    delta = DeltaTable(table)
     refuse_older(delta, after, where=table)
     root = table.rstrip("/")
     found = (s for s in spans(delta, column) if not s.known or (s.high > after and s.low <= upto))

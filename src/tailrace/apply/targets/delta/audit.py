@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from ....lake import delta as lake
 from ....lake.failpoints import reach
@@ -37,7 +38,8 @@ class AuditTask:
     result says so (`TOO_LARGE`). A task that runs again after its commit has nothing to tell.
 
     `follows`: the progress that the table had when they were chosen; -1: none. With another one they are
-    refused with ConcurrentCommitError: some would be judged, and added, that are there already.
+    refused with ConcurrentCommitError: some would be judged, and added, that are there already. `table`: the
+    target, when the process has it open.
     """
 
     path: str
@@ -49,6 +51,7 @@ class AuditTask:
     memory_bytes: int | None
     audit: Audit
     follows: int
+    table: DeltaTable | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = held(batches, self.wanted, self.memory_bytes)
@@ -62,7 +65,7 @@ class AuditTask:
         auditor = BatchAuditor(self.audit, self.upto, source)
         done = merge(
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
-            follows=self.follows,
+            follows=self.follows, table=self.table,
         )  # fmt: skip
         yield row_of(done, auditor.told(done))
 

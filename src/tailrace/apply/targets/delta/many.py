@@ -68,11 +68,12 @@ class Small:
     audit: Audit | None = None
     layout: Relation | None = None
 
-    def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The changes, in the columns and types that a merge wants."""
+    def read(self, wanted: pa.Schema, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
+        """The changes, in the columns and types that a merge wants; `changes`: their table, open."""
         kinds = pa.schema([*wanted, pa.field(POSITION, pa.string())])
         fs, _ = lake.filesystem(self.changes)
-        for path in files_between(self.changes, PREFIX + _HEADERS[SEQ], self.after, self.upto):
+        column = PREFIX + _HEADERS[SEQ]
+        for path in files_between(self.changes, changes, column, self.after, self.upto):
             with pq.ParquetFile(lake.filesystem(path)[1], filesystem=fs, buffer_size=1 << 20) as file:
                 have = set(file.schema_arrow.names)
                 names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in kinds}
@@ -121,10 +122,11 @@ class ManyTask:
     def _one(self, place: int) -> pa.RecordBatch:
         small, began = self.todo[place], time.monotonic()
         try:
-            task = self._task(small)
+            changes = DeltaTable(small.changes)
+            task = self._task(small, changes)
             if task is None:
                 return result(table=str(place), file=TOO_LARGE)
-            (done,) = task(small.read(task.wanted))
+            (done,) = task(small.read(task.wanted, changes))
         except ConcurrentCommitError:
             return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
@@ -134,7 +136,7 @@ class ManyTask:
         took = int((time.monotonic() - began) * 1e6)
         return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
 
-    def _task(self, small: Small) -> AuditTask | None:
+    def _task(self, small: Small, changes: DeltaTable) -> AuditTask | None:
         """The merge; None when the table, or its change table, is not for one task."""
         if not lake.exists(small.target):
             return None
@@ -147,19 +149,20 @@ class ManyTask:
         made = (small.layout or small.relation).columns
         if {c.name for c in made} - {f.name for f in table.schema().fields}:
             return None
-        if (audit := audit_of(small)) is None:
+        if (audit := audit_of(small, changes)) is None:
             return None
         key = tuple(small.relation.key)
         schema = schema_of(made)
         follows = -1 if reached is None else int(reached)
         return AuditTask(
-            small.target, self.app_id, small.upto, key, schema, EXTRA, self.memory_bytes, audit, follows
-        )
+            small.target, self.app_id, small.upto, key, schema, EXTRA, self.memory_bytes, audit, follows,
+            table,
+        )  # fmt: skip
 
 
-def audit_of(small: Small) -> Audit | None:
+def audit_of(small: Small, changes: DeltaTable) -> Audit | None:
     """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
-    columns, there = small.relation.columns, lake.arrow_schema(small.changes)
+    columns, there = small.relation.columns, lake.arrow_schema(changes)
     if any(kept_as(there.names, c.name, small.upto) != c.name for c in columns):
         return None
     if (audit := small.audit) is not None:

@@ -182,12 +182,15 @@ def merge(
     *,
     only_after: int | None = None,
     follows: int | None = None,
+    table: DeltaTable | None = None,
 ) -> ApplyOutcome:
-    """Merges changes into a table, once: an outcome without counts when the table already has them.
+    """Merges changes into a table (open as `table`, or not yet), once: an outcome without counts when the
+    table already has them.
     `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
     none). With another one, ConcurrentCommitError."""
     for attempt in range(_ATTEMPTS):
-        table = DeltaTable(path)
+        if attempt or table is None:
+            table = DeltaTable(path)
         reached = table.transaction_version(app_id)
         if reached is not None and reached >= upto:
             break
@@ -200,4 +203,4 @@ def merge(
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
-    return ApplyOutcome(version=table.version(), plan="task_local")
+    return ApplyOutcome(version=-1 if table is None else table.version(), plan="task_local")

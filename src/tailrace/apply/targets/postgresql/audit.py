@@ -18,6 +18,7 @@ import numpy.typing as npt
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from ....config.machine import cores
 from ....engine.columns import KEPT, OP
@@ -302,6 +303,7 @@ def merged_here(
     progress: Progress,
     reached: Reached,
     small: Small,
+    changes: DeltaTable,
     audit: Audit,
     memory: int | None,
 ) -> Audited | None:
@@ -309,7 +311,7 @@ def merged_here(
     table, columns = small.table, small.layout or small.relation
     repairs, at = isinstance(progress, Repairs), progress.at(table)
     order = DatabaseAudit(place, task, repairs, at, reached, small.upto, columns, EXTRA, memory, audit)
-    (found,) = order(small.read(wanted(EXTRA, schema_of(columns.columns))))
+    (found,) = order(small.read(wanted(EXTRA, schema_of(columns.columns)), changes))
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST:  # the table has it already

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
 from ....engine.rules import Rules
 from ....errors import (
     ApplyError,
@@ -229,7 +231,8 @@ class PostgresTarget:
         return [self._small(one) for one in batches]
 
     def _small(self, small: Small) -> Audited | None:
-        if (audit := audit_of(small)) is None:
+        changes = DeltaTable(small.changes)
+        if (audit := audit_of(small, changes)) is None:
             return None
         with self._writing(small.table, small.relation) as mine:
             reached = self._progress.read(mine, small.table)
@@ -237,7 +240,9 @@ class PostgresTarget:
                 return None
             if refuses(mine, self._place, self.path(small.table), reached.layout):
                 return None
-            return merged_here(self._place, self._task, self._progress, reached, small, audit, self._memory)
+            return merged_here(
+                self._place, self._task, self._progress, reached, small, changes, audit, self._memory
+            )
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch in one transaction."""
