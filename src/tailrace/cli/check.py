@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rich.markup import escape
 
 from .exit_codes import FINDINGS
 from .out import err, out
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
+    task: TaskFile,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """List what would keep a task from working, and how to fix it; exit code 3 if there is an error.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from .out import out
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from ..operate.dropping import DroppedTask
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def drop(
-    task: Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")],
+    task: TaskFile,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it. Without this option, only show what would be removed.")
     ] = False,

@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 
 from .out import err, out
+from .task_file import TaskFile
 
-TaskFile = Annotated[Path, typer.Argument(help="The task file (YAML).", metavar="TASK")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 

@@ -22,6 +22,7 @@ from .exit_codes import FINDINGS
 from .out import err, out
 from .process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
 from .signals import stop_on_signals
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -34,9 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-TaskFile = Annotated[
-    Path, typer.Argument(help="The task file (YAML); `tailrace init` writes one.", metavar="TASK")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Metrics = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from rich.markup import escape
 from ..errors import ConfigError
 from .formats import Json, pair
 from .out import out
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -188,11 +189,9 @@ def _position(text: str) -> tuple[str, int]:
 
 
 @consumer.callback()
-def of_task(
-    ctx: typer.Context, task: Annotated[str, typer.Argument(metavar="TASK", help="The task file.")]
-) -> None:
+def of_task(ctx: typer.Context, task: TaskFile) -> None:
     """Registered readers of a task's change tables and their progress: what they still need is not purged."""
-    ctx.obj = task
+    ctx.obj = str(task)
 
 
 Name = Annotated[str, typer.Argument(help="The consumer.")]

@@ -12,6 +12,7 @@ import typer
 
 from ..errors import ConfigError
 from .out import err, out
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from ..library.task_table import TaskTable
@@ -23,7 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-TaskFile = Annotated[Path, typer.Argument(help="The task file, or its folder.", metavar="TASK")]
 TableName = Annotated[str, typer.Argument(help="schema.table", metavar="TABLE")]
 At = Annotated[str, typer.Option("--at", help="All changes up to this place, included.")]
 Start = Annotated[str | None, typer.Option("--from", help="The first place of the range, included.")]

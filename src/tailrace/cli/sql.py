@@ -12,7 +12,8 @@ import typer
 
 from ..errors import TailraceError
 from .out import err, out
-from .query import Limit, Output, TaskFile, print_result
+from .query import Limit, Output, print_result
+from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def sql(
         bool, typer.Option("--spark", help="Spark's SQL in a session of Spark, for what DuckDB cannot hold.")
     ] = False,
 ) -> None:
-    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace[query]').
+    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace\\[query]').
 
     schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
     The questions of `tailrace query` are functions: FROM net('schema.table', start => '2026-11-22').

@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 
 from .out import out
+from .task_file import TaskFile
 
-TaskFile = Annotated[Path, typer.Argument(help="The task file.", metavar="TASK")]
 Tables = Annotated[
     list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
 ]

@@ -189,6 +189,22 @@ SECTIONS: dict[str, type[Settings]] = {
 """Key of a section -> its model."""
 
 
+def file_of(path: Path) -> Path:
+    """The task file: the path, or the one in that folder.
+
+    Raises:
+        ConfigError: the folder has none, or several.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+    if len(found) != 1:
+        raise ConfigError(
+            f"the folder has {len(found)} task files", where=str(path), hint="name the task file"
+        )
+    return found[0]
+
+
 def load(path: str | Path) -> Task:
     """The task described by a file; relative folders in it start at the file.
 

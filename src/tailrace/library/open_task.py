@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.task import Task, load
+from ..config.task import Task, file_of, load
 from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
@@ -33,8 +33,7 @@ class OpenTask:
     """
 
     def __init__(self, path: str | Path) -> None:
-        place = Path(path)
-        self.file = _file_in(place) if place.is_dir() else place
+        self.file = file_of(Path(path))
         self.task: Task = load(self.file)
 
     def __repr__(self) -> str:
@@ -173,13 +172,3 @@ def _named(tables: Sequence[str]) -> Sequence[str]:
     if not tables:
         raise ConfigError("no table is named", hint="name tables, or patterns: `shop.*`")
     return tables
-
-
-def _file_in(folder: Path) -> Path:
-    """The one task file in a folder."""
-    found = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    if len(found) != 1:
-        raise ConfigError(
-            f"the folder has {len(found)} task files", where=str(folder), hint="name the task file"
-        )
-    return found[0]
