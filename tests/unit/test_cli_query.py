@@ -104,3 +104,13 @@ def test_mistakes(home: TaskHome) -> None:
         run(home, "query", "chain", str(home.file), ITEM, "--key", "id")
     with pytest.raises(ConfigError, match="no table of the task matches"):
         run(home, "query", "net", str(home.file), "shop.nope")
+
+
+@pytest.mark.parametrize("words", ["status", "query current", "consumer"])
+def test_a_task_is_named_by_its_file_or_its_folder(home: TaskHome, words: str) -> None:
+    after = {"consumer": ["list"], "query current": [ITEM]}.get(words, [])
+    said = [run(home, *words.split(), str(t), *after).stdout for t in (home.file, home.file.parent)]
+    assert said[0].splitlines()[:3] == said[1].splitlines()[:3] != []
+    (home.file.parent / "other.yml").write_text("")
+    with pytest.raises(ConfigError, match="the folder has 2 task files"):
+        run(home, *words.split(), str(home.file.parent), *after)
