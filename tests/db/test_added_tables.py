@@ -37,6 +37,7 @@ def role(db: psycopg.Connection) -> Iterator[str]:
     db.execute(f"drop publication tailrace_t; drop owned by {name}; drop role {name}")
 
 
+@pytest.mark.slow
 def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
     db: psycopg.Connection, database: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

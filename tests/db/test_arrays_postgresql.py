@@ -19,6 +19,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 def test_applied(spark: SparkSession, tmp_path: Path, database: str) -> None:
     applied(spark, tmp_path, database, control=str(tmp_path / "control"))
     with psycopg.connect(database) as db:

@@ -112,6 +112,7 @@ class Table:
         assert logged(self.logged()) == self.model.log, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
 def test_any_history_ends_as_row_by_row(
     tmp_path: Path, database: str, mode: str, on: Mapping[str, str]

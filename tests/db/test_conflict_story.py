@@ -27,6 +27,7 @@ keylog: {{mode: all}}
 """
 
 
+@pytest.mark.slow
 def test_a_conflict_is_found_in_the_key_log_and_repaired(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_password_in_the_address_works_in_every_process(server: EmbeddedPostgr
     assert ledger.read_baselines(made.control_path("baselines"))["public.a"].rows == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_was_reached_before_is_tried_again_and_status_says_so(
     server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

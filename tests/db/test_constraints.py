@@ -215,6 +215,7 @@ def test_a_target_that_somebody_reads_is_altered_later(world: World, monkeypatch
     assert world.there["name"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_of_a_task_are_never_refused_for_it(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any

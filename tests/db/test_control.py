@@ -72,6 +72,7 @@ class Shop:
         return mine.state, mine.why
 
 
+@pytest.mark.slow
 def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:
@@ -135,6 +136,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
     assert not lake.exists(shop.task.target_path("s.b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at the start", "when orders are taken in"])
 def test_a_table_gets_another_name_just_then(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, when: str

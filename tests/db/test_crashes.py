@@ -72,6 +72,7 @@ def check(task: Task, writer: Writer) -> None:
         assert bag(replayed) == bag(writer.rows(table)), table
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_write_changes_nothing(
     tmp_path: Path, database: str, spark: object, crash_at: Callable[[int, bool], None]
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_crash_at_any_write_changes_nothing(
     check(task, writer)
 
 
+@pytest.mark.slow
 def test_a_trimmed_log_costs_nothing(tmp_path: Path, database: str, spark: object) -> None:
     task = load(write_task(tmp_path, database))
     with psycopg.connect(database, autocommit=True) as session:

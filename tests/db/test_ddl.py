@@ -84,6 +84,7 @@ def held(task: Task) -> dict[str, str]:
     return {t: one.why for t, one in orders.of_task(task.orders_path, baselines).items() if one.held}
 
 
+@pytest.mark.slow
 def test_every_kind_of_ddl_under_its_policy(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:
@@ -217,6 +218,7 @@ def _validated(
     return {t.table: (t.source_rows, t.equal) for t in report.tables}
 
 
+@pytest.mark.slow
 def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:

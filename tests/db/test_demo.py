@@ -29,6 +29,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.slow
 def test_the_demo_proves_its_targets_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     equal = demo(folder, seconds=3, scale=1, as_json=True)
     said = json.loads(capsys.readouterr().out)

@@ -55,6 +55,7 @@ def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Co
     assert there(db) == ["tailrace_shop", "tailrace_shop"] and Path(task.log_path).is_dir()
 
 
+@pytest.mark.slow
 def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycopg.Connection) -> None:
     assert tailrace(task, "--yes")["targets"] == []
     assert there(db) == [] and [p.name for p in Path(task.home).iterdir()] == ["mine"]

@@ -106,6 +106,7 @@ def old(c: Change) -> dict[str, Any]:
     return {} if c.old is None else {"old_lane": c.old[0], "old_id": c.old[1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "upsert"])
 def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path: Path, mode: str) -> None:
     seed = random.randrange(10**6)
@@ -134,6 +135,7 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
     assert sorted(map(tuple, have)) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["strict", *(pytest.param(m, marks=pytest.mark.slow) for m in ("upsert", "soft_delete"))]
 )

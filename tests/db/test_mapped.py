@@ -44,6 +44,7 @@ def rows(task: Task) -> list[tuple[int, str]]:
     return sorted((r["id"], r["word"]) for r in found)
 
 
+@pytest.mark.slow
 def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def scrape(port: int) -> dict[str, float]:
     return {s.name: s.value for s in samples if s.labels.keys() <= {"task"}}
 
 
+@pytest.mark.slow
 def test_capture_serves_metrics_and_logs_objects(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:

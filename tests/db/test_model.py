@@ -51,6 +51,7 @@ def target_rows(task: Task, table: str, version: int | None = None) -> list[dict
     return read.load(task.target_path(table)).toArrow().to_pylist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_targets_and_change_tables_follow_any_history(
     tmp_path: Path, database: str, spark: object, seed: int

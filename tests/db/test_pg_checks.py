@@ -86,6 +86,7 @@ LACKS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["an administrator publishes", "the role publishes"])
 def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
     a: psycopg.Connection, role: tuple[str, PostgresSource], way: str, tmp_path: Path

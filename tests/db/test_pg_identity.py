@@ -82,6 +82,7 @@ def ddl(db: psycopg.Connection, rng: random.Random, table: str) -> None:
         db.execute(words[found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_columns_and_values_of_older_rows(
     db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -145,6 +146,7 @@ def check(before: Relation, found: list[tuple[Relation, Truth]]) -> None:
         before = made
 
 
+@pytest.mark.slow
 def test_the_relation_history_of_a_capture_that_stood_still(
     db: psycopg.Connection, database: str, tmp_path: Path
 ) -> None:

@@ -231,6 +231,7 @@ def test_lag_counts_what_is_not_acknowledged(db: psycopg.Connection, make: Make)
     assert source.lag().seconds < 5
 
 
+@pytest.mark.slow
 def test_a_short_wal_sender_timeout_is_survived(db: psycopg.Connection, make: Make) -> None:
     db.execute("create table a (id int primary key)")
     name = db.info.dbname

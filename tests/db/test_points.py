@@ -39,6 +39,7 @@ ENDS = (*KILLED, "postgresql.audited", "postgresql.land", *BATCH)
 """The fail points at which tests of this file end."""
 
 
+@pytest.mark.slow
 def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
     """Each time a row comes before the next start; the last baseline has them all."""
     db.execute("create schema s; create table s.a (id int primary key)")

@@ -20,6 +20,7 @@ LEVELS = (3, 2, 1, 0)
 MAP = "_Change-FieldMap"
 
 
+@pytest.mark.slow
 def test_four_levels_and_openedges_tables(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: object
 ) -> None:

@@ -49,6 +49,7 @@ def open_to_others(folder: Path, allowed: int = 0) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_passwords_stay_out_of_everything_and_others_out_of_files(
     server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_what_spark_writes_is_for_its_owner_only(server: EmbeddedPostgres, tmp_p
     assert open_to_others(work) == []
 
 
+@pytest.mark.slow
 def test_a_group_may_read_when_it_is_told_so(server: EmbeddedPostgres, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -122,6 +122,7 @@ select 'm_eu' site, id, n, n * 2 from s.m_eu where n < 150 union all select 'us'
 """
 
 
+@pytest.mark.slow
 def test_a_delta_target_is_the_sources_again(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ class Rows(Staged):
             db.cursor().executemany(into, rows)
 
 
+@pytest.mark.slow
 def test_what_somebody_else_commits_between_look_and_commit_is_met(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def change(number: int, oper: str, key: str, **values: Any) -> Change:
     return Change(number, oper, None, row)
 
 
+@pytest.mark.slow
 def test_a_crash_before_or_after_the_transaction_is_made_good(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
     assert kept == len(points)
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, database: str) -> None:
     import pyarrow.parquet as pq
 
@@ -194,6 +197,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
     assert lake.read(f"{tmp_path}/keylog").num_rows == 3
 
 
+@pytest.mark.slow
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
     target = PostgresTarget(spark, database, task="t", places=places)
@@ -222,6 +226,7 @@ create trigger never before insert or update on s.t for each row execute functio
 """
 
 
+@pytest.mark.slow
 def test_rows_that_the_database_refuses_are_set_aside_alone(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +292,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
     assert one_by_one == {"s.t", "s.k", "s.v"}
 
 
+@pytest.mark.slow
 def test_a_table_without_key(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

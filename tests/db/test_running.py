@@ -63,6 +63,7 @@ def meanwhile(*works: Callable[[], None], stop: threading.Event) -> Iterator[Non
         assert failed == []
 
 
+@pytest.mark.slow
 def test_a_table_joins_a_running_task_with_a_baseline_of_its_own(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: object
 ) -> None:
@@ -113,6 +114,7 @@ def check(task: Task, spark: Any, **more: Any) -> ValidationReport:
         source.close()
 
 
+@pytest.mark.slow
 def test_validation_finds_a_common_position_while_everything_goes_on(
     tmp_path: Path, database: str, spark: Any
 ) -> None:
@@ -138,6 +140,7 @@ def test_validation_finds_a_common_position_while_everything_goes_on(
     assert all(sum(t.source_rows for t in r.tables) > 0 for r in reports)
 
 
+@pytest.mark.slow
 def test_validation_shows_what_differs(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:
@@ -170,6 +173,7 @@ def test_validation_without_a_running_task_says_so(
         check(task, spark, timeout_s=0.5)
 
 
+@pytest.mark.slow
 def test_the_commands_from_nothing_to_proof(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:

@@ -46,6 +46,7 @@ def in_lane(changes: list[Change], lane: int) -> list[Change]:
     return [replace(c, old=c.old and (lane, c.old[1]), values=c.values | {"lane": lane}) for c in changes]
 
 
+@pytest.mark.slow
 def test_two_tasks_write_to_one_table_at_once(tmp_path: Path, database: str) -> None:
     """From its making on; one of them widens a column between."""
     seed, both = random.randrange(10**6), Barrier(2)

@@ -78,6 +78,7 @@ def waiting(task: Task) -> set[str]:
     return {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.waits}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("captured", [False, True], ids=["before the first change", "later"])
 def test_a_slot_that_is_dropped_ends_capture_and_an_order_brings_the_task_back(
     shop: Task, db: psycopg.Connection, captured: bool
@@ -105,6 +106,7 @@ class Crash(Exception):  # noqa: N818 - stands for a kill
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection, spark: Any) -> None:
     """What LOG still had is applied or covered, also of a table that waited; no change is applied twice."""
@@ -131,6 +133,7 @@ STEPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("place", "name"), STEPS, ids=[name for _, name in STEPS])
 def test_a_crash_on_the_way_back_costs_nothing(
@@ -164,6 +167,7 @@ def log_ids(task: Task) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db: psycopg.Connection) -> None:
     """Held tables get their baseline, too, and only the pause goes on; a removed one has to be added."""
     db.execute("create table s.c (id int primary key); create table s.gone (id int primary key)")
@@ -190,6 +194,7 @@ def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db:
     assert ids(shop, "s.c") == [2]
 
 
+@pytest.mark.slow
 def test_the_publication_is_gone_and_made_anew(shop: Task, db: psycopg.Connection) -> None:
     capture(shop)
     db.execute(f"drop publication {SLOT}")
@@ -200,6 +205,7 @@ def test_the_publication_is_gone_and_made_anew(shop: Task, db: psycopg.Connectio
     assert published(db, SLOT) == {"s.a", "s.b"} and waiting(shop) == set()
 
 
+@pytest.mark.slow
 def test_a_slot_that_somebody_else_read_or_made_again(shop: Task, db: psycopg.Connection) -> None:
     capture(shop)
     db.execute("insert into s.a values (2)")
@@ -226,6 +232,7 @@ def test_a_server_that_was_set_back(
     assert "the server was restored from a backup" in finding.what and "new task" in finding.cure
 
 
+@pytest.mark.slow
 def test_a_slot_that_another_task_has_made_is_left_alone(
     shop: Task, db: psycopg.Connection, database: str, tmp_path: Path
 ) -> None:

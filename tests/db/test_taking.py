@@ -67,6 +67,7 @@ def states(task: Task) -> dict[str, orders.TableControl]:
     return orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["exact", "open"])
 def test_a_table_that_is_truncated_again_and_again(
     shop: Task, database: str, monkeypatch: pytest.MonkeyPatch, window: str
@@ -88,6 +89,7 @@ def test_a_table_that_is_truncated_again_and_again(
     assert states(task)["s.b"].held == ""
 
 
+@pytest.mark.slow
 def test_a_connection_lost_while_a_baseline_is_read(
     shop: Task, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
     assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2
 
 
+@pytest.mark.slow
 def test_a_table_altered_loaded_and_altered_back_before_its_next_change(
     shop: Task, db: psycopg.Connection
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_table_altered_loaded_and_altered_back_before_its_next_change(
     assert one.from_position < bytes.fromhex(baseline.position) <= other.from_position
 
 
+@pytest.mark.slow
 def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
     shop: Task, db: psycopg.Connection
 ) -> None:

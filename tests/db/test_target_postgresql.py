@@ -175,6 +175,7 @@ def test_rows_of_a_task_that_ran_twice_do_not_count(
     assert (done.inserted, done.deleted, done.missing) == (1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
     spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
         assert db.execute(STAGES).fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:
     target = PostgresTarget(spark, database, task="test")
     tables = [replace(RELATION, name=f"t{n}") for n in range(2)]
@@ -303,6 +305,7 @@ def test_layouts_where_names_and_keys_change(
         target.apply(batch_of(spark, start, [(9, "I", {"id": 1, "a": 10, "b": 20})]))
 
 
+@pytest.mark.slow
 def test_100_000_changes_in_bulk(
     spark: SparkSession, database: str, target: PostgresTarget, capsys: Any
 ) -> None:

@@ -98,6 +98,7 @@ def typed_batch(spark: SparkSession, columns: dict[str, list[Any]], kinds: dict[
     return TableBatch(relation.table, relation, table, size, {"I": size})
 
 
+@pytest.mark.slow
 def test_extreme_values_of_each_type(spark: SparkSession, database: str, target: PostgresTarget) -> None:
     size = max(map(len, TYPES.values())) + 1
     columns = {f"c{k}": [*v, *[None] * (size - len(v))] for k, v in enumerate(TYPES.values())}
@@ -164,6 +165,7 @@ def test_values_are_read_back_as_they_were_written(database: str) -> None:
             read()
 
 
+@pytest.mark.slow
 def test_a_row_that_moves_takes_values_of_each_type_along(
     spark: SparkSession, database: str, target: PostgresTarget
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_row_that_moves_takes_values_of_each_type_along(
     assert rows() == [(8, before)]
 
 
+@pytest.mark.slow
 def test_values_that_postgresql_cannot_hold(
     spark: SparkSession, database: str, target: PostgresTarget
 ) -> None:

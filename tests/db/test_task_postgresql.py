@@ -75,6 +75,7 @@ def validated(task: Task, spark: object) -> ValidationReport:
         source.close()
 
 
+@pytest.mark.slow
 def test_a_task_with_a_database_as_target(task: Task, db: psycopg.Connection, spark: object) -> None:
     drain(task, spark)
     assert (differences(db, "t"), differences(db, "bag")) == (0, 0)
@@ -113,6 +114,7 @@ def test_a_task_with_a_database_as_target(task: Task, db: psycopg.Connection, sp
     assert all(t.overlaid for t in report.tables)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_broke_off_is_taken_again(
     task: Task, db: psycopg.Connection, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

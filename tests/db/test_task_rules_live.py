@@ -66,6 +66,7 @@ def lose(task: Task, key: int) -> None:
         DeltaTable(task.target_path("s.strict")).delete(f"id = {key}")
 
 
+@pytest.mark.slow
 def test_a_task_under_rules(task: Task, db: psycopg.Connection, spark: object) -> None:
     drain(task, spark)
     lose(task, 2)

@@ -83,6 +83,7 @@ def rows(db: psycopg.Connection, table: str, names: str = ", ".join(COLUMNS)) ->
 SOFT = "_deleted"
 
 
+@pytest.mark.slow
 def test_a_baseline_brings_types_and_values(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
     task = task_of(tmp_path, database, db, "up", "bag")
     Capture(task, once=True).run()
@@ -93,6 +94,7 @@ def test_a_baseline_brings_types_and_values(tmp_path: Path, database: str, db: p
     assert setup.validate_task(Path("shop.yaml"), task, (), timeout_s=60, samples=3).equal
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_come_in_every_mode(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
@@ -123,6 +125,7 @@ def test_changes_come_in_every_mode(
         assert rows(db, f"lake.{name}", "id, v, i, more") == rows(db, f"s.{name}", "id, v, i, more"), name
 
 
+@pytest.mark.slow
 def test_an_empty_table_made_by_hand_is_filled_and_stays(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:

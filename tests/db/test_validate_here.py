@@ -58,6 +58,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.runtime.session.session", session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_a_baseline_and_what_somebody_did_to_its_target(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
@@ -84,6 +85,7 @@ def test_a_baseline_and_what_somebody_did_to_its_target(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_a_table_gets_a_new_baseline_while_it_is_validated(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
@@ -106,6 +108,7 @@ def test_a_table_gets_a_new_baseline_while_it_is_validated(
     assert said.count("reading s.t") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "runs"),
     [
@@ -144,6 +147,7 @@ def test_what_differs_is_repaired_without_spark(
         assert [r[1:3] for r in found] == [("I", "I"), ("U", "M"), ("D", "D")]
 
 
+@pytest.mark.slow
 def test_a_postgresql_target_is_repaired_without_spark(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_postgresql_target_is_repaired_without_spark(
     assert rows[0] == rows[1]
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -190,6 +195,7 @@ def test_spark_starts_for_changes_that_wait_and_what_it_is_for_is_said(
     assert last_stored(task.control_path("stored")) == last
 
 
+@pytest.mark.slow
 def test_nothing_is_compared_here_above_the_limit(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:

@@ -30,6 +30,7 @@ def events(ct: ChangeTable) -> tuple[list[str], list[str]]:
     return [r[1] for r in found], [r[2] for r in found if r[2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", list(SUITES))
 def test_handed_on(spark, source):
     suite = SUITES[source]()

@@ -62,6 +62,7 @@ class _Delta(TargetConformance):
 class TestTaskLocal(_Delta):
     limit = 1 << 30
 
+    @pytest.mark.slow
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -84,6 +85,7 @@ class TestTaskLocal(_Delta):
         (again,) = merge_task(path, 1 << 30)([])
         assert (again["updated"][0].as_py(), again["version"]) == (0, done["version"])
 
+    @pytest.mark.slow
     def test_what_comes_to_an_empty_table_meanwhile_is_seen(
         self, spark: SparkSession, target: Target, tmp_path: Path
     ) -> None:
@@ -96,6 +98,7 @@ class TestTaskLocal(_Delta):
         assert (done.plan, done.inserted, done.deleted) == ("replace_all", 1, 3)
         self.same(spark, target, (3, "c", 1.5))
 
+    @pytest.mark.slow
     def test_what_comes_while_a_layout_is_changed_stays(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -146,6 +149,7 @@ def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.Recor
     return path, list(merge_task(path, memory)(rows.to_batches(1_000)))
 
 
+@pytest.mark.slow
 class TestDistributed(_Delta):
     limit = 0
 
@@ -155,6 +159,7 @@ class TestDistributed(_Delta):
         assert filled.size(self.relation.table).vectors
 
 
+@pytest.mark.slow
 class TestRewritten(_Delta):
     limit = 0
     rewritten = 1 << 30
@@ -168,6 +173,7 @@ class TestRewritten(_Delta):
         self.same(spark, filled, (2, "b", 2), (3, "c", 1.5))
 
 
+@pytest.mark.slow
 class TestPurged(_Delta):
     limit = 0
 
@@ -206,6 +212,7 @@ class TestPurged(_Delta):
         assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_path: Path) -> None:
     """What Spark knows of a path is of the table that was there."""
     names: dict[str, str] = {}

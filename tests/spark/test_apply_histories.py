@@ -115,6 +115,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "rewritten", "full"), CASES)
 def test_any_history_ends_in_the_models_state(
     spark: SparkSession, tmp_path: Path, limit: int, rewritten: int, full: bool
@@ -134,6 +135,7 @@ def test_any_history_ends_in_the_models_state(
         assert held(spark.read.format("delta").load(path), RELATION) == want, f"seed {seed}, batch {number}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "rewritten"), PLANS.values(), ids=PLANS)
 def test_what_an_image_lacks_is_the_rows_that_it_meets(
     spark: SparkSession, tmp_path: Path, limit: int, rewritten: int
@@ -155,6 +157,7 @@ def test_what_an_image_lacks_is_the_rows_that_it_meets(
         assert sorted(map(tuple, rows), key=repr) == model.state(), f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_any_bag_ends_in_the_models_state(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)

@@ -46,6 +46,7 @@ def held(spark: SparkSession, target: DeltaTarget, *names: str) -> list[tuple[An
     return sorted(tuple(r[n] for n in names) for r in df.collect())
 
 
+@pytest.mark.slow
 def test_exchanged_names_are_exchanged_once(spark: SparkSession, tmp_path: Path) -> None:
     start = relation(ID, A, B)
     after = relation(ID, replace(A, name="b"), replace(B, name="a"))
@@ -135,6 +136,7 @@ AWKWARD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 30, 0], ids=["task_local", "distributed"])
 def test_names_and_keys_of_any_kind(spark: SparkSession, tmp_path: Path, limit: int) -> None:
     names = [c.name for c in AWKWARD]

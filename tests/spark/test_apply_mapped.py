@@ -44,6 +44,7 @@ def settings(folder: Path, text: str = FILE) -> TablesFile:
     return load(folder / "tables.yaml")
 
 
+@pytest.mark.slow
 def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake = tmp_path / "changes", tmp_path / "lake"
     write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "I", image(11, "no"))])
@@ -82,6 +83,7 @@ def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, t
     assert rows(spark, lake) == [("eu", 2, "B"), ("eu", 4, "C"), ("us", 3, "AGAIN")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "column", "left"),
     [
@@ -122,6 +124,7 @@ def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
     assert sorted(found) == left
 
 
+@pytest.mark.slow
 def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
     text = "tables: {eu.item: {where: \"v = 'in'\", target: all.item, columns: {word: v}, constants: {site: eu}}}"
@@ -141,6 +144,7 @@ def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path
     assert told == [("I", "I", 1), ("B", "D", 1), ("I", "I", 1)]
 
 
+@pytest.mark.slow
 def test_mistakes_stop_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake = tmp_path / "changes", tmp_path / "lake"
     write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "U", {"id": 1, "Wide_Word": 2})])
@@ -165,6 +169,7 @@ def test_mistakes_stop_before_anything_is_written(spark: SparkSession, tmp_path:
     assert str(left_out.value.where).endswith("0000000002")
 
 
+@pytest.mark.slow
 def test_columns_that_images_leave_out_are_carried_over_a_life_and_no_further(
     spark: SparkSession, tmp_path: Path
 ) -> None:

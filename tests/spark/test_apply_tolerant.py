@@ -27,6 +27,7 @@ class Still(Model):
         super().update(old, old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True], ids=["absent", "full"])
 def test_rows_read_at_any_moment_of_the_window_end_in_the_models_state(
     spark: SparkSession, tmp_path: Path, full: bool

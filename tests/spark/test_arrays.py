@@ -52,6 +52,7 @@ def applied(spark, folder: Path, target: str, **more) -> None:
         incoming.run(spark, place, "tailrace", {"key": "id"}, target, ruling=ruling, **more)
 
 
+@pytest.mark.slow
 def test_applied_to_delta_by_one_task_and_by_several(spark, tmp_path, monkeypatch):
     for way in ("one", "several"):
         if way == "several":
@@ -77,6 +78,7 @@ def test_a_key_has_no_arrays(spark, tmp_path):
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.slow
 def test_arrays_of_openedge(spark, tmp_path):
     tables = Path(__file__).parents[2] / "examples" / "openedge" / "tables"
     incoming.run(spark, str(tables), "openedge", {"arrays": "array"}, str(tmp_path), fail=False)
@@ -85,6 +87,7 @@ def test_arrays_of_openedge(spark, tmp_path):
     assert [r[0] for r in df.filter("Id = 1").select("Tags").collect()] == [["red", "small", None]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("sqdr", "parquet"), ("tailrace", "csv"), ("openedge", "csv")])
 def test_there_and_back_as_text(spark, tmp_path, name, kind):
     form = formats.get(name)

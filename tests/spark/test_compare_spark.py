@@ -16,6 +16,7 @@ from ..unit.test_compare import EVERY, KEYED, OTHERS, rows
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_both_ways_find_the_same(spark: Any) -> None:
     ids = pa.array([1, 2])
     pairs = [

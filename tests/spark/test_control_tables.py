@@ -36,6 +36,7 @@ def write(spark: SparkSession, folder: Path, name: str, images: Sequence[Image])
     df.coalesce(1).write.format("delta").save(str(folder / f"s.{name}__ct"))
 
 
+@pytest.mark.slow
 def test_runs_of_apply_join_with_their_rows(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake, log = (str(tmp_path / n) for n in ("changes", "lake", "ir_keylog"))
     write(spark, Path(changes), "a", [(1, "I", image(1, "x")), (2, "U", image(2, "y"))])

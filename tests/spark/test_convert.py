@@ -104,6 +104,7 @@ def test_inspect(spark, csv):
     ]
 
 
+@pytest.mark.slow
 def test_command(spark, csv, tmp_path):
     words = [
         "convert",
@@ -133,6 +134,7 @@ def test_wrong_words():
     assert "did you mean 'key'?" in str(wrong.value)
 
 
+@pytest.mark.slow
 def test_apply_command(csv, tmp_path):
     words = [
         "apply",
@@ -158,6 +160,7 @@ def test_apply_command(csv, tmp_path):
     assert told["rejects"].endswith("_rejects")
 
 
+@pytest.mark.slow
 def test_counts_are_exact_when_spark_does_not_tell_them(spark, csv, tmp_path, monkeypatch):
     kind = type(spark.range(1))
     observe = kind.observe

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
     place = Place(spark, tmp_path, "upsert", {"data_error": "log"})
     fields = [("lane", "integer"), ("id", "string"), ("a", "decimal(4,1)"), ("b", "string")]
@@ -46,6 +47,7 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
     assert len(place.rows()) == 3
 
 
+@pytest.mark.slow
 def test_a_null_in_a_key_stops_several_jobs_before_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

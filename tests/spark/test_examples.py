@@ -15,6 +15,7 @@ LARGE = ("openedge", "soliddb")
 RUN = [pytest.param(p, marks=pytest.mark.slow if p.parent.name in LARGE else ()) for p in EXAMPLES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", RUN, ids=lambda p: p.parent.name)
 def test_example(spark, script, tmp_path, capsys):
     runpy.run_path(str(script))["main"](str(tmp_path))

@@ -41,6 +41,7 @@ def held(made: Folded) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [None, UNKNOWN], ids=["counted", "unknown"])
 @pytest.mark.parametrize("few", [50_000, 0], ids=["one shard", "several"])
 def test_a_batch_is_one_row_a_key(

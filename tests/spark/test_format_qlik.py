@@ -127,6 +127,7 @@ def test_changes_whose_masks_nobody_told_get_them_by_the_rule(spark: SparkSessio
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_headers_that_are_missing_move_the_bits(spark: SparkSession) -> None:
     rows = [(seq(1), "B", "", 1, "a"), (seq(1), "U", "0010", 1, None), (seq(2), "I", "18", 2, "b")]
     df = spark.createDataFrame(
@@ -146,6 +147,7 @@ def test_headers_that_are_missing_move_the_bits(spark: SparkSession) -> None:
     assert sorted(bytes(r[2]).hex() for r in again.collect()) == ["", "10", "18"]
 
 
+@pytest.mark.slow
 def test_the_byte_order_is_found_by_rows(spark: SparkSession) -> None:
     columns = f"{HEADS}, id int, name string, note string"
     pair = [row(2, "B", b"", 1, "a", None), row(2, "U", mask.encode([8, 9])[::-1] + b"\0\0", 1, "b", "n")]
@@ -188,6 +190,7 @@ def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
     assert found[2:4] == (("name",), ("id", "name"))
 
 
+@pytest.mark.slow
 def test_columns_named_like_headers_and_headers_of_nobody(spark: SparkSession) -> None:
     heads = HEADS.replace("header__stream_position string", "header__User string")
     columns = f"{heads}, timestamp string, operation string"

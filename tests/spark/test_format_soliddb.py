@@ -188,6 +188,7 @@ def test_addresses_in_spark_are_those_of_the_codec(spark: SparkSession) -> None:
         assert row[1:] == (soliddb_address.sequence_of(bytes(row[0])), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "want"), [("skip-all", []), ("skip-deletes", ["I"]), ("keep", ["I", "D"])]
 )
@@ -227,6 +228,7 @@ def test_overlapping_transactions_of_28_bytes_without_start(spark: SparkSession)
     assert [r["TRXID"] for r in found.pending["SYS_LOG"].collect()] == [5]
 
 
+@pytest.mark.slow
 def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) -> None:
     ct = change_table(spark, HISTORIES["key change"])
     given = formats.options(FORMAT, {"row_layout": "B", "binary": "base64", "logaddr_bytes": "28"})

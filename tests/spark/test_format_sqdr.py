@@ -178,6 +178,7 @@ def test_what_a_key_log_says(spark):
     assert (one["header__user_name"], one["header__recid"]) == ("SQDR91", "0")
 
 
+@pytest.mark.slow
 def test_action_taken_is_null_a_byte_0_or_a_code(spark):
     tables = good(spark)
     tables["ir_keylog"] = (
@@ -191,6 +192,7 @@ def test_action_taken_is_null_a_byte_0_or_a_code(spark):
     assert [a[0] for a in actions] == ["I", "\0", None]
 
 
+@pytest.mark.slow
 def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
     extra = good(spark)["ir_keylog"].withColumn("before_key_edited", F.lit("x"))
     renamed = extra.withColumnsRenamed({c: c.upper() for c in extra.columns})
@@ -210,6 +212,7 @@ def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
     assert sorted(r["change_row_type"] for r in found.pending["ir_keylog"].collect()) == ["A", "C", "R", "S"]
 
 
+@pytest.mark.slow
 def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
     rows = [
         row(1, "D", before_key='K="1" L="2"', subscription_id="S9"),
@@ -257,6 +260,7 @@ def test_before_images_have_every_value_that_their_key_text_has(spark):
     ]
 
 
+@pytest.mark.slow
 def test_octet_text_has_two_digits(spark):
     ct = change_table(spark, [Image(1, "I", full(1, "a\nb"))])
     options = FORM.options(octet="name")
@@ -307,6 +311,7 @@ def test_user_and_row_number_travel_in_the_detail(spark):
     assert (one["header__user_name"], one["header__recid"]) == ("a<b", "17")
 
 
+@pytest.mark.slow
 def test_flags_are_counted_again(spark):
     rows = [
         row(1, "U", action_taken="M", result_row_count=0, flagged_count=8),  # a pruned log: 7 before it

@@ -37,6 +37,7 @@ HISTORY = [
 ]
 
 
+@pytest.mark.slow
 def test_applied_once(spark, target):
     done = incoming.apply(target, {NAME: change_table(spark, HISTORY)})
     assert rows(spark, target) == [(2, "a", "n"), (9, "moved", None)]

@@ -23,6 +23,7 @@ def look(spark: SparkSession, *path: str) -> looking.Found:
     return found
 
 
+@pytest.mark.slow
 def test_openedge(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     found = look(spark, "openedge", "tables")
     assert (found.format, found.sure) == ("openedge", 1.0)
@@ -34,6 +35,7 @@ def test_openedge(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> No
     assert "PUB.Item  key: Id" in told
 
 
+@pytest.mark.slow
 def test_openedge_tables_alone(spark: SparkSession, tmp_path: Path) -> None:
     images = look(spark, "openedge", "tables", "PUB.CDC_Item.csv")
     assert [t.name for t in images.tables] == ["PUB.Item"]
@@ -44,6 +46,7 @@ def test_openedge_tables_alone(spark: SparkSession, tmp_path: Path) -> None:
     assert (first["_Policy-Name"], first["_Level"]) == ("item_values", "2")
 
 
+@pytest.mark.slow
 def test_qlik(spark: SparkSession) -> None:
     found = look(spark, "qlik", "tables")
     assert (found.format, [t.name for t in found.tables]) == ("qlik", ["shop.item"])
@@ -56,6 +59,7 @@ def test_a_qlik_full_load_alone(spark: SparkSession) -> None:
     assert (found.format, [t.operations for t in found.tables]) == ("qlik", [{"I": 2}])
 
 
+@pytest.mark.slow
 def test_sqdr(spark: SparkSession) -> None:
     found = look(spark, "sqdr", "tables")
     assert (found.format, [t.name for t in found.tables]) == ("sqdr", ["SHOP.ITEM"])

@@ -49,6 +49,7 @@ def some_rules(dice: random.Random) -> Rules:
     return Rules.of(dice.choice(["strict", "upsert"]), dice.choice([{}, on]))
 
 
+@pytest.mark.slow
 def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
     bag = Bag(some_rules(random.Random(random.randrange(10**6))))
     task = Keyless(spark, tmp_path, {"s.t": TableRules(bag.rules)})
@@ -61,6 +62,7 @@ def test_a_bag_ends_as_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
     sided(task, bag, later[25:], "2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["as it was", "truncated"])
 def test_copies_that_only_come(spark: SparkSession, tmp_path: Path, table: str) -> None:
     """Updates of missing rows that end as the same row, and nothing is taken away."""

@@ -51,6 +51,7 @@ def line(number: int, oper: str, *values: object) -> str:
     return ",".join(map(str, (seq(number), oper, marked, AT, *values)))
 
 
+@pytest.mark.slow
 def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path: Path) -> None:
     """Two equal rows, NULLs, a row that is not there; then changes that do not say which row they mean."""
     folder = tmp_path / "in" / "dbo.note__ct"
@@ -148,6 +149,7 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -> None:
     """As the plain model; a policy that ends a batch ends it before the change."""
     rules = some_rules(random.Random(seed := random.randrange(10**6)))

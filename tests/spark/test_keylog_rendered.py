@@ -80,6 +80,7 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
     return [r.asDict() for r in rows.orderBy("keylog_sort").collect()]
 
 
+@pytest.mark.slow
 def test_the_key_log_is_the_same_whoever_renders_it(spark: SparkSession, tmp_path: Path) -> None:
     one, tasks, expressions, errors, keys = (
         log_of(spark, f"{tmp_path}/{place}", *how) for place, how in enumerate(WHO)

@@ -57,6 +57,7 @@ def staged(spark: SparkSession, root: Path, rules: Sequence[Rules] | None = None
     return Staged(spark, root, each, keylog="all" if rules else "off", target=target), target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [None, RULED], ids=["plain", "rules and key log"])
 def test_tables_of_one_job_end_as_row_by_row(
     spark: SparkSession, tmp_path: Path, rules: Sequence[Rules] | None
@@ -96,6 +97,7 @@ def test_a_table_that_fails_does_so_alone(spark: SparkSession, tmp_path: Path) -
     assert reached == [25, 25, 15, 25, 25, 25]
 
 
+@pytest.mark.slow
 def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

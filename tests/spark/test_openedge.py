@@ -67,6 +67,7 @@ def test_functions_give_what_the_vendors_page_says(spark):
         cdc_get_changed_columns(spark.range(1))
 
 
+@pytest.mark.slow
 def test_functions_know_the_gaps_of_what_was_read(spark):
     place = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
     tracking = vendor(spark)["PUB._Cdc-Change-Tracking"].filter("`_Operation` = 4")
@@ -80,6 +81,7 @@ def rows_of(ct):
     }
 
 
+@pytest.mark.slow
 def test_policies_over_time_say_what_an_image_carries(spark):
     found = read(vendor(spark), OpenEdgeOptions())
     rows = rows_of(found.changes["PUB.Customer"])
@@ -98,6 +100,7 @@ def test_policies_over_time_say_what_an_image_carries(spark):
     assert text.df.filter("CustNum = 2").select("Phones").collect()[0][0] == ["a", "b;c", ""]
 
 
+@pytest.mark.slow
 def test_arrays_as_columns_there_and_back(spark):
     options = OpenEdgeOptions(arrays="columns")
     ct = read(vendor(spark), options).changes["PUB.Customer"]
@@ -116,6 +119,7 @@ def test_arrays_as_columns_there_and_back(spark):
     assert set(reasons(read(tables, options).changes["PUB.Customer"])) == {"Phones has more than 2 elements"}
 
 
+@pytest.mark.slow
 def test_levels_0_and_1_have_changes_without_images(spark):
     for level, columns in ((0, ()), (1, ("CustNum", "Name", "Note", "Phones"))):
         mine = policy(
@@ -139,6 +143,7 @@ def test_levels_0_and_1_have_changes_without_images(spark):
         assert sorted(map(repr, left.collect())) == sorted(map(repr, right.select(*left.columns).collect()))
 
 
+@pytest.mark.slow
 def test_operations_that_change_no_row_wait_with_what_they_say(spark):
     more = [
         track(8, 5),
@@ -160,6 +165,7 @@ def test_operations_that_change_no_row_wait_with_what_they_say(spark):
     assert reasons(found.changes["PUB.Customer"]) == []
 
 
+@pytest.mark.slow
 def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
     codes = [track(20 + code, code, **{"_Partition-Id": 3, "_Tenant-Id": 4}) for code in range(6, 11)]
     tables = vendor(spark, tracked=[*TRACKED, *codes, track(40, 7)])
@@ -185,6 +191,7 @@ def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
     ]
 
 
+@pytest.mark.slow
 def test_names_of_12_2_and_any_letter_case(spark):
     tables = vendor(spark)
     old = {
@@ -206,6 +213,7 @@ def test_names_of_12_2_and_any_letter_case(spark):
         read(tables | {"PUB._Cdc-Change-Tracking": both}, OpenEdgeOptions())
 
 
+@pytest.mark.slow
 def test_time_zones_of_text_are_kept(spark):
     tables = vendor(spark)
     name, text = "PUB._Cdc-Change-Tracking", "2026-01-02T04:04:05.678000+01:00"
@@ -218,6 +226,7 @@ def test_time_zones_of_text_are_kept(spark):
     assert {r[0] for r in again.select("_Time-Stamp").collect()} == {text}
 
 
+@pytest.mark.slow
 def test_offsets_of_values_survive_a_round_trip(spark):
     fields = [field(60, n, p, t) for n, p, t in (("CustNum", 9, "integer"), ("At", 10, "datetime-tz"), ("Seen", 11, "datetime-tz"))]  # fmt: skip
     tables = vendor(spark, tracked=TRACKED[4:6], images=[])
@@ -240,6 +249,7 @@ def test_offsets_of_values_survive_a_round_trip(spark):
     assert [tuple(r) for r in again.orderBy("_Change-Sequence").select("At", "Seen").collect()] == times
 
 
+@pytest.mark.slow
 def test_fractions_of_values_finer_than_microseconds_are_told(spark):
     fields = [field(60, n, p, t, e) for n, p, t, e in (("CustNum", 9, "integer", 0), ("At", 10, "datetime", 0), ("Seen", 11, "datetime", 2))]  # fmt: skip
     tables = vendor(spark, tracked=TRACKED[4:6], images=[])
@@ -258,6 +268,7 @@ def test_fractions_of_values_finer_than_microseconds_are_told(spark):
             ]
 
 
+@pytest.mark.slow
 def test_change_tables_alone_or_without_policies(spark):
     tables = vendor(spark)
     alone = {"PUB.CDC_Customer": tables["PUB.CDC_Customer"]}
@@ -317,6 +328,7 @@ def test_full_rows_from_sparse_images(spark):
         rebuild(sparse, by="recid")
 
 
+@pytest.mark.slow
 def test_policy_dumps_are_written_and_name_what_is_read(spark, tmp_path):
     tables = vendor(spark)
     few = {n: t for n, t in tables.items() if n != "PUB.Note_changes"}
@@ -362,6 +374,7 @@ def test_a_full_load_counts_in_front_of_changes(spark):
     assert sorted(map(tuple, numbers)) == [(1, 1), (2, 2), (7, 10**16 + 7)]
 
 
+@pytest.mark.slow
 def test_without_their_policies_rows_get_a_new_one(spark):
     ct = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
     bare = ct.with_df(ct.df.withMetadata(HEX, {}))

@@ -43,6 +43,7 @@ CASES = {
 PLACES = {"n": 9, "s": 11, "a": 12, "b": 13}
 
 
+@pytest.mark.slow
 def test_split_records_in_all_cases_there_and_back(spark):
     rows = []
     for seq, (cut, one, two, _) in enumerate(CASES.values()):
@@ -62,6 +63,7 @@ def test_split_records_in_all_cases_there_and_back(spark):
     assert SPLIT not in again.columns
 
 
+@pytest.mark.slow
 def test_what_cannot_be_joined_has_its_reason(spark):
     def why(*rows):
         halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string"})

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 FORM = formats.get("openedge")
 
 
+@pytest.mark.slow
 def test_both_ways_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     options = FORM.options()
     ct = change_table(spark, one_after_the_other(list(HISTORIES)))

@@ -32,6 +32,7 @@ WIDER = ITEM.with_columns([*ITEM.columns, Column("note", 3, "text", "text", "str
 TRUNCATE = b"T\0\0\0\1\0\0\0\0\7"
 
 
+@pytest.mark.slow
 def test_they_are_read_as_what_was_stored(spark, tmp_path):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)

@@ -41,6 +41,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Callable[[], 
     return at
 
 
+@pytest.mark.slow
 def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, asleep: Any) -> None:
     rows = [(n, "I", {"id": n, "v": "x"}) for n in range(1, 4)]
     one, other = (DeltaTarget(spark, str(tmp_path), app_id="t") for _ in range(2))
@@ -52,6 +53,7 @@ def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, as
     assert (done.plan, done.inserted, one.progress(KEYLESS.table)) == ("append", 1, 3)
 
 
+@pytest.mark.slow
 def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path, asleep: Any) -> None:
     """Spark's job looks whether the version is the one that the batch was made from."""
     first = [(n, "I", image(n, "x")) for n in range(1, 4)]
@@ -75,6 +77,7 @@ LATE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "module", "point", "many"), LATE)
 def test_every_change_is_applied_and_logged_once(
     spark: SparkSession, tmp_path: Path, asleep: Any, limit: int, module: Any, point: str, many: int

@@ -57,6 +57,7 @@ def put(folder: Path, name: str, frame: pd.DataFrame, unit: str = "ns") -> Path:
     return folder / name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tailrace", "qlik"])
 def test_nanoseconds_are_cut_and_counted(spark: SparkSession, tmp_path: Path, name: str) -> None:
     put(tmp_path / "in" / "shop.item__ct", "part-0.parquet", rows())

@@ -40,6 +40,7 @@ def rows(history: HistoryTable) -> list[Row]:
     )
 
 
+@pytest.mark.slow
 def test_a_pipeline_written_for_spark_moves_by_its_import(spark: SparkSession, tmp_path: Path) -> None:
     landed = tmp_path / "landed"
     land(spark, landed, [(1, "a", 1, "U", 10), (2, "b", 1, "U", 11), (1, "c", 1, "U", 30)])
@@ -59,6 +60,7 @@ def test_a_pipeline_written_for_spark_moves_by_its_import(spark: SparkSession, t
         spark.sql("DROP TABLE IF EXISTS customers")
 
 
+@pytest.mark.slow
 def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
     made = CdcPipeline()
     older, newer = tmp_path / "older", tmp_path / "newer"
@@ -84,6 +86,7 @@ def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp
         spark.sql("DROP TABLE IF EXISTS both")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [1_000, 0])
 def test_snapshots_become_a_history(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
@@ -138,6 +141,7 @@ def test_what_cannot_be_followed_is_an_error(spark: SparkSession, tmp_path: Path
             HistoryFlow(["id"], "seq", **how).rules(df)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

@@ -52,6 +52,7 @@ ENDS = (*PLANS, *LOGS, *LOADS)
 """The fail points at which tests of this file end."""
 
 
+@pytest.mark.slow
 def test_each_plan_is_begun_anew(spark: SparkSession, tmp_path: Path) -> None:
     def life(most: int, before: Relation, now: Relation, rows: list[Image]) -> None:
         target = DeltaTarget(
@@ -72,6 +73,7 @@ def test_each_plan_is_begun_anew(spark: SparkSession, tmp_path: Path) -> None:
     assert lake.progress(str(tmp_path / RELATION.table), "t") == 9
 
 
+@pytest.mark.slow
 def test_a_key_log_has_every_change_once(spark: SparkSession, tmp_path: Path) -> None:
     changes = history(3, 12, 4)
     place = Place(spark, tmp_path, "archive", {})
@@ -84,6 +86,7 @@ def test_a_key_log_has_every_change_once(spark: SparkSession, tmp_path: Path) ->
     place.same()
 
 
+@pytest.mark.slow
 def test_the_process_of_a_task_is_killed_when_its_commit_is_made(spark: SparkSession, tmp_path: Path) -> None:
     """What it found, and was to tell, is lost: the key log is made good by the target's version before."""
     changes = history(3, 6, 4)

@@ -84,6 +84,7 @@ def replicated(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_layouts_and_full_load_as_one_table(spark: SparkSession, replicated: Path) -> None:
     options = QlikOptions()
     read = QLIK.read(QLIK.load(spark, str(replicated), options), options)

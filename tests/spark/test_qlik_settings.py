@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path) -> None:
     place = str(tmp_path)
     history = HISTORIES["pairs"]
@@ -73,6 +74,7 @@ def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path)
     assert saved(wide).columns == [*COLUMNS, "more"]
 
 
+@pytest.mark.slow
 def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
     changes = {
         TABLE: change_table(spark, [Image(n, "I", full(n), transaction=n * 1800) for n in (1, 2, 3, 4)])
@@ -97,6 +99,7 @@ def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
         QLIK.read({"shop.item__ct": tables["shop.item__ct"]}, QlikOptions(partitions="closed"))
 
 
+@pytest.mark.slow
 def test_control_tables(spark: SparkSession, tmp_path: Path) -> None:
     details = {
         "owner": "dbo", "table": "item", "tableNewName": None, "version": 2,

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_the_answers_are_those_of_the_converted_table(spark: SparkSession, tmp_path: Path) -> None:
     tables = str(EXAMPLES / "qlik" / "tables")
     qlik = tailrace.read(tables, format="qlik", session=spark)
@@ -39,6 +40,7 @@ def test_the_answers_are_those_of_the_converted_table(spark: SparkSession, tmp_p
         tailrace.read(tables, format="qlik", key=["nope"], session=spark)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("vendor", "key"), [("openedge", []), ("sqdr", []), ("soliddb", ["ID"])], ids=str)
 def test_every_vendors_tables_answer(spark: SparkSession, vendor: str, key: list[str]) -> None:
     tables = str(EXAMPLES / vendor / "tables")

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.spark
 ROWS = [{"id": 1, "v": "a"}, {"id": 3, "v": "c"}]
 
 
+@pytest.mark.slow
 def test_deletion_vectors(tmp_path: Path, spark: SparkSession) -> None:
     """A reader that does not know them refuses the table; none gives rows that are gone."""
     path = str(tmp_path / "t")

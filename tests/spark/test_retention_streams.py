@@ -21,6 +21,7 @@ from .test_log_removed import capture, task_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_streams_of_the_task_and_of_others_go_on(spark, tmp_path: Path) -> None:
     task, seen = task_of(tmp_path), []
     changes = task.changes_path("shop.item")

@@ -94,6 +94,7 @@ MORE = [
 CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
 def test_any_history_ends_as_row_by_row(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, on: Mapping[str, str]
@@ -139,6 +140,7 @@ def test_a_chain_of_key_changes_that_hang_on_each_other(spark: SparkSession, tmp
     place.same()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 30, 0])
 def test_what_somebody_else_commits_between_look_and_commit_is_met(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
@@ -176,6 +178,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     assert sorted(said) == ["insert_exists", "update_missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["suspend", "stop"])
 def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path: Path, policy: str) -> None:
     place = Place(spark, tmp_path, "upsert", {"update_missing": policy})
@@ -240,6 +243,7 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     assert 'id="a"' in found[2]["STATEMENT"]
 
 
+@pytest.mark.slow
 def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:
     changes = [change(1, "I", "a"), change(2, "U", "x", "a"), change(3, "D", "q"), change(4, "U", "x", b="n")]
     found = {}
@@ -283,6 +287,7 @@ def test_modes_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
     assert set(DEFAULTS) == {"strict", "upsert", "archive", "soft_delete"}
 
 
+@pytest.mark.slow
 def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Path) -> None:
     """`tailrace apply` with rules; the key log is a change table again."""
     changes = [

@@ -55,6 +55,7 @@ def a_log(folder: Path) -> tuple[str, str]:
     return str(folder / "log"), str(folder / "relations")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "size", "here"), [("A", "20", True), ("B", "28", False)])
 def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str, here: bool) -> None:
     out = tmp_path / "out"
@@ -85,6 +86,7 @@ def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str, her
     assert found[RECORDS].df.count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv", "delta"])
 def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     paths = a_log(tmp_path)

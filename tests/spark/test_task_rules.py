@@ -70,6 +70,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 ON = {"delete_missing": "log then stop after 1000"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("truncates", "points"),
     # With truncates, exceptions, target and key log are jobs of their own.
@@ -115,6 +116,7 @@ def test_a_crash_between_any_two_writes_is_made_good(
     )
 
 
+@pytest.mark.slow
 def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tmp_path: Path) -> None:
     limited = Rules.of("strict", {"delete_missing": "log then suspend after 2"})
     task = Staged(spark, tmp_path, {"s.t": TableRules(limited), "s.u": TableRules(Rules.of("strict"))})
@@ -143,6 +145,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     task.same()
 
 
+@pytest.mark.slow
 def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """In every mode, over histories with truncates and targets that somebody else has written to."""
     seed = random.randrange(10**6)
@@ -161,6 +164,7 @@ def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_p
     assert {n for t, n in done.items() if t.endswith("transaction")} == {2}
 
 
+@pytest.mark.slow
 def test_changes_that_the_target_cannot_hold_are_set_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
     modes = {"s.t": "upsert", "s.k": "archive"}
     task = Staged(

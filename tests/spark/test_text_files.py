@@ -32,6 +32,7 @@ def put(path: Path, data: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_is_kept_aside_grows(spark: SparkSession, tmp_path: Path) -> None:
     place, lake = tmp_path / "in" / "shop.item__ct.csv", str(tmp_path / "lake")
     lines = [f"{HEADERS},id,name", f"{seq(1)},I,1,a", f"{seq(2)},Q,2,b", f"{seq(3)},I,3", f"{seq(3)},I,3"]
@@ -54,6 +55,7 @@ def test_what_is_kept_aside_grows(spark: SparkSession, tmp_path: Path) -> None:
     assert applied() == [*first, ("unknown operation Z", 5)]
 
 
+@pytest.mark.slow
 def test_sequences_that_differ_in_their_time_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Order is all 35 digits, and so is what a target has already; where only numbers are kept, it is told."""
     place, lake = tmp_path / "in" / "shop.item__ct.csv", str(tmp_path / "lake")
@@ -82,6 +84,7 @@ def test_sequences_that_differ_in_their_time_alone(spark: SparkSession, tmp_path
         applied(f"{seq(7, times[0])},I,1,a", f"{seq(1, times[1])},U,1,b")
 
 
+@pytest.mark.slow
 def test_qlik_changes_of_text_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing but text columns, other delimiters, and lines that are none."""
     load = put(tmp_path / "a" / "dbo.item" / "LOAD00000001.csv", 'id;name\n1;a\n2;b;c\n3;"x\n')
@@ -97,6 +100,7 @@ def test_qlik_changes_of_text_alone(spark: SparkSession, tmp_path: Path) -> None
     assert report.as_dict()["tables"] == {"dbo.item": {"rows": 1, "bad": 0, "lost": {}}}
 
 
+@pytest.mark.slow
 def test_each_format_gives_bad_lines_their_reason(spark: SparkSession, tmp_path: Path) -> None:
     """A line of another encoding in each vendor's example: it is a bad row of some table, and nothing else."""
     examples = Path(__file__).parents[2] / "examples"

@@ -33,6 +33,7 @@ def replicated(spark: SparkSession, tmp_path: Path) -> convert.Side:
     return convert.side("qlik", str(tmp_path / "qlik"), {"key": "id"})
 
 
+@pytest.mark.slow
 def test_control_tables_go_to_tailrace_and_back(
     spark: SparkSession, tmp_path: Path, replicated: convert.Side
 ) -> None:
@@ -51,6 +52,7 @@ def test_control_tables_go_to_tailrace_and_back(
     assert (row["task_name"], row["pending_changes"], row["mood"]) == ("t", 5, "good")
 
 
+@pytest.mark.slow
 def test_what_has_no_place_is_named_as_lost(
     spark: SparkSession, tmp_path: Path, replicated: convert.Side
 ) -> None:

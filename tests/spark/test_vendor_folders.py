@@ -18,6 +18,7 @@ def apply(spark, tmp_path, vendor: str, **given: str):
     return incoming.run(spark, tables, vendor, given, str(tmp_path), fail=False)
 
 
+@pytest.mark.slow
 def test_openedge_with_a_table_of_level_0(spark, tmp_path):
     done = apply(spark, tmp_path, "openedge", arrays="columns")
     assert [t["table"] for t in done["tables"]] == ["PUB.Item"]
@@ -32,6 +33,7 @@ def test_openedge_with_a_table_of_level_0(spark, tmp_path):
     assert not (tmp_path / "_pending").exists()
 
 
+@pytest.mark.slow
 def test_soliddb_without_its_own_records(spark, tmp_path):
     done = apply(spark, tmp_path, "soliddb", keys="SHOP.ITEM=ID")
     assert [t["table"] for t in done["tables"]] == ["SHOP.ITEM"]
