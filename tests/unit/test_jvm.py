@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -52,3 +54,13 @@ def test_a_call_that_java_answers_with_an_error_does_not() -> None:
         protocol.get_return_value(f"{protocol.ERROR}sjava.lang.Exception: odd", None, "o104", "stop")
     assert "odd" in str(from_spark(raised.value, where="store"))
     assert spark_lost(raised.value, where="store") is None
+
+
+def test_what_py4j_says_while_the_jvm_ends_is_not_told() -> None:
+    said = (
+        "import logging, subprocess, sys; from tailrace.runtime import jvm\n"
+        "jvm._end(subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1, stderr=-3))\n"
+        "logging.exception('Exception while sending command.'); logging.error('another')"
+    )
+    done = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
+    assert done.stderr == "ERROR:root:another\n"

@@ -4,6 +4,7 @@ output."""
 from __future__ import annotations
 
 import atexit
+import logging
 import signal
 import subprocess
 import sys
@@ -49,6 +50,8 @@ def no_orphan() -> Iterator[None]:
 def _end(jvm: subprocess.Popen[bytes] | None) -> None:
     if jvm is None or jvm.stdin is None:
         return
+    # py4j's thread that forgets Java objects may speak to the JVM while it ends, and would log a traceback.
+    logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
     jvm.stdin.close()
     try:
         jvm.wait(10)
