@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from tailrace.apply import shards
 from tailrace.apply.fold import emptied, fold
@@ -63,6 +65,17 @@ def test_shards_are_sized_by_the_memory_that_a_task_may_take(spark: SparkSession
     made = fold(batch, memory=10_000).df
     assert made.rdd.getNumPartitions() > 5
     assert made.count() == 99
+
+
+def test_shards_of_joined_rows_are_sized_by_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark says that a join takes the product of its sides."""
+    path = str(tmp_path / "rows")
+    spark.range(20_000).write.parquet(path)
+    rows = spark.read.parquet(path)
+    joined = rows.join(rows.withColumnRenamed("id", "b"), F.col("id") == F.col("b"), "left")
+    counts = {"I": 20_000}
+    alone, both = (shards.sharded(df, ["id"], counts, links=False, memory=1 << 20) for df in (rows, joined))
+    assert alone.rdd.getNumPartitions() <= both.rdd.getNumPartitions() <= 2 * alone.rdd.getNumPartitions()
 
 
 def test_changes_up_to_a_number_are_passed_over(spark: SparkSession) -> None:

@@ -50,6 +50,8 @@ ROWS, MEMORY = 500_000, 1 << 30
 """About how many changes a shard has at most, and the memory that one may take where nothing else is said."""
 _BATCH = 1 << 16
 """Rows that go back to Spark at a time."""
+_UNKNOWN = 1 << 50
+"""Spark's word for the size of rows that it knows nothing of is larger."""
 _GROWS = 16
 """About so many times what changes take in files they take in memory while they are decided."""
 _AT, _KEY, _LEAST = "header__at", "header__linked", "header__least"
@@ -185,9 +187,14 @@ class ShardTask:
 
 
 def _bytes(rows: DataFrame) -> int:
-    """About how many bytes rows take in the files that they are read from; 0: not known."""
-    found = int(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
-    return found if found < 1 << 50 else 0  # Spark's word for rows that it knows nothing of is larger
+    """About how many bytes rows take in the files that they are read from; 0: not known. Spark says of a join
+    that it takes the product of its sides: what these read together bounds it."""
+    plan = rows._jdf.queryExecution().optimizedPlan()
+    leaves = plan.collectLeaves()
+    sizes = [int(leaves.apply(i).stats().sizeInBytes()) for i in range(leaves.size())]
+    read = sum(size for size in sizes if size < _UNKNOWN)
+    found = int(plan.stats().sizeInBytes())
+    return min(found, read) if found < _UNKNOWN else read
 
 
 def _links(rows: DataFrame) -> DataFrame:
