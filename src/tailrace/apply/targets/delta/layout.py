@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ....errors import ApplyError
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.change import Column, Relation
 from ....model.types import arrow_type, plain_schema, schema_of
-from ....wire.pgvalues import convert
 from ...data_errors import Demands
 from ...images import col, quote
+from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .local import PartTask, write_parts
@@ -146,13 +145,7 @@ def _constant(column: Column) -> SparkColumn:
 
     if column.missing is None:
         return F.lit(None).cast(column.type)
-    values, bad = convert(column.type, column.kind, pa.array([column.missing], pa.string()))
-    if bad is not None:
-        raise ApplyError(
-            f"the value {column.missing!r} that older rows have cannot be held by {column.type}",
-            where=column.name,
-            hint="give it a wider type (`types`), then `tailrace resync` the table",
-        )
+    values = value_of(column, column.missing)
     # As text that Spark reads back exactly; bytes as such.
     if pa.types.is_binary(values.type):
         return F.lit(bytearray(values[0].as_py())).cast("binary")

@@ -188,9 +188,8 @@ def merge(
     table already has them.
     `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
     none). With another one, ConcurrentCommitError."""
+    table = DeltaTable(path) if table is None else table
     for attempt in range(_ATTEMPTS):
-        if attempt or table is None:
-            table = DeltaTable(path)
         reached = table.transaction_version(app_id)
         if reached is not None and reached >= upto:
             break
@@ -203,4 +202,5 @@ def merge(
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
-    return ApplyOutcome(version=-1 if table is None else table.version(), plan="task_local")
+            table = DeltaTable(path)
+    return ApplyOutcome(version=table.version(), plan="task_local")

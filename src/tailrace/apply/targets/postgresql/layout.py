@@ -13,8 +13,8 @@ import pyarrow as pa
 from ....errors import ApplyError, BaselineNeededError
 from ....model.change import Column, Relation
 from ....sources.postgresql.connect import Session, literal, quoted
-from ....wire.pgvalues import convert
 from ...mapping.shared_rows import refuse_less
+from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
 from .adopted import adopts, key_of
 from .place import Place, check_names
@@ -150,13 +150,7 @@ def _added(column: Column, kind: str) -> list[str]:
 
 def _constant(column: Column, missing: str) -> str:
     """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
-    values, bad = convert(column.type, column.kind, pa.array([missing], pa.string()))
-    if bad is not None:
-        raise ApplyError(
-            f"the value {missing!r} that older rows have cannot be held by {column.type}",
-            where=column.name,
-            hint="give it a wider type (`types`), then `tailrace resync` the table",
-        )
+    values = value_of(column, missing)
     if pa.types.is_binary(values.type):
         return "\\x" + str(values[0].as_py().hex())
     return str(values.cast(pa.string())[0].as_py())
