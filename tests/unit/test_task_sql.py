@@ -55,6 +55,7 @@ def test_questions_are_joined_with_each_other_and_with_tables(task: tailrace.Ope
     assert task.sql(said).rows() == [{"before": "nut", "after": "hex nut"}]
     assert task.sql("SELECT count(*) AS n FROM transactions('shop.*')").rows() == [{"n": 3}]
     assert task.sql("SELECT count(*) AS n FROM transactions(start => 12)").rows() == [{"n": 2}]
+    assert task.sql("FROM net('shop.item', columns => 'id')").schema.names[0] == "id"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,11 @@ def test_questions_are_joined_with_each_other_and_with_tables(task: tailrace.Ope
         ("SELECT * FROM net('shop.item'", "it has no end"),
         ("SELECT * FROM net('shop.item' 3)", "',' is missing before '3'"),
         ("SELECT * FROM net('shop.itme')", "did you mean shop.item"),
+        ("SELECT * FROM net('shop.item', base => 'x')", "base is for Python alone; it takes start, end"),
+        ("SELECT * FROM chain('shop.item', 7)", "key is 7"),
+        ("SELECT * FROM net('shop.item', computeUpdates => 'no')", "computeUpdates is 'no'"),
+        ("SELECT * FROM transactions(tables => ['nope.*'])", r"no table of the task matches 'nope\.\*'"),
+        ("SELECT * FROM transactions('shop.*', tables => 'shop.*')", "the tables are given twice"),
     ],
 )
 def test_a_question_that_cannot_be_asked_says_why(task: tailrace.OpenTask, statement: str, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,8 +74,9 @@ def _session(opened: OpenTask, *, wanted: bool) -> Iterator[SparkSession | None]
 def _statements(words: Callable[[], Sequence[str]]) -> Iterator[str]:
     """What is typed, up to each semicolon, until Ctrl-D; Tab completes words, and the lines of earlier
     prompts can be called back."""
-    with suppress(ImportError):
-        _edited(words())
+    if sys.stdin.isatty():
+        with suppress(ImportError):
+            _edited(words())
     said = ""
     while True:
         try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnsupportedError
 from ..query.calls import QUESTIONS, Call, replaced
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .open_task import OpenTask
+
+_KINDS = {"Sequence": list, "Mapping": dict, "bool": bool}
+"""What is in the type of a parameter -> what its literal is."""
 
 
 def in_duckdb(task: OpenTask, statement: str) -> Result:
@@ -89,24 +91,40 @@ def _answer(task: OpenTask, call: Call) -> Result:
     Raises:
         ConfigError: it names no table, or takes no such arguments.
     """
+    first, rest = call.given[:1], call.given[1:]
     if call.question == "transactions":
-        tables, given = call.given[:1], call.given[1:]
-        question, call = task.transactions, replace(call, given=given, named={**call.named, "tables": tables})
+        question, named = task.transactions, dict(call.named)
+        if first and "tables" in named:
+            raise _refused(call, "the tables are given twice")
+        if first:
+            named["tables"] = first[0]
     else:
-        if not call.given or not isinstance(call.given[0], str):
+        if not first or not isinstance(first[0], str):
             raise _refused(call, "its first argument is the table: 'schema.table'")
-        question = getattr(task.table(call.given[0]), call.question)
-        call = replace(call, given=call.given[1:])
-    taken = inspect.signature(question)
-    names = {n.lower(): n for n in taken.parameters}
-    named = {names.get(n.lower(), n): v for n, v in call.named.items()}
-    try:
-        taken.bind(*call.given, **named)
-    except TypeError as error:
-        usual = ", ".join(n for n in taken.parameters if n != "base")
-        raise _refused(call, f"{error}; it takes {usual}") from None
-    made: Result = question(*call.given, **named)
+        question, named = getattr(task.table(first[0]), call.question), call.named
+    made: Result = question(**_arguments(call, inspect.signature(question), rest, named))
     return made
+
+
+def _arguments(
+    call: Call, taken: inspect.Signature, given: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Literals as the arguments of a method, whose names are taken in any case; a text is a list of one."""
+    kinds = {n: str(p.annotation) for n, p in taken.parameters.items() if "pa.Table" not in str(p.annotation)}
+    names = {n.lower(): n for n in kinds}
+    try:
+        bound = taken.bind(*given, **{names.get(n.lower(), n.lower()): v for n, v in named.items()}).arguments
+    except TypeError as error:
+        raise _refused(call, f"{error}; it takes {', '.join(kinds)}") from None
+    for name, value in bound.items():
+        if name not in kinds:
+            raise _refused(call, f"{name} is for Python alone; it takes {', '.join(kinds)}")
+        if "Sequence" in kinds[name] and isinstance(value, str):
+            bound[name] = [value]
+        for kind, wanted in _KINDS.items():
+            if kind in kinds[name] and not isinstance(bound[name], wanted) and value is not None:
+                raise _refused(call, f"{name} is {value!r}")
+    return bound
 
 
 def _refused(call: Call, why: str) -> ConfigError:

@@ -1,0 +1,72 @@
+"""The prompt of `tailrace sql` on a terminal: Tab completes, lines are remembered; elsewhere nothing is kept."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from .task_home import TaskHome
+
+pytestmark = pytest.mark.unit
+pytest.importorskip("readline")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> TaskHome:
+    made = TaskHome(tmp_path)
+    made.baseline([{"id": 1, "name": "hex nut", "price": Decimal("1.00")}], after=10)
+    return made
+
+
+def command(home: TaskHome) -> tuple[list[str], dict[str, str], Path]:
+    state = home.file.parent / "state"
+    words = [sys.executable, "-m", "tailrace", "sql", str(home.file)]
+    return words, os.environ | {"XDG_STATE_HOME": str(state), "TERM": "dumb"}, state / "tailrace/sql_history"
+
+
+def test_tab_completes_and_lines_are_remembered(home: TaskHome) -> None:
+    words, env, kept = command(home)
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
+    os.close(theirs)
+    try:
+        said_until(mine, b"tailrace> ")
+        os.write(mine, b"SELECT nam\t FROM shop.item;\n")
+        assert b"hex nut" in said_until(mine, b"hex nut", b"tailrace> ")
+        os.write(mine, b"\x04")
+        said_until(mine)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        os.close(mine)
+    assert "SELECT name FROM shop.item;" in kept.read_text()
+
+
+def said_until(terminal: int, *words: bytes) -> bytes:
+    """What the other side prints until these words have come one after the other; until it closes if none are
+    given."""
+    said, end = b"", re.compile(b".*".join(map(re.escape, words)) or b"(?!)", re.DOTALL)
+    while not end.search(said):
+        try:
+            more = os.read(terminal, 4096)
+        except OSError:  # Linux says EIO once nobody is there any more
+            more = b""
+        if not more:
+            break
+        said += more
+    return said
+
+
+def test_what_comes_through_a_pipe_is_not_kept(home: TaskHome) -> None:
+    words, env, kept = command(home)
+    typed = "SELECT name FROM shop.item;\n"
+    done = subprocess.run(words, env=env, input=typed, capture_output=True, text=True, check=True)
+    assert "hex nut" in done.stdout
+    assert not kept.exists()
