@@ -170,6 +170,31 @@ def test_a_table_gets_another_name_just_then(
         wait_for(lambda: any(lake.read(task.log_path, ["RECID"])["RECID"].to_numpy() == 1), 20)
 
 
+def test_an_order_that_comes_while_others_are_carried_out_is_not_passed_by(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture is between its two looks at the orders when `remove` arrives."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    task, stop, asked = load(task_file(tmp_path, database)), threading.Event(), threading.Event()
+    publish = slot.publish
+
+    def late(*words: Any) -> None:
+        if asked.is_set():
+            asked.clear()
+            orders.give(task.orders_path, orders.REMOVE, ["s.b"], why="not needed", who="me")
+        publish(*words)
+
+    monkeypatch.setattr(slot, "publish", late)
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
+        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+        asked.set()
+        orders.give(task.orders_path, orders.PAUSE, ["s.a"], why="night load", who="me")
+        wait_for(lambda: not asked.is_set(), 20)
+        wait_for(lambda: published(db, "tailrace_shop") == {"s.a"}, 20)
+
+
 GROUPS = """groups:
   careful: {tables: [s.a, s.b], retries: 2}
   eager: {tables: [s.c], every: 100ms, automatic_baseline: true}

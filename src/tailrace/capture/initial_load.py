@@ -91,9 +91,9 @@ class Baselines:
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
-        # The landing of a table that is being renamed is not known yet.
-        moving = {t for t, one in known.states.items() if one.moving}
-        due = [t for t in mine if t not in busy and t not in moving]
+        # The landing of a table that is being renamed is not known yet. Another may just have been removed.
+        not_now = {t for t, one in known.states.items() if one.moving or one.member == "removed"}
+        due = [t for t in mine if t not in busy and t not in not_now]
         return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
 
     def _refused(self, table: str, state: TableControl) -> bool:

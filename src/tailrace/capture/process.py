@@ -66,7 +66,7 @@ class Capture:
         self.stop = stop or threading.Event()
         self._state = CaptureState()
         self._reached = False
-        self._behind = False  # a finding is not acted on yet
+        self._behind = False  # a finding or an order is not acted on yet
         self._known_tables: list[str] = []
         self._watch = Watch(task)
         self._moved = Moved()
@@ -177,7 +177,10 @@ class Capture:
         self._streams.clear(source)
 
     def _follow(self, source: LogSource, work: Baselines) -> None:
-        """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due."""
+        """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due.
+
+        An order that arrives meanwhile is left to the next look (`_behind`): only baselines follow it here.
+        """
         if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
             source.withdraw(gone)
         if old := [one.known for one in self._moved.old]:
@@ -185,10 +188,11 @@ class Capture:
         waiting = self._made_again(source)
         fresh = self._streams.prepare(source, [t for t in self._known_tables if t not in waiting])
         busy = work.busy
-        self._known.look()
+        late = self._known.look()
         due = work.due(self._known_tables, self._task, self._known, busy)
         if due or fresh:
             work.begin(due, self._task)
+        self._behind = late
 
     def _made_again(self, source: LogSource) -> set[str]:
         """Handles recreated tables, which have lost changes: only a new baseline helps. Returns those that
@@ -279,7 +283,7 @@ class Capture:
         try:
             self._task = self._reload() if self._reload else self._task
             busy = work.busy
-            news = self._known.look()
+            self._behind = self._known.look() or self._behind
             self._watch.follow(self._task)
             self._moved = self._watch.moved(source)
             wanted = members(source, self._task, self._known.states, self._moved)
@@ -296,14 +300,13 @@ class Capture:
             logger.info("adding %s", ", ".join(new))
         self._known_tables = wanted
         due = work.due(wanted, self._task, self._known, busy)
-        if new or news or due or self._behind or source.lost(wanted):
+        if new or due or self._behind or source.lost(wanted):
             self._behind = True
             try:
                 self._follow(source, work)
             except TableMovedError as error:  # the next check finds it under its new name
                 logger.info("%s; checking again", error.what)
                 return
-            self._behind = False
         self._renaming.carry_on(self._task, work.busy)
         drop_targets(self._task, self._known.states, work.busy)
 
