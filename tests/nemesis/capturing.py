@@ -1,23 +1,25 @@
-"""The capture process in steps: LOG's writer, windows and the choice of baselines are tailrace's own; reading
-the source and landing rows are done here, as `capture.py` and `baseline.py` do them.
+"""The capture process in steps: LOG's writer, windows, the following of orders and the choice of baselines are
+tailrace's own; reading the source and landing rows are done here, as `process.py` and `baseline.py` do them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
 from tailrace.capture.baseline import Attempt
+from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
 from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
-from tailrace.capture.table_selection import Known
 from tailrace.lake import log
 from tailrace.model.change import Relation
+from tailrace.sources.base import Renamed
 from tailrace.state import ledger, orders
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import Baseline
@@ -42,6 +44,66 @@ class Reading:
     order: int = -1
 
 
+class Asked:
+    """What capture asks of its source, answered by the model: its tables keep their names, and stay."""
+
+    exact, slot_is_new = True, False
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        return sorted(t for t in self._source.now if any(fnmatchcase(t, p) for p in patterns))
+
+    def names(self, relids: Sequence[int]) -> None:
+        """It cannot tell."""
+
+    def called(self, renamed: Sequence[Renamed]) -> None:
+        assert not renamed
+
+    def prepare(self, source: Asked, tables: Sequence[str]) -> bool:
+        self._source.published |= set(tables)
+        return False
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        self._source.published -= set(tables)
+
+    def lost(self, tables: Sequence[str]) -> list[str]:
+        return []
+
+    def relation(self, table: str) -> Relation:
+        return self._source.now[table].relation
+
+    def acknowledge(self, position: bytes) -> None:
+        """The model's log stays."""
+
+    def mark(self, text: str) -> None:
+        self._source.mark(text)
+
+
+class Work(Baselines):
+    """Baselines that are read by the steps of a schedule."""
+
+    def __init__(
+        self,
+        task: Any,
+        source: Any,
+        windows: Windows,
+        writer: log.LogWriter,
+        read: Callable[[Sequence[str]], None],
+    ) -> None:
+        super().__init__(task, source, windows, threading.Event(), writer)
+        self._read, self.begun, self.reading = read, 0, list[Reading]()
+
+    @property
+    def busy(self) -> set[str]:
+        return {one.table for one in self.reading} | self._windows.tables
+
+    def begin(self, due: Sequence[str], task: Any) -> None:
+        self._read(due)
+        self.begun += len(due)
+
+
 class Capturing:
     """One life of the capture process."""
 
@@ -49,23 +111,27 @@ class Capturing:
         self, task: Any, source: Source, ram: RamLake, held: dict[str, Held], heard: Heard, window: int
     ) -> None:
         self.task, self.source, self._ram, self._held, self._heard = task, source, ram, held, heard
-        self.reading: list[Reading] = []
         self.writer = log.LogWriter(task.log_path, task.relations_path)
-        asked: Any = SimpleNamespace(
-            mark=source.mark, exact=True, relation=lambda t: source.now[t].relation, slot_is_new=False
-        )
-        asked.acknowledge = lambda position: None
-        self._asked: Any = asked
         self._process: Any = SimpleNamespace(_state=CaptureState())
-        self._windows = Windows(task, asked)
-        self._work = Baselines(task, asked, self._windows, threading.Event(), self.writer)
-        self._known = Known(task)
-        self.look(window)
+        self._source: Any = Asked(source)
+        self._windows = Windows(task, self._source)
+        self._work = Work(task, self._source, self._windows, self.writer, self._begin)
+        self._followed = FollowedTables(task, lambda source, names: [])
+        self._windows_to_open = window
+        if source.slot is None:
+            source.slot = source.lsn
+        self._followed.begin(self._source)
+        self._followed.follow(self._source, self._work, self._source.prepare)
         self._announced: dict[int, Relation] = {}
         self._windows.resume()
         reached = self.writer.state.position
         assert source.slot is not None
         self._next = max(source.index(reached) if reached else 0, source.index(position_at(source.slot + 1)))
+
+    @property
+    def reading(self) -> list[Reading]:
+        """The baselines on their way."""
+        return self._work.reading
 
     @property
     def behind(self) -> int:
@@ -77,26 +143,15 @@ class Capturing:
         for one in self.source.log[self._next : self._next + many]:
             self.writer.add(self.source.chunk(one, self._announced))
             self._next += 1
-        return Capture._commit(self._process, self._asked, self.writer, self._windows)
+        return Capture._commit(self._process, self._source, self.writer, self._windows)
 
     def look(self, window: int) -> int:
-        """Takes in orders: publishes, withdraws, begins the baselines that are due."""
-        source = self.source
-        self._known.look()
-        states = self._known.states
-        wanted = sorted(t for t in source.now if t not in states or states[t].member != "removed")
-        source.published -= {t for t, one in states.items() if one.member == "removed"}
-        source.published |= set(wanted)
-        if source.slot is None:
-            source.slot = source.lsn
-        busy = {one.table for one in self.reading} | self._windows.tables
-        self._known.look()
-        due = self._work.due(wanted, self.task, self._known, busy)
-        if due:
-            self._begin(due, window)
-        return len(due)
+        """Picks up orders; gives how many baselines began."""
+        self._windows_to_open, before = window, self._work.begun
+        self._followed.look(self._source, self._work, self._source.prepare)
+        return self._work.begun - before
 
-    def _begin(self, due: list[str], window: int) -> None:
+    def _begin(self, due: Sequence[str]) -> None:
         attempts = self._work._attempts(due)
         states = orders.of_task(
             self.task.orders_path, ledger.read_baselines(self.task.control_path("baselines"))
@@ -105,7 +160,7 @@ class Capturing:
         for n, name in enumerate(due):
             now = self.source.now[name]
             exact = name in states and states[name].exact
-            opened = bool(window >> n & 1) and now.keyed and not exact
+            opened = bool(self._windows_to_open >> n & 1) and now.keyed and not exact
             position = position_at(self.source.lsn + 1)
             assert self.writer.announced.base(now.relation, position), f"{name}: later changes were read"
             self.reading.append(Reading(name, attempts[name], position, now, dict(now.rows), opened))
@@ -140,7 +195,8 @@ class Capturing:
         now = self.source.now[one.table]
         if now.relation != one.early.relation:
             self.reading.remove(one)
-            self._begin([one.table], 1)
+            self._windows_to_open = 1
+            self._begin([one.table])
             return False
         late = {k: r for k, r in now.rows.items() if k % 2}
         one.rows = {k: r for k, r in one.rows.items() if not k % 2} | late

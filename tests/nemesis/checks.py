@@ -135,6 +135,15 @@ def order_numbers(world: World) -> None:
         )
 
 
+def followed(world: World) -> None:
+    """Once capture has looked twice with nothing in between, it follows every table that is not removed."""
+    with world.ram.unnoticed():
+        states = orders.of_task("control/orders", ledger.read_baselines("control/baselines"))
+    wanted = {t for t in world.source.now if t not in states or states[t].member != "removed"}
+    if wanted != world.source.published:
+        found("orders", f"{sorted(world.source.published)} are captured, and {sorted(wanted)} should be")
+
+
 def at_the_end(world: World) -> None:
     """What holds when nothing is left to do: everything there is arrived."""
     for name in world.source.now:

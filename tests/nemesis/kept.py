@@ -97,5 +97,9 @@ KEPT: dict[str, tuple[Setup, tuple[Step, ...]]] = {
             Step("apply", 0, 1),
         ),
     ),
+    "an order that comes while capture carries out others is passed by": (
+        Setup(tables=3, group=True, together=1, max_changes=1000),
+        (Step("capture", at=(15, Step("order", 3, 0))),),
+    ),
 }
 """What it is about -> what does not change in it, and the steps."""

@@ -8,7 +8,7 @@ from random import Random
 
 from tailrace.state import orders
 
-from .checks import Checks, at_the_end
+from .checks import Checks, at_the_end, followed
 from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world
 
 WEIGHTS = {
@@ -106,6 +106,9 @@ def settle(at: World, after: Checks) -> None:
     """Everything is allowed again, and driven on until nothing is left to do."""
     at.said.append("-- the end: all tables are resumed, everything is driven on")
     at.refuse.clear()
+    at.take(Step("look"))  # the second one picks up what came during the first
+    at.take(Step("look"))
+    followed(at)
     states = orders.of_task("control/orders", {})
     for n, name in enumerate(sorted(at.source.now)):
         if name in states and states[name].member == "removed":

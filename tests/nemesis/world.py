@@ -89,6 +89,7 @@ class World:
             changes_path=lambda table: f"changes/{table}",
             policy=lambda table: EVERYTHING,
             group=lambda table: "g" if setup.group and table == "s.t0" else None,
+            source=SimpleNamespace(tables=["s.*"], exclude=[]),
             baseline=SimpleNamespace(enabled=True, window="auto"),
             maintenance=SimpleNamespace(keep_ledger=0.0, small_files=1),
         )

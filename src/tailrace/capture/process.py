@@ -11,15 +11,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from ..apply.ddl import APPLY, STOP
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
 from ..apply.mapping.checks import plain_findings
 from ..config import state_version
-from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import ConnectionLostError, SourceError, TableMovedError, TailraceError, UnreachableError
+from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
 from ..lake import delta as lake
 from ..lake import guards, log
 from ..lake.failpoints import reach
@@ -27,15 +24,11 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import live, orders
 from ..state.capture_state import STOPPED, CaptureState
-from ..state.orders import TableControl
-from .added_tables import AddedTables
 from .constraints import ConstraintWatch
-from .ddl_watch import Watch, recreated
+from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
 from .stream import Streams
-from .table_selection import Known, Moved, drop_targets, members
-from .target_rename import Renaming
 
 logger = logging.getLogger("tailrace.capture")
 LOOK_EVERY_S = 1.0
@@ -62,19 +55,18 @@ class Capture:
         reload: Callable[[], Task] | None = None,
         began: Callable[[], None] = lambda: None,
     ) -> None:
-        self._task, self._once, self._reload, self._began = task, once, reload, began
+        self._once, self._began = once, began
         self.stop = stop or threading.Event()
         self._state = CaptureState()
         self._reached = False
-        self._behind = False  # a finding or an order is not acted on yet
-        self._known_tables: list[str] = []
-        self._watch = Watch(task)
-        self._moved = Moved()
-        self._added = AddedTables()
-        self._renaming = Renaming(task)
+        self._followed = FollowedTables(task, self._findings, reload)
         self._constraints = ConstraintWatch(task)
-        self._known = Known(task)
         self._streams: Streams
+
+    @property
+    def _task(self) -> Task:
+        """The task as its file is now."""
+        return self._followed.task
 
     def run(self) -> None:
         """Captures until told to stop. After a lost connection, or if a table is renamed during the start,
@@ -109,7 +101,7 @@ class Capture:
             self.stop.wait(min(left, STATE_EVERY_S))
 
     def _session(self) -> None:
-        task = self._task
+        task, followed = self._task, self._followed
         self._streams = Streams(task)
         self._reached = self._reached or self._streams.now.stream > 0
         source, over = open_source(task), threading.Event()
@@ -119,16 +111,12 @@ class Capture:
             windows = Windows(task, source)
             work = Baselines(task, source, windows, over, writer)
             self._state.baselines = work.progress
-            self._watch.look(source, writer.state)
-            self._renaming.carry_on(task)
-            self._known.look()
-            self._moved = self._watch.moved(source)
-            wanted = members(source, task, self._known.states, self._moved)
-            self._known_tables = self._added.without(wanted)
+            followed.watch.look(source, writer.state)
+            followed.begin(source)
             self._reached = True
             self._give_up(source)
             self._check(source, writer)
-            self._follow(source, work)
+            followed.follow(source, work, self._streams.prepare)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
             windows.resume()
             self._began()
@@ -145,8 +133,8 @@ class Capture:
 
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
         stored = self._streams.now.stored
-        findings = list(source.check(self._known_tables, writer.state.position, stored))
-        findings += self._mistakes(source, self._known_tables)
+        findings = list(source.check(self._followed.tables, writer.state.position, stored))
+        findings += self._mistakes(source, self._followed.tables)
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
@@ -164,58 +152,13 @@ class Capture:
     def _give_up(self, source: LogSource) -> None:
         """Gives up a stream after an operator's order. Before a new stream begins, apply is told that the
         targets wait for new baselines: changes in between are in no change table."""
-        task, why = self._task, self._streams.now.why
         if self._streams.anew:
-            states, baselines = self._known.states, self._known.baselines
-            mine = {*baselines, *(t for t in self._known_tables if task.policy(t).level >= MEDIUM)}
-            mine -= {t for t, one in states.items() if one.member == "removed"}
-            number = orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
-            while not orders.heard(task.run_path, number):
+            number = self._followed.given_up(self._streams.now.why)
+            while not orders.heard(self._task.run_path, number):
                 if self.stop.wait(0.1):
                     raise Stopped
-            self._known.look()
+            self._followed.known.look()
         self._streams.clear(source)
-
-    def _follow(self, source: LogSource, work: Baselines) -> None:
-        """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due.
-
-        An order that arrives meanwhile is left to the next look (`_behind`): only baselines follow it here.
-        """
-        if gone := [t for t, one in self._known.states.items() if one.member == "removed"]:
-            source.withdraw(gone)
-        if old := [one.known for one in self._moved.old]:
-            source.withdraw(old)
-        waiting = self._made_again(source)
-        fresh = self._streams.prepare(source, [t for t in self._known_tables if t not in waiting])
-        busy = work.busy
-        late = self._known.look()
-        due = work.due(self._known_tables, self._task, self._known, busy)
-        if due or fresh:
-            work.begin(due, self._task)
-        self._behind = late
-
-    def _made_again(self, source: LogSource) -> set[str]:
-        """Handles recreated tables, which have lost changes: only a new baseline helps. Returns those that
-        must not be captured before a baseline is requested."""
-        waiting = set()
-        why, path = (
-            "it was dropped and created again, or removed from the publication",
-            self._task.orders_path,
-        )
-        for table in source.lost(self._known_tables):
-            state = self._known.states.get(table, TableControl(table))
-            if table not in self._known.baselines or state.gap:
-                continue
-            policy = recreated(self._task, table)
-            asked = bool(state.wanted) or policy == APPLY
-            if not asked:
-                waiting.add(table)
-            if not state.wanted and policy != STOP and state.held != orders.SUSPENDED:
-                logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
-                orders.suspend(path, table, why, who="capture")
-            if asked:
-                orders.resync(path, table, why, who="capture")
-        return waiting
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
         task = self._task
@@ -245,12 +188,12 @@ class Capture:
             if now - looked >= LOOK_EVERY_S:
                 looked = now
                 self._look(source, work)
-                self._watch.look(source, writer.state)
+                self._followed.watch.look(source, writer.state)
             if drained:
                 break
         if writer.ready:
             self._commit(source, writer, windows)
-        self._watch.look(source, writer.state)
+        self._followed.watch.look(source, writer.state)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
@@ -280,35 +223,8 @@ class Capture:
 
     def _look(self, source: LogSource, work: Baselines) -> None:
         """Picks up orders and tables added to the task file while it runs."""
-        try:
-            self._task = self._reload() if self._reload else self._task
-            busy = work.busy
-            self._behind = self._known.look() or self._behind
-            self._watch.follow(self._task)
-            self._moved = self._watch.moved(source)
-            wanted = members(source, self._task, self._known.states, self._moved)
-            wanted = self._added.ready(wanted, self._known_tables, partial(self._findings, source))
-        except ConnectionLostError:
-            raise
-        except TailraceError as error:
-            # The file may be half-edited: the running settings stay in force, and the screen shows why
-            # nothing changed.
-            self._state.message = f"the changed task file is not used: {error.what}"
-            return
-        self._state.message = self._added.told
-        if new := [t for t in wanted if t not in self._known_tables]:
-            logger.info("adding %s", ", ".join(new))
-        self._known_tables = wanted
-        due = work.due(wanted, self._task, self._known, busy)
-        if new or due or self._behind or source.lost(wanted):
-            self._behind = True
-            try:
-                self._follow(source, work)
-            except TableMovedError as error:  # the next check finds it under its new name
-                logger.info("%s; checking again", error.what)
-                return
-        self._renaming.carry_on(self._task, work.busy)
-        drop_targets(self._task, self._known.states, work.busy)
+        self._followed.look(source, work, self._streams.prepare)
+        self._state.message = self._followed.message
 
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()
@@ -317,7 +233,7 @@ class Capture:
         self._tell()
 
     def _tell(self) -> None:
-        self._state.tables = self._known_tables
+        self._state.tables = self._followed.tables
         self._state.tell(self._task.run_path)
 
 

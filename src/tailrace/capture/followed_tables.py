@@ -1,0 +1,163 @@
+"""Which tables capture follows, and what has to be done when that changes: orders, the task file and the
+source's catalog decide; publication and baselines come after.
+
+Orders may arrive at any moment, also while others are carried out. What arrives too late for one look is left
+to the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from ..apply.ddl import APPLY, STOP
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import ConnectionLostError, TableMovedError, TailraceError
+from ..sources.base import Finding, LogSource
+from ..state import orders
+from ..state.orders import TableControl
+from .added_tables import AddedTables
+from .ddl_watch import Watch, recreated
+from .table_selection import Known, Moved, drop_targets, members
+from .target_rename import Renaming
+
+logger = logging.getLogger("tailrace.capture")
+
+Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
+"""What keeps tables from being captured."""
+Prepare: TypeAlias = Callable[[LogSource, Sequence[str]], bool]
+"""`LogSource.prepare` as the stream's state allows it."""
+
+
+class BaselineWork(Protocol):
+    """What is asked of the baselines of a session."""
+
+    @property
+    def busy(self) -> set[str]:
+        """The tables that are being read, or whose window is open."""
+
+    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
+        """The tables that need a baseline, and for which none was running before `known` was read."""
+
+    def begin(self, tables: Sequence[str], task: Task) -> None:
+        """Begins to read them."""
+
+
+class FollowedTables:
+    """The tables of one run of capture.
+
+    Args:
+        task: the task.
+        findings: what keeps tables that are new from being captured.
+        reload: reads the task file again; None: it stays as it is.
+
+    Attributes:
+        task: the task as its file is now.
+        tables: the tables that are captured.
+        known: what orders and baselines say.
+        watch: what the source's catalog says.
+        message: why the task file, or a table, is not used; None if there is nothing to say.
+    """
+
+    def __init__(self, task: Task, findings: Findings, reload: Callable[[], Task] | None = None) -> None:
+        self.task, self._findings, self._reload = task, findings, reload
+        self.tables: list[str] = []
+        self.known = Known(task)
+        self.watch = Watch(task)
+        self.message: str | None = None
+        self._moved = Moved()
+        self._added = AddedTables()
+        self._renaming = Renaming(task)
+        self._behind = False  # a finding or an order is not acted on yet
+
+    def begin(self, source: LogSource) -> None:
+        """The tables at the start of a session."""
+        self._renaming.carry_on(self.task)
+        self.known.look()
+        self.tables = self._added.without(self._wanted(source))
+
+    def given_up(self, why: str) -> int:
+        """Tells apply that the stream is given up, so the targets wait for new baselines: changes in between
+        are in no change table. Returns the number of the order."""
+        states, task = self.known.states, self.task
+        mine = {*self.known.baselines, *(t for t in self.tables if task.policy(t).level >= MEDIUM)}
+        mine -= {t for t, one in states.items() if one.member == "removed"}
+        return orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
+
+    def follow(self, source: LogSource, work: BaselineWork, prepare: Prepare) -> None:
+        """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due.
+
+        An order that arrives meanwhile is left to the next look: here, only baselines depend on it.
+        """
+        if gone := [t for t, one in self.known.states.items() if one.member == "removed"]:
+            source.withdraw(gone)
+        if old := [one.known for one in self._moved.old]:
+            source.withdraw(old)
+        waiting = self._made_again(source)
+        fresh = prepare(source, [t for t in self.tables if t not in waiting])
+        busy = work.busy
+        late = self.known.look()
+        due = work.due(self.tables, self.task, self.known, busy)
+        if due or fresh:
+            work.begin(due, self.task)
+        self._behind = late
+
+    def look(self, source: LogSource, work: BaselineWork, prepare: Prepare) -> None:
+        """Picks up orders, and tables added to the task file."""
+        try:
+            self.task = self._reload() if self._reload else self.task
+            busy = work.busy
+            self._behind = self.known.look() or self._behind
+            self.watch.follow(self.task)
+            wanted = self._added.ready(self._wanted(source), self.tables, partial(self._findings, source))
+        except ConnectionLostError:
+            raise
+        except TailraceError as error:
+            # The file may be half-edited: the running settings stay in force, and the screen shows why
+            # nothing changed.
+            self.message = f"the changed task file is not used: {error.what}"
+            return
+        self.message = self._added.told
+        if new := [t for t in wanted if t not in self.tables]:
+            logger.info("adding %s", ", ".join(new))
+        self.tables = wanted
+        due = work.due(wanted, self.task, self.known, busy)
+        if new or due or self._behind or source.lost(wanted):
+            self._behind = True
+            try:
+                self.follow(source, work, prepare)
+            except TableMovedError as error:  # the next look finds it under its new name
+                logger.info("%s; checking again", error.what)
+                return
+        self._renaming.carry_on(self.task, work.busy)
+        drop_targets(self.task, self.known.states, work.busy)
+
+    def _wanted(self, source: LogSource) -> list[str]:
+        self._moved = self.watch.moved(source)
+        return members(source, self.task, self.known.states, self._moved)
+
+    def _made_again(self, source: LogSource) -> set[str]:
+        """Handles recreated tables, which have lost changes: only a new baseline helps. Returns those that
+        must not be captured before a baseline is requested."""
+        waiting = set()
+        why, path = (
+            "it was dropped and created again, or removed from the publication",
+            self.task.orders_path,
+        )
+        for table in source.lost(self.tables):
+            state = self.known.states.get(table, TableControl(table))
+            if table not in self.known.baselines or state.gap:
+                continue
+            policy = recreated(self.task, table)
+            asked = bool(state.wanted) or policy == APPLY
+            if not asked:
+                waiting.add(table)
+            if not state.wanted and policy != STOP and state.held != orders.SUSPENDED:
+                logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
+                orders.suspend(path, table, why, who="capture")
+            if asked:
+                orders.resync(path, table, why, who="capture")
+        return waiting
