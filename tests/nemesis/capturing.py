@@ -220,6 +220,6 @@ class Capturing:
         now, at = dt.datetime.now(dt.timezone.utc), one.position.hex().upper()
         done = Baseline(one.table, relation, at, len(rows), versions, now, 0.0, number, order, after)
         if one.open:
-            self._windows.opened(done)
+            self._windows.opened([done])
         else:
             ledger.write_baseline(self.task.control_path("baselines"), done)

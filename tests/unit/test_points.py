@@ -296,7 +296,7 @@ def landing(at: Path) -> tuple[Life, State]:
         with ThreadPoolExecutor(1) as pool:
             baseline.take(
                 OneTable(), Snapshot("s", b"1"), attempt, reading,  # type: ignore[arg-type]
-                lambda one: ledger.write_baseline(record, one), pool,  # type: ignore[arg-type]
+                lambda done: ledger.write_baseline(record, *done), pool,  # type: ignore[arg-type]
             )  # fmt: skip
 
     def state() -> object:

@@ -13,7 +13,8 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ from .snapshot_sink import DeltaLanding, Landing
 
 WHOLE = 1 << 62
 """A number of rows per part so large that each physical table is one part."""
+AHEAD = 16
+"""Parts of the next tables that are given to the readers while one table becomes its target."""
+RECORD_EVERY_S = 1.0
+"""Baselines that become their targets within this time are recorded together."""
 
 
 @dataclass(frozen=True)
@@ -106,32 +111,80 @@ def take(
     snapshot: Snapshot,
     attempts: Mapping[str, Attempt],
     reading: Reading,
-    record: Callable[[Baseline], None],
+    record: Callable[[Sequence[Baseline]], None],
     pool: ProcessPoolExecutor,
 ) -> dict[str, TableMovedError]:
-    """Takes the baselines of some tables in one snapshot or window; `record` is called for each as soon as
-    its rows are the target. Returns the tables that were truncated or altered in the meantime and have to be
-    read again."""
+    """Takes the baselines of some tables in one snapshot or window. Returns the tables that were truncated or
+    altered in the meantime and have to be read again.
+
+    While one table becomes its target, parts of the next ones are read. `record` is called for tables whose
+    rows are their targets, for several small ones at once (`RECORD_EVERY_S`); those that a crash leaves
+    unrecorded are read again.
+    """
     moved: dict[str, TableMovedError] = {}
-    for table, attempt in attempts.items():
-        if reading.stopped():
-            break
-        try:
-            if (done := _table(source, snapshot, table, attempt, pool, reading)) is not None:
-                record(done)
-        except TableMovedError as error:
-            moved[table] = error
+    left, ahead = deque(attempts.items()), deque[_Coming]()
+    landed, recorded = list[Baseline](), time.monotonic()
+    try:
+        while not reading.stopped() and (left or ahead):
+            while left and sum(len(one.waiting) for one in ahead) < AHEAD:
+                table, attempt = left.popleft()
+                try:
+                    ahead.append(_begun(source, snapshot, table, attempt, pool, reading))
+                except TableMovedError as error:
+                    moved[table] = error
+            if not ahead:
+                break
+            one = ahead.popleft()
+            try:
+                if (done := _ended(one, snapshot, reading)) is not None:
+                    landed.append(done)
+            except TableMovedError as error:
+                moved[one.table] = error
+            more = ahead and ahead[0].read and time.monotonic() - recorded < RECORD_EVERY_S
+            if landed and not more:
+                these, landed, recorded = landed, [], time.monotonic()
+                record(these)
+    finally:
+        for one in ahead:
+            one.give_up()
+        if landed:
+            record(landed)
     return moved
 
 
-def _table(
+@dataclass
+class _Coming:
+    """A table that is being read."""
+
+    table: str
+    relation: Relation
+    attempt: Attempt
+    landing: Landing
+    parts: int
+    waiting: set[Future[Loaded]]
+    began: float
+
+    @property
+    def read(self) -> bool:
+        """Whether all its parts are."""
+        return all(one.done() for one in self.waiting)
+
+    def give_up(self) -> None:
+        """Ends its reading: nobody writes to the place where the next attempt's rows land."""
+        for one in self.waiting:
+            one.cancel()
+        wait(self.waiting)
+
+
+def _begun(
     source: LogSource,
     snapshot: Snapshot,
     table: str,
     attempt: Attempt,
     pool: ProcessPoolExecutor,
     reading: Reading,
-) -> Baseline | None:
+) -> _Coming:
+    """Gives a table's parts to the readers."""
     began = time.monotonic()
     relation = source.relation(table)
     if not reading.based(relation, snapshot.position):
@@ -144,34 +197,37 @@ def _table(
         pool.submit(load_part, reader, snapshot, relation, part, landing, reading.keep_bad, hidden)
         for part in parts
     }
+    reading.progress(BaselineProgress(table, 0, len(parts), 0))
+    return _Coming(table, relation, attempt, landing, len(parts), waiting, began)
+
+
+def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | None:
+    """Makes a table's rows its target once all parts are read; None: they may not become it."""
+    table, relation, attempt = one.table, one.relation, one.attempt
     files: list[lake.AddedFile] = []
     bad: list[tuple[str, str]] = []
     rows = 0
-    reading.progress(BaselineProgress(table, 0, len(parts), 0))
     try:
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for one in finished:
-                loaded = _result(one, table)
+        while one.waiting:
+            finished, one.waiting = wait(one.waiting, return_when=FIRST_COMPLETED)
+            for part in finished:
+                loaded = _result(part, table)
                 rows += loaded.rows
                 bad += loaded.bad
                 if loaded.added:
                     files.append(loaded.added)
-            reading.progress(BaselineProgress(table, len(parts) - len(waiting), len(parts), rows))
+            reading.progress(BaselineProgress(table, one.parts - len(one.waiting), one.parts, rows))
     except BaseException:
-        # Nobody writes to the place where the next attempt's rows land.
-        for one in waiting:
-            one.cancel()
-        wait(waiting)
+        one.give_up()
         raise
     _set_aside(reading.quarantine, relation, bad)
     if not reading.landing(relation, attempt):
         return None
     reach("baseline.land")
-    version = landing.commit(relation, files, attempt.after)
+    version = one.landing.commit(relation, files, attempt.after)
     reach("baseline.landed")
     now = dt.datetime.now(dt.timezone.utc)
-    took, position = time.monotonic() - began, snapshot.position.hex().upper()
+    took, position = time.monotonic() - one.began, snapshot.position.hex().upper()
     return Baseline(
         table, relation, position, rows, version, now, took, attempt.number, attempt.order, attempt.after
     )

@@ -123,14 +123,15 @@ class Windows:
             else:
                 self._mark(one)
 
-    def opened(self, landed: Baseline) -> None:
-        """The rows of a baseline are the target: only its token is missing."""
+    def opened(self, landed: Sequence[Baseline]) -> None:
+        """The rows of baselines are their targets: only their tokens are missing."""
         reach("windows.opened")
-        one = replace(landed, window="open")
-        ledger.write_baseline(self._record, one)
+        opened = [replace(one, window="open") for one in landed]
+        ledger.write_baseline(self._record, *opened)
         with self._lock:
-            self._open[one.table] = one
-        self._mark(one)
+            self._open |= {one.table: one for one in opened}
+        for one in opened:
+            self._mark(one)
 
     def _mark(self, one: Baseline) -> None:
         reach("windows.mark")

@@ -247,10 +247,11 @@ class Baselines:
         state = tables.states(tables.read(self._orders), {}).get(table)
         return state is None or state.member != "removed"
 
-    def _record_done(self, done: ledger.Baseline) -> None:
-        ledger.write_baseline(self._record, done)
-        said = {"table": done.table, "position": done.position}
-        logger.info("baseline %d of %s: %d rows", done.number, done.table, done.rows, extra=said)
+    def _record_done(self, done: Sequence[ledger.Baseline]) -> None:
+        ledger.write_baseline(self._record, *done)
+        for one in done:
+            said = {"table": one.table, "position": one.position}
+            logger.info("baseline %d of %s: %d rows", one.number, one.table, one.rows, extra=said)
 
     def _progress(self, at: BaselineProgress) -> None:
         state = "done" if at.parts_done == at.parts else "running"
@@ -261,7 +262,7 @@ class Baselines:
         snapshot: Snapshot,
         attempts: Mapping[str, Attempt],
         land: Callable[[Relation, Attempt], bool],
-        record: Callable[[ledger.Baseline], None],
+        record: Callable[[Sequence[ledger.Baseline]], None],
         pool: ProcessPoolExecutor,
     ) -> dict[str, TableMovedError]:
         task = self._task

@@ -56,6 +56,9 @@ __all__ = [
 ]
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
+PROPERTIES = {"delta.checkpointInterval": "10"}
+"""Of every table that is created: who opens a table reads all commits after its newest checkpoint, which delta-rs
+makes every 100 commits and Spark every 10."""
 _T = TypeVar("_T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -77,8 +80,9 @@ def exists(table: str) -> bool:
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
     """Creates an empty table; does nothing if it exists."""
     if not exists(table):
+        told = {**PROPERTIES, **(properties or {})}
         with room(table):
-            DeltaTable.create(table, schema, mode="ignore", configuration=dict(properties or {}))
+            DeltaTable.create(table, schema, mode="ignore", configuration=told)
 
 
 def version(table: str) -> int:
@@ -229,7 +233,8 @@ def _commit(
             schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
         )
-        return int(DeltaTable(table).version())
+        delta.update_incremental()
+        return int(delta.version())
 
     with room(table):
         return retried(once)

@@ -90,8 +90,8 @@ class HistoryTable:
                 (path, rules.schema(data, sequence)),
             ):
                 DeltaTable.create(
-                    place, schema, mode="ignore", configuration={RULES: json.dumps(asdict(rules))},
-                    raise_if_key_not_exists=False,
+                    place, schema, mode="ignore", raise_if_key_not_exists=False,
+                    configuration={**lake.PROPERTIES, RULES: json.dumps(asdict(rules))},
                 )  # fmt: skip
         return made
 

@@ -254,14 +254,17 @@ def _folded(path: str, book: Book, version: int | None) -> None:
         rolling.fold(path, book)
 
 
-def write_baseline(path: str, done: Baseline) -> None:
-    """Records a baseline whose rows are in the target; one with an open window once more when it closes."""
-    row = {k: v for k, v in vars(done).items() if k != "relation"}
-    row |= {"relid": done.relation.relid, "layout": done.relation.to_json()}
+def write_baseline(path: str, *done: Baseline) -> None:
+    """Records baselines whose rows are in their targets, in one commit; one with an open window again when it
+    closes."""
+    rows = []
+    for one in done:
+        row = {k: v for k, v in vars(one).items() if k != "relation"}
+        rows.append(row | {"relid": one.relation.relid, "layout": one.relation.to_json()})
     if lake.exists(path):  # perhaps created by an earlier release
         lake.add_columns(path, list(BASELINES_SCHEMA))
     reach("baselines.record")
-    lake.append(path, pa.Table.from_pylist([row], BASELINES_SCHEMA))
+    lake.append(path, pa.Table.from_pylist(rows, BASELINES_SCHEMA))
 
 
 def read_baselines(path: str) -> dict[str, Baseline]:
