@@ -1,11 +1,12 @@
-"""Many small tables in one task: 200, each with a few changes, against 20 of them: time and memory, without
-a key log and with the full one."""
+"""Many small tables in one task: 200, each with a few changes, against 20 of them: their baseline, then store and
+apply without a key log and with the full one; time and memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import load
+import measure
 import tasks
 from measure import Row, say
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
@@ -18,15 +19,21 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     found = []
     for many in (FEW, MANY) if not quick else (4, FEW):
         for log in ("off", "all"):
-            seconds, peak = _drained(running, folder, many, log)
+            taken, seconds, peak = _drained(running, folder, many, log)
+            if log == "off":
+                name = f"{many} small tables of {ROWS} rows each: baseline, with startup"
+                found.append(Row(name, taken.seconds, "s", peak_rss_mb=taken.peak_mb))
             what = "store and apply" if log == "off" else "with the full key log"
             name = f"{many} small tables of {CHANGES} changes each: {what}"
             found.append(Row(name, seconds, "s", peak_rss_mb=peak))
     return found
 
 
-def _drained(running: EmbeddedPostgres, folder: Path, many: int, log: str) -> tuple[float, float]:
-    """Seconds of the second round of changes: the first one warms up. Peak memory of the Spark half."""
+def _drained(
+    running: EmbeddedPostgres, folder: Path, many: int, log: str
+) -> tuple[measure.Finished, float, float]:
+    """The process that took the baselines; seconds of the second round of changes, the first one warms up; peak
+    memory of the Spark half."""
     name = f"tables{many}{log}"
     session = load.database(running, name)
     session.execute("create schema small")
@@ -35,8 +42,8 @@ def _drained(running: EmbeddedPostgres, folder: Path, many: int, log: str) -> tu
         session.execute(f"insert into small.t{n} select i, 'word ' || i from generate_series(1, {ROWS}) i")
     tables = tuple(f"small.t{n}" for n in range(many))
     file = tasks.write(folder, name, running.tcp_url(name), tables, keylog={"mode": log})
-    say(f"{many} tables: baseline (not counted)")
-    tasks.capture(file)
+    say(f"{many} tables: baseline")
+    taken = tasks.capture(file)
 
     def change(round_: int) -> None:
         for n in range(many):
@@ -49,4 +56,4 @@ def _drained(running: EmbeddedPostgres, folder: Path, many: int, log: str) -> tu
     tasks.capture(file)
     done = spark.again()
     session.close()
-    return done.work, done.process.peak_mb
+    return taken, done.work, done.process.peak_mb

@@ -73,6 +73,13 @@ select c.oid::bigint, c.typmod, format_type(c.oid, c.typmod), t.typname, n.nspna
 from chain c join pg_type t on t.oid = c.base join pg_namespace n on n.oid = t.typnamespace
 where t.typtype <> 'd'
 """
+_WHOLE = """
+select array(select attname::text from pg_attribute where attrelid = r.prrelid and attnum > 0
+  and not attisdropped and attgenerated in ('', coalesce(to_jsonb(p) ->> 'pubgencols', '')))
+from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+where p.pubname = %s and r.prrelid = to_regclass(%s) and to_jsonb(r) ->> 'prattrs' is null
+"""
+"""The columns sent of a table that a publication names without a list of columns."""
 _KINDS = {"e": "enum", "c": "composite", "r": "range", "m": "multirange"}
 
 
@@ -222,11 +229,13 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
 
 
 def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:
-    """Names of a table's columns that a publication sends; None if it does not say (PostgreSQL 14 has no
-    column lists, or the publication has no such table). Before PostgreSQL 18 generated columns are listed
-    but never sent."""
+    """Names of a table's columns that a publication sends; None if it names none (PostgreSQL 14 has no column
+    lists) or does not have the table. Before PostgreSQL 18 generated columns are listed but never sent."""
     if publication is None or session.info.server_version < 150000:
         return None
+    # `pg_publication_tables` works out all tables of a publication, whichever is asked for.
+    if row := session.execute(_WHOLE, (publication, quoted_table(table))).fetchone():
+        return set(row[0])
     schema, name = table.split(".", 1)
     row = session.execute(
         "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
