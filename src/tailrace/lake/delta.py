@@ -57,8 +57,8 @@ __all__ = [
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
 PROPERTIES = {"delta.checkpointInterval": "10"}
-"""Of every table that is created: who opens a table reads all commits after its newest checkpoint. Without this,
-delta-rs makes one every 100 commits; Spark makes one every 10."""
+"""Of every table that is created: who opens a table reads all commits after its newest checkpoint. By itself
+delta-rs makes one every 100 commits."""
 _T = TypeVar("_T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
