@@ -208,11 +208,12 @@ def _commit(
 ) -> int | None:
     """See `commit`; with a schema the parts become the whole table."""
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
+    # Under a guard: what it has allowed is committed on the version read before, or checked again.
+    exactly = only_after is not None or bool(guards.now())
     properties = CommitProperties(
         app_transactions=[Transaction(k, v) for k, v in progress.items()],
         custom_metadata=dict(info or {}),
-        # Under a guard: what it has allowed is committed on the version read before, or checked again.
-        max_commit_retries=None if only_after is None and not guards.now() else 0,
+        max_commit_retries=0 if exactly else None,
     )
 
     def once() -> int | None:
@@ -221,9 +222,8 @@ def _commit(
         names = {*progress, *(after or {})}
         reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}
         # If another writer moves one of them before this commit, it fails: Delta sees that both name it.
-        if not admits(
-            table, reached, delta.version(), progress, only_after=only_after, begin=begin, after=after
-        ):
+        there = int(delta.version())
+        if not admits(table, reached, there, progress, only_after=only_after, begin=begin, after=after):
             return None
         if schema is not None:
             _need_features(delta, schema)
@@ -233,8 +233,9 @@ def _commit(
             schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
         )
-        delta.update_incremental()
-        return int(delta.version())
+        if not exactly:
+            delta.update_incremental()
+        return there + 1 if exactly else int(delta.version())
 
     with room(table):
         return retried(once)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..config.lanes import lanes
 from ..config.policies import EVERYTHING, Policy
 from ..lake import delta as lake
 from ..lake import log
@@ -25,6 +26,9 @@ from .kept import KEPT_APP
 from .running import Run
 from .tables import as_kept, ensure
 from .task import QUARANTINE_SCHEMA, StorePlan, TablePlan
+
+_SIDE_BY_SIDE = 8
+"""From so many change tables on, commits are made by several threads."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +145,20 @@ class Store:
             self._bad_after = upto
         # By path, not by relation: a table dropped and created again has two relation ids and one change
         # table.
-        for path in sorted({p.path for p in self._plans.values()}):
-            relids = [relid for relid, p in self._plans.items() if p.path == path]
-            files = [f for relid in relids for f in parts.get(("changes", relid), [])]
-            if files:
+        relids: dict[str, list[int]] = {}
+        for relid, plan in self._plans.items():
+            relids.setdefault(plan.path, []).append(relid)
+
+        def change_table(path: str) -> None:
+            mine = relids[path]
+            if files := [f for relid in mine for f in parts.get(("changes", relid), [])]:
                 reach("store.change_table")
-                after = {STORE_APP: self._plans[relids[0]].after}  # the rows are derived from it
+                after = {STORE_APP: self._plans[mine[0]].after}  # the rows are derived from it
                 lake.commit(path, files, progress=progress, after=after)
-                self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in relids}
+                self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in mine}
+
+        with lanes("store", worth=len(relids) >= _SIDE_BY_SIDE) as pool:
+            list(pool.map(change_table, sorted(relids)))
         tables: dict[str, dict[str, int]] = {}
         for relid, mine in counts.items():
             _add(tables.setdefault(self._plans[relid].table, {}), mine)

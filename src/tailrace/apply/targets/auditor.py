@@ -7,7 +7,7 @@ committed before the target; the part of the key log is handed to whoever commit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -51,13 +51,13 @@ class BatchAuditor:
         return self._batch.upto(self._most)
 
     def decide(
-        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: ThreadPoolExecutor
+        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: Executor
     ) -> Source:
         """The changes with what counts of them; `exists`: of each key's number whether the table has a row
         that is not marked as deleted. The pool runs what can be done during the writing."""
         return self.judge(exists, pool).left(source, self._audit.sheet.ordinals, rows_of)
 
-    def judge(self, exists: npt.NDArray[np.bool_], pool: ThreadPoolExecutor) -> Batch:
+    def judge(self, exists: npt.NDArray[np.bool_], pool: Executor) -> Batch:
         """Decides all changes, and begins to write the key log."""
         self._batch = self._changes.met(exists, self._audit.rules, self._audit.counted)
         self._writing = pool.submit(self._log, self._batch)

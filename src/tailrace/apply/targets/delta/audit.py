@@ -5,7 +5,6 @@ log of it: one Spark job does what otherwise takes several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ....config.lanes import lanes
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.types import arrow_type, schema_of
@@ -22,6 +22,7 @@ from ...tasks import result
 from ..audit import Audit, Audited, merge_audited, row_of
 from ..auditor import BatchAuditor, archived, held, source_of, wanted
 from ..base import ApplyOutcome
+from .files import SMALL
 from .local import TOO_LARGE, append, info
 from .rewrite import merge
 
@@ -75,7 +76,7 @@ class AuditTask:
         auditor = BatchAuditor(self.audit, self.upto, source)
         if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
             return row_of(ApplyOutcome(version=reached), None)
-        with ThreadPoolExecutor(1, thread_name_prefix="key log") as pool:
+        with lanes("key log", 1, worth=rows.nbytes >= SMALL) as pool:
             auditor.judge(np.zeros(1, np.bool_), pool)
             part = lake.Part(self.path, self.schema)
             part.write(rows)

@@ -24,17 +24,19 @@ PART = lake.WHOLE_FILE // 2
 """About how large a written part is: several are written side by side, and fewer are touched."""
 BATCH = 64 << 20
 """Bytes of a batch of rows that are copied."""
+SMALL = 2 << 20
+"""Bytes of changes and the files they touch that are worth no threads."""
 _MANY = 4 << 20
 NONE: Places = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class TargetPiece:
-    """Row groups of a touched file that become one part: the rows that changes meet, in file order, and the
-    changes they meet; `added`: changes whose rows come new at the end."""
+    """Row groups (None: all) of a touched file that become one part: the rows that changes meet, in file
+    order, and the changes they meet; `added`: changes whose rows come new at the end."""
 
     file: str
-    groups: list[int]
+    groups: list[int] | None
     rows: Places
     changes: Places
     added: Places = field(default_factory=lambda: NONE)
@@ -70,8 +72,6 @@ class TargetFiles:
         those keys, and of those among them whose rows live."""
         source, rows, keys, living, begin = self.source, [NONE], [NONE], [NONE], 0
         opened = self._open(name)
-        if groups is None:
-            groups = list(range(opened.num_row_groups))
         marks = [source.mark] if source.mark else []
         # Large batches: each look-up begins with a hash table of the changes' keys.
         for batch in self._batches(opened, groups, [*source.key, *marks], _MANY):
@@ -91,7 +91,7 @@ class TargetFiles:
         found, begin = [], 0
         if len(rows):
             opened = self._open(name)
-            for batch in self._batches(opened, list(range(opened.num_row_groups)), self.source.schema.names):
+            for batch in self._batches(opened, None, self.source.schema.names):
                 low, high = np.searchsorted(rows, [begin, begin + batch.num_rows])
                 found.append(batch.take(pa.array(rows[low:high] - begin)))
                 begin += batch.num_rows
@@ -108,6 +108,8 @@ class TargetFiles:
 
     def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[TargetPiece]:
         """A touched file in pieces."""
+        if pieces_of(size) == 1:
+            return [TargetPiece(name, None, rows, changes)]
         found = []
         for groups, begin, end in self.cut(name, size):
             low, high = np.searchsorted(rows, [begin, end])
@@ -135,10 +137,11 @@ class TargetFiles:
         return pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20)
 
     def _batches(
-        self, file: pq.ParquetFile, groups: list[int], names: list[str], most: int = lake.ROW_GROUP
+        self, file: pq.ParquetFile, groups: list[int] | None, names: list[str], most: int = lake.ROW_GROUP
     ) -> Iterator[pa.RecordBatch]:
-        """Row groups in batches of bounded size, in the schema's types; columns younger than the file are
-        NULL."""
+        """Row groups (None: all) in batches of bounded size, in the schema's types; columns younger than the
+        file are NULL."""
+        groups = list(range(file.num_row_groups)) if groups is None else groups
         wanted = pa.schema([self.source.schema.field(n) for n in names])
         have = [n for n in names if n in file.schema_arrow.names]
         size = max(1024, min(most, self.batch_bytes // width(file.metadata, groups, have)))

@@ -9,7 +9,7 @@ progress in one commit on exactly the version that was read; if anybody wrote me
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from ....config.lanes import lanes
 from ....config.machine import cores
 from ....engine.keys import Places
 from ....engine.source import Source
@@ -27,7 +28,7 @@ from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
 from ..base import ApplyOutcome
-from .files import BATCH, NONE, TargetFiles, TargetPiece, edges
+from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, edges
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -55,8 +56,9 @@ class Rewrite:
     def run(self, app_id: str, upto: int, info: dict[str, str]) -> ApplyOutcome:
         """Merges and commits."""
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        with ThreadPoolExecutor(self._lanes, thread_name_prefix="rewrite") as pool:
-            files = [f for f in files if self._files.may_touch(*edges(f, self._source.key[0]))]
+        files = [f for f in files if self._files.may_touch(*edges(f, self._source.key[0]))]
+        size = self._source.rows.nbytes + sum(f["size_bytes"] for f in files)
+        with lanes("rewrite", worth=size >= SMALL) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
             met = [(rows, keys) for rows, keys, _ in touched]
             upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
@@ -81,7 +83,7 @@ class Rewrite:
         met: list[tuple[Places, Places]],
         living: list[Places],
         upto: int,
-        pool: ThreadPoolExecutor,
+        pool: Executor,
     ) -> int:
         """Lets the auditor say what counts, and which change number is reached by it."""
         if self._auditor is None:
