@@ -43,9 +43,9 @@ def formats(
     if as_json:
         _print_json(describe.describe(form))
     else:
-        from rich.markdown import Markdown
+        from .screen_markdown import Page
 
-        out.print(Markdown(f"# {form.title}\n\n{describe.markdown(form)}"))
+        out.print(Page(f"# {form.title}\n\n{describe.markdown(form)}"))
 
 
 def convert(
