@@ -36,6 +36,9 @@ def test_what_check_refuses_run_refuses_at_once(
     typo = "there is no table s.itm; did you mean s.item?"
     assert checked("[s.itm]") == (3, [typo])
     assert checked("['s.*']", "tables: {s.itm: {mode: strict}}\n") == (3, [typo])
+    assert checked("[s.item, s.itm]", "policies: {s.item.nam: 0}\n") == (  # all mistakes at once
+        3, [typo, "s.item has no column nam; did you mean name?"],
+    )  # fmt: skip
     ran = CliRunner().invoke(app, ["run", str(file), "--once"])
     assert isinstance(ran.exception, SourceError) and "there is no table s.itm" in str(ran.exception)
     assert not (tmp_path / "home/log").exists()

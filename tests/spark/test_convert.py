@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,19 @@ def test_counts_and_rejects(spark, csv, tmp_path):
     want = [*HISTORIES["pairs"], Image(4, "D", {"id": 1}), Image(5, "T")]
     ct = change_table(spark, want)
     assert literal(ct.with_df(back)) == literal(ct)
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_rows_that_are_ordered_are_counted_once(spark, csv, tmp_path, tables):
+    if tables == 2:
+        shutil.copytree(csv / "shop.item__ct", csv / "shop.line__ct")
+    source, _ = sides(csv, tmp_path)
+    report = convert.convert(spark, source, convert.side("sqdr", str(tmp_path / "out"), {}))
+    assert [(t.rows, t.bad) for t in report.tables.values()] == [(7, 2)] * tables
+    log = spark.read.parquet(str(tmp_path / "out" / "ir_keylog")).orderBy("keylog_sort").collect()
+    found = [(r["resync_state"], r["change_row_counter"]) for r in log]
+    assert found == sorted(found)
+    assert len(found) == report.written["ir_keylog"] == 5 * tables  # B has no row of its own
 
 
 def test_bad_rows_can_stop_it(spark, csv, tmp_path):

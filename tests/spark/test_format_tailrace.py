@@ -60,3 +60,12 @@ def test_a_sequence_that_runs_backwards(spark):
     found = reasons(checks.in_order(ct.with_df(bad)))
     assert len(found) == 1
     assert "its number is not above" in found[0]
+
+
+def test_vendors_headers_keep_their_letter_case(spark):
+    ct = change_table(spark, [Image(1, "I", full(1))])
+    names = ["header__native__Policy-Id", "header__native_LOGADDR", "HEADER__USER_NAME"]
+    df = ct.df.withColumns({n: F.lit("x") for n in names})
+    form = formats.get("tailrace")
+    found = form.read({"shop.item__ct": df}, form.options()).changes["shop.item"]
+    assert {"native__Policy-Id", "native_LOGADDR", "user_name"} <= set(found.headers)

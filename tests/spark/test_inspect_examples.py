@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,15 @@ def test_soliddb(spark: SparkSession) -> None:
     found = look(spark, "soliddb", "tables")
     assert found.format == "soliddb"
     assert "SYS_LOG" in found.vendor_tables
+
+
+def test_two_vendors_in_one_folder(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for vendor in ("openedge", "qlik"):
+        shutil.copytree(EXAMPLES / vendor / "tables", tmp_path, dirs_exist_ok=True)
+    found = look(spark, str(tmp_path))
+    assert (found.format, [t.name for t in found.tables]) == ("openedge", ["PUB.Item", "PUB.Till"])
+    assert (found.vendors["PUB.CDC_Item"], found.vendors["shop.item__ct"]) == ("openedge", "qlik")
+    assert any(note.startswith("shop.item__ct is not read: ") for note in found.notes)
+    assert "shop.item (qlik): id, name, price" in capsys.readouterr().out

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
+from tailrace.formats import vendors
 from tailrace.formats.glance import glance
-from tailrace.formats.inspect import Found, vendors
+from tailrace.formats.inspect import Found
 from tailrace.formats.samples import samples
 from tailrace.model import mask
 
@@ -84,14 +86,12 @@ def test_no_spark_is_loaded() -> None:
     subprocess.run([sys.executable, "-c", code + "sys.exit('py4j' in sys.modules)"], check=True)
 
 
-def test_what_takes_more_than_a_look(tmp_path: Path) -> None:
+def test_tables_of_nobody(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         glance(str(tmp_path / "nowhere"))
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    assert glance(str(tmp_path)) is None  # nobody's: the whole look says so
-    shutil.copy(EXAMPLES / "sqdr" / "tables" / "ir_keylog.csv", tmp_path)
-    shutil.copytree(EXAMPLES / "qlik" / "tables", tmp_path, dirs_exist_ok=True)
-    assert glance(str(tmp_path)) is None  # two vendors'
+    with pytest.raises(FormatError, match="no format recognises these tables"):
+        glance(str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -132,14 +132,36 @@ def test_text_files_that_are_odd(tmp_path: Path) -> None:
         look(file)
 
 
+def together(folder: Path, *names: str) -> Path:
+    for name in names:
+        shutil.copytree(EXAMPLES / name / "tables", folder, dirs_exist_ok=True)
+    return folder
+
+
 def test_two_vendors_in_one_folder(tmp_path: Path) -> None:
-    for vendor in ("qlik", "sqdr"):
-        shutil.copytree(EXAMPLES / vendor / "tables", tmp_path, dirs_exist_ok=True)
-    assert glance(str(tmp_path)) is None  # it takes more than a look
-    columns = {n: s.columns for n, s in samples(str(tmp_path)).items()}
-    assert vendors(columns) == {
+    found = look(together(tmp_path, "qlik", "sqdr"))
+    assert (found.format, [t.name for t in found.tables]) == ("sqdr", ["SHOP.ITEM"])
+    assert found.vendors == {
         "ir_keylog": "sqdr",
-        "shop.item": "",
+        "shop.item": "qlik",
         "shop.item__ct": "qlik",
         "tailrace_columns": "sqdr",
     }
+    assert "the folder also has tables of qlik: inspect them with `--from qlik`" in found.notes
+    assert [t.name for t in look(tmp_path, form="qlik").tables] == ["shop.item"]
+    assert vendors.at(str(tmp_path), ["shop.item", "shop.item__ct"], formats.get("qlik")) == found.vendors
+
+
+@pytest.mark.parametrize("other", ["qlik", "soliddb", "sqdr"])
+def test_openedge_and_another_vendor(tmp_path: Path, other: str) -> None:
+    alone = set(samples(str(EXAMPLES / "openedge" / "tables")))
+    found = look(together(tmp_path, "openedge", other))
+    assert (found.format, [t.name for t in found.tables]) == ("openedge", ["PUB.Item", "PUB.Till"])
+    assert {n for n, v in found.vendors.items() if v == "openedge"} == alone
+    assert set(found.vendors.values()) == {"openedge", other}
+
+
+def test_one_vendor_and_a_table_of_nobody(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    found = look(together(tmp_path, "qlik"))
+    assert found.vendors == {"shop.item": "qlik", "shop.item__ct": "qlik"}

@@ -61,3 +61,20 @@ def test_commands_do_not_start_spark_for_it(tmp_path: Path, words: list[str]) ->
     assert isinstance(done.exception, TailraceError)
     assert "contains no table" in str(done.exception)
     assert "Spark" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--target", "postgresql://me@db/shop"], "a database has no place for exceptions"),
+        (["--target", "s3://bucket/lake"], "there is no target of that scheme"),
+        (["--target", "lake", "--on-bad", "skip"], "unknown treatment of bad rows: 'skip'"),
+    ],
+)
+def test_apply_refuses_its_arguments_at_once(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.session.session", lambda *a, **k: pytest.fail("Spark is started"))
+    changes = str(EXAMPLES / "sqdr" / "tables")
+    done = CliRunner().invoke(app, ["apply", "--changes", changes, "--format", "sqdr", *words])
+    assert said in str(done.exception)

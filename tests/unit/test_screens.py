@@ -13,11 +13,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tailrace.cli import formats as cli_formats
 from tailrace.cli import keylog, screen
 from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
 from tailrace.demo.play import Played, TableLine
+from tailrace.demo.questions import Answer
 from tailrace.demo.story import StoryEvent
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
@@ -64,6 +66,17 @@ def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     assert "(change 5080)" in said and "counts the records of the task's log" in " ".join(said.split())
 
 
+def test_the_demos_commands_are_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Console(file=io.StringIO(), width=40)
+    monkeypatch.setattr(show, "console", lambda quiet: there)
+    command = "tailrace query net demo/demo.yaml public.pgbench_accounts --from 2026-11-23T06:57:40Z"
+    answer = Answer("What did the last seconds change?", command, [{"table": "a", "insert": 1}])
+    played = Played("demo", "demo/demo.yaml", "t", "c", position="0" * 40, answers=[answer])
+    show.Show(quiet=False).result(played)
+    assert isinstance(there.file, io.StringIO)
+    assert f"$ {command}" in there.file.getvalue().splitlines()
+
+
 @pytest.mark.parametrize("words", ["flagged", "runs", "errors", "latency", "tables", "story -k id=2"])
 def test_a_key_log_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     log = write(tmp_path, [row(1, table=LONG), missed(2, table=LONG, key='id="2" name="[b]x[/b]"')])
@@ -78,6 +91,17 @@ def test_a_key_log_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: 
     assert (
         words not in ("flagged", "story -k id=2") or "[b]x[/b]" in said or "[b]x[/b]" in " ".join(cells(said))
     )
+
+
+@pytest.mark.parametrize("name", ["qlik", "openedge"])
+def test_a_formats_page_cuts_no_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    there = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(cli_formats, "out", there)
+    cli_formats.formats(name)
+    assert isinstance(there.file, io.StringIO)
+    said = there.file.getvalue()
+    assert max(map(len, said.splitlines())) <= 80
+    assert "…  " not in said
 
 
 def test_a_resize_clears_the_screen_and_begins_a_new_frame(

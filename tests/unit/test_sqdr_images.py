@@ -67,3 +67,13 @@ def test_without_masks_every_row_has_every_column() -> None:
     assert made.to_pylist() == [
         {"_seq": "1", "_oper": "D", "_key": 'a&#x0020b="1" v="a"', "_old_key": None, "_image": None}
     ]
+
+
+def test_a_table_without_columns() -> None:
+    """OpenEdge's level 0: only that rows changed is known."""
+    work = ImageTexts((), (), (), OTHERS)
+    rows = [changes((seq, "U", None, None, None)).select(["_seq", "_oper"]) for seq in ("1", "2")]
+    assert [tuple(r.values()) for made in work(iter(rows)) for r in made.to_pylist()] == [
+        ("1", "U", "", None, "<row></row>"),
+        ("2", "U", "", None, "<row></row>"),
+    ]

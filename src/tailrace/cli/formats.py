@@ -43,9 +43,9 @@ def formats(
     if as_json:
         _print_json(describe.describe(form))
     else:
-        from rich.markdown import Markdown
+        from .screen_markdown import Page
 
-        out.print(Markdown(f"# {form.title}\n\n{describe.markdown(form)}"))
+        out.print(Page(f"# {form.title}\n\n{describe.markdown(form)}"))
 
 
 def convert(
@@ -136,7 +136,8 @@ def apply(
     """Apply change tables, a vendor's or your own, to a target, without capture and without a task. For a
     table without a key (name the key with -o key=...), updates and deletes need complete old images."""
     from ..config.tables_file import load as load_tables
-    from ..formats.convert import refuse_nothing, side
+    from ..formats.convert import refuse_nothing, refuse_treatment, side
+    from ..operate import apply_place
     from ..operate import vendor_apply as work
     from .screen_applied import applied, remarks
     from .screen_spark import started
@@ -145,6 +146,8 @@ def apply(
     policies = dict(pair(o) for o in on or [])
     ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
     mapped = None if tables is None else load_tables(tables)
+    refuse_treatment(on_bad)
+    apply_place.refuse(target, control)
     refuse_nothing(side(format, changes, given))
     with started("tailrace apply", _TASKS, "applying", quiet=as_json) as spark:
         done = work.run(

@@ -108,6 +108,8 @@ class Show:
         self._console.print(_life(played.life))
         self._console.print()
         for answer in played.answers:
+            self._console.print(Text(answer.question, "bold"))
+            self._console.print(Text(f"$ {answer.command}", "dim"), soft_wrap=True)
             self._console.print(_answer(answer))
             self._console.print()
         self._console.print(f"Everything is in {escape(played.folder)}. Try next:", soft_wrap=True)
@@ -134,11 +136,11 @@ def _tables(played: Played) -> Group:
     return Group(shown, *(words or [verdict]), note)
 
 
-def _answer(answer: Answer) -> Group:
+def _answer(answer: Answer) -> Fit:
     shown = Fit([Col(name, fold=True) for name in answer.rows[0]])
     for row in answer.rows:
         shown.add(*map(cell, row.values()))
-    return Group(Text(answer.question, "bold"), Text(f"$ {answer.command}", "dim"), shown)
+    return shown
 
 
 NUMBERS = (

@@ -119,10 +119,7 @@ def convert(
 
 def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
     """Raises ConfigError for what `convert` refuses before it reads anything."""
-    if on_bad not in ON_BAD:
-        raise ConfigError(
-            f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
-        )
+    refuse_treatment(on_bad)
     if target.kind not in target.form.files:
         listed = ", ".join(target.form.files)
         raise ConfigError(
@@ -131,6 +128,14 @@ def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
     refuse_nothing(source)
     if not _goes_on(target):
         new_folder(target.path)
+
+
+def refuse_treatment(on_bad: str) -> None:
+    """Raises ConfigError for a treatment of bad rows that there is not."""
+    if on_bad not in ON_BAD:
+        raise ConfigError(
+            f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
+        )
 
 
 def refuse_nothing(source: Side) -> None:

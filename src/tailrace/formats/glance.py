@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import formats
 from ..errors import TailraceError
+from . import vendors
 from .base import Format
 from .files import places
 from .glances import Glance
@@ -20,11 +21,11 @@ def glance(
     path: str, *, form: str | None = None, given: Mapping[str, str] | None = None, rows: int = 5
 ) -> Found | None:
     """What the first rows of the tables at a path say; None when it takes more than a look at them: tables of
-    several formats, of a format that says nothing without Spark, or of none.
+    a format that says nothing without Spark.
 
     Raises:
         ConfigError: there is nothing; an option that the format has not.
-        FormatError: a file cannot be read.
+        FormatError: no format recognises the tables; a file cannot be read.
     """
     if "://" not in path and not Path(path).exists():
         places(path)  # says so
@@ -34,43 +35,39 @@ def glance(
     found, sure = told
     options = formats.options(found, dict(given or {}))
     taken = found.samples(path, options) if found.samples else samples(path, options)
-    if form is None and any(_known_better(s, found) for s in taken.values()):
-        return None
-    glances = found.glance(taken, options, path)  # type: ignore[misc]
+    whose = vendors.at(path, taken, found) if form is None else {}
+    mine = {n: s for n, s in taken.items() if whose.get(n, found.name) == found.name}
+    glances = found.glance(mine, options, path)  # type: ignore[misc]
     shown = [_table(g, rows) for g in sorted(glances, key=lambda g: g.name)]
-    used = bool(shown)
-    rest = {} if used else {n: _first(s, rows) for n, s in taken.items()}
-    return Found(found.name, sure, {n: s.columns for n, s in taken.items()}, shown, _notes(taken), rest)
+    rest = {} if shown else {n: _first(s, rows) for n, s in mine.items()}
+    columns = {n: s.columns for n, s in taken.items()}
+    notes = [*vendors.notes(whose, found), *_notes(mine)]
+    return Found(found.name, sure, columns, shown, notes, rest, whose)
 
 
 def _whose(path: str) -> tuple[Format, float] | None:
-    """The format that recognises the tables at a path; None if no format is sure about the plain files."""
-    wrong: TailraceError | None = None
+    """The format that recognises the tables at a path; None if only one that needs Spark to find its tables
+    could.
+
+    Raises:
+        ConfigError, FormatError: no format does, or the tables cannot be read.
+    """
+    forms = [formats.get(name) for name in formats.names()]
     try:
-        plain = {n: s.columns for n, s in samples(path).items()}
+        return known_by({n: s.columns for n, s in samples(path).items()})
     except TailraceError as error:
-        wrong, plain = error, {}
-    try:
-        return known_by(plain)
-    except TailraceError:
-        for form in map(formats.get, formats.names()):
+        for form in forms:
             if form.samples is None:
                 continue
             try:
                 known, sure = known_by({n: s.columns for n, s in form.samples(path, form.options()).items()})
             except TailraceError:
-                continue  # not this format; the complete inspection reports what is wrong
+                continue  # not this format; the error of the plain check is raised in the end
             if known is form:
                 return form, sure
-    if wrong is not None:
-        raise wrong
-    return None
-
-
-def _known_better(sample: TableSample, form: Format) -> bool:
-    mine = form.knows(sample.columns)
-    others = [formats.get(n).knows(sample.columns) for n in formats.names() if n != form.name]
-    return max(others, default=0.0) > max(mine, 0.5)
+        if any(form.load is not None and form.samples is None for form in forms):
+            return None
+        raise error
 
 
 def _table(one: Glance, rows: int) -> Table:

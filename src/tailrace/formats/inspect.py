@@ -11,7 +11,7 @@ from .. import formats
 from ..errors import FormatError, TailraceError
 from ..model import mask
 from ..model.change import ChangeTable
-from . import convert
+from . import convert, vendors
 from .base import ASIDE, FINER, WHY, Format, Read
 from .samples import samples
 from .shape import quoted
@@ -86,39 +86,6 @@ def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
     return best, figure
 
 
-def vendors(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The format of each table, by its column names: the one that recognises it best, empty for none.
-
-    >>> vendors({"a__ct": ["header__change_seq", "header__change_oper", "id"], "b": ["id"]})
-    {'a__ct': 'qlik', 'b': ''}
-    """
-    forms = [formats.get(name) for name in formats.names()]
-    made = {}
-    for table, names in columns.items():
-        best = max(forms, key=lambda form: form.knows(names))
-        made[table] = best.name if best.knows(names) else ""
-    return made
-
-
-def _vendors(spark: SparkSession, path: str, mine: Mapping[str, DataFrame], form: Format) -> dict[str, str]:
-    """The format of each table of a folder: the tables of `form`, and all others."""
-    try:
-        found = {n: s.columns for n, s in samples(path).items()}
-    except TailraceError:
-        found = {}  # tables that only `form` finds
-    made = {n: v or form.name for n, v in vendors({n: columns_of(df) for n, df in mine.items()}).items()}
-    if form.load is not None:  # what reading finds belongs to it
-        made = dict.fromkeys(made, form.name)
-    # What `form` reads but does not list under that name, it lists under another.
-    unlike = {n: v for n, v in vendors(found).items() if n not in mine and v != form.name}
-    others = {v for v in (*made.values(), *unlike.values()) if v} - {form.name}
-    made |= unlike if others else {}
-    for other in map(formats.get, others):
-        if other.samples is not None:
-            made |= {n: made.get(n) or other.name for n in other.samples(path, other.options())}
-    return made
-
-
 def columns_of(df: DataFrame) -> list[str]:
     """A table's columns, without those added by reading."""
     return [c for c in df.columns if c not in ASIDE]
@@ -143,13 +110,12 @@ def inspect(
     read, lenient = _read(spark, side, given or {})
     shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
     columns = {n: columns_of(df) for n, df in vendor.items()}
-    whose = _vendors(spark, path, vendor, found)
+    whose = vendors.at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
     notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
     control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
-    for other in sorted({whose[n] for n in strangers if whose[n]}):
-        notes.append(f"the folder also has tables of {other}: inspect them with `--from {other}`")
+    notes += vendors.notes(whose, found)
     if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):
         notes.append(f"{path} has no rows")
     return Found(found.name, sure, columns, shown, notes, control_tables, whose)

@@ -90,7 +90,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
 
     came = [c for c in df.columns if c not in ASIDE]
     data = [c for c in came if not c.lower().startswith(PREFIX)]
-    extra = [h for c in came if (h := c.lower().removeprefix(PREFIX)) not in HEADERS and c not in data]
+    extra = {h: c for c in came if c not in data and (h := _header(c)) not in HEADERS}
     came_as = df.schema
     df = conform(df, TABLE, where=name)
     start = data_start(extra)
@@ -98,7 +98,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     # in the result.
     places = {came.index(c): start + i for i, c in enumerate(data)}
     headers = {h: F.col(PREFIX + h) for h in HEADERS}
-    headers |= {h: F.col(quoted(next(c for c in came if c.lower() == PREFIX + h))) for h in extra}
+    headers |= {h: F.col(quoted(c)) for h, c in extra.items()}
     for h in ("change_mask", "column_mask"):
         headers[h] = mask.move(headers[h], places)
     oper = headers["change_oper"]
@@ -135,6 +135,16 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
         if field.metadata and field.name in made.df.columns:
             made = made.with_df(made.df.withMetadata(field.name, field.metadata))
     return made
+
+
+def _header(column: str) -> str:
+    """A header column's canonical name: in lower case, but for the vendor's column that it is named after.
+
+    >>> _header("HEADER__USER_NAME"), _header("header__native__Policy-Id")
+    ('user_name', 'native__Policy-Id')
+    """
+    name = column[len(PREFIX) :]
+    return NATIVE + name[len(NATIVE) :] if name.lower().startswith(NATIVE) else name.lower()
 
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:

@@ -55,7 +55,9 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     try:
         tables = members(source, task, states, moved_of(task, source))
     except ConfigError as error:  # a name in the task file that the source does not have
-        return [Finding("error", error.what, error.where or task.name, error.hint or "")]
+        named = name_findings(task, source, _there(task, source), known(task, states))
+        wrong = [one for one in named if one.level == "error"]
+        return wrong or [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
     stream = newest(task)
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
@@ -63,6 +65,12 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     return found + mapping_findings(task, source, tables, spark)
+
+
+def _there(task: Task, source: LogSource) -> list[str]:
+    """The tables that a task's file selects, those left out that the source does not have."""
+    there = set(source.tables(["*.*"]))
+    return source.tables([t for t in task.source.tables if t in there or any(sign in t for sign in "*?[")])
 
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:

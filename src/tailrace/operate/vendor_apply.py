@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,9 @@ from ..apply.images import refused
 from ..apply.keylog.exceptions import Suspensions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
-from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
 from ..apply.transactions import transactions
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
@@ -26,6 +24,7 @@ from ..formats import checks, convert
 from ..formats.base import FINER
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
+from . import apply_place
 from .runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def run(
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     _refuse_types(good)
-    place, target, root = _place(spark, target, app_id, control, places)
+    place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
         for name in found.apart:
             watched[name][2].figures()  # their bad rows stop the call before anything is written
@@ -186,32 +185,6 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
         "(`-o key=...`)"
     )
     return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
-
-
-def _place(
-    spark: SparkSession,
-    target: str,
-    app_id: str,
-    control: str | None,
-    places: Callable[[str], TargetPlace] | None,
-) -> tuple[Target, str, str]:
-    """The target, its name, and the folder of what is kept next to it."""
-    if "://" not in target:
-        return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
-    if not target.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(
-            "there is no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
-        )
-    if control is None:
-        raise ConfigError(
-            "a database has no place for exceptions, suspended tables and rejects",
-            hint="give a folder for them: `--control FOLDER`",
-        )
-    from ..apply.targets.postgresql import place as postgresql_place
-    from ..apply.targets.postgresql import target as postgresql
-
-    made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
-    return made, postgresql_place.Place.of(target).label, control
 
 
 def _followed(target: Target, changes: ChangeTable, numbers: numbering.Numbers) -> ChangeTable:

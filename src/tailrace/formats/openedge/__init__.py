@@ -170,7 +170,7 @@ GAPS = (
 
 def knows(columns: Sequence[str]) -> float:
     """How likely a table with these columns is one of OpenEdge's."""
-    return tables_.knows(tuple(columns))
+    return tables_.knows(columns)
 
 
 FORMAT = Format(

@@ -13,7 +13,7 @@ from ..base import Tables
 from .dumps import dump_of
 from .options import OpenEdgeOptions
 from .policy import DUMP
-from .tables import DUMPED
+from .tables import DUMPED, knows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     if root.is_file() and root.name.endswith(DUMP):
         dumps = [root]
     others = not dumps or any(files.kind_of(p) for p in root.glob("[!_.]*"))
-    found = files.load(spark, path, options) if others else parquet.LoadedTables()
+    found = files.load(spark, path, options, knows) if others else parquet.LoadedTables()
     for place in hidden:
         found[place.name] = files.read(spark, place, options)
         if files.kind_of(place) == "parquet":

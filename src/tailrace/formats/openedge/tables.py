@@ -7,6 +7,8 @@ read too. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...model.types import element_type
 from ..base import VendorColumn, VendorTable
 
@@ -186,7 +188,7 @@ def abl_type(kind: str) -> tuple[str, int | None]:
     return back.get(kind, "character"), None
 
 
-def knows(columns: list[str] | tuple[str, ...]) -> float:
+def knows(columns: Sequence[str]) -> float:
     """How likely a table with these columns is one of OpenEdge's.
 
     >>> knows(["_TRAN-ID", "_Change-Sequence", "_Operation", "Name"]), knows(["id", "name"])

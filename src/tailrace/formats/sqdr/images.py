@@ -93,6 +93,8 @@ class ImageTexts:
         self, rows: pa.RecordBatch, places: Sequence[int], there: Bools | None, *, row: bool = False
     ) -> pa.StringArray:
         ends = ("<row>", "</row>") if row else ("", "")
+        if not places:  # only that rows changed is known, not their values
+            return pa.array(["".join(ends)] * rows.num_rows, pa.string())
         cells = [
             keylog_render.Item(
                 self.fields[i],

@@ -18,6 +18,7 @@ from ..shape import neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts
+from .ranges import Ranges
 from .reading import TIME_SHAPED
 from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, DEST, KEYLOG, KEYLOG_TABLE, SqdrOptions
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _DEST = "_dest"
+_ORDER = ("resync_state", "change_row_counter")
 _READ = ("timestamp", "user_name", "recid")
 """Headers that are read besides the native ones."""
 
@@ -41,14 +43,15 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
-    # The rows of one table are ordered before their text is made: finding the ranges of an order computes
-    # everything before it twice, and the same order brings B and U together. Texts of several tables must
-    # exist before they are combined.
-    early = not numbered and len(changes) == 1
-    logs = [_log(ct, fields[name], ordered=early) for name, ct in changes.items()]
+    # The rows of one table are ordered before their text is made: the same order brings B and U together.
+    # Texts of several tables must exist before they are combined.
+    ranges = None if numbered else Ranges.of([_places(ct) for ct in changes.values()])
+    early = ranges if len(changes) == 1 else None
+    logs = [_log(ct, fields[name], early) for name, ct in changes.items()]
     log = reduce(lambda a, b: a.unionByName(b), logs)
-    if not numbered:
-        log = log if early else log.orderBy("resync_state", "change_row_counter")
+    if ranges:
+        if not early:
+            log = ranges.ordered(log, [F.col(n) for n in _ORDER], *_ORDER)
         number = F.monotonically_increasing_id() + 1
         log = log.withColumn("keylog_sort", F.coalesce(F.col("keylog_sort"), number))
     rows = [
@@ -111,10 +114,16 @@ def stays(ct: ChangeTable) -> Column:
     return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
 
 
-def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
+def _places(ct: ChangeTable) -> DataFrame:
+    """The two numbers that order a table's rows."""
+    made, df = _numbers(ct.header("change_seq")), ct.df.filter(fits(ct))
+    return df.select(*(_native(ct, n, made[n]).cast("bigint").alias(n) for n in _ORDER))
+
+
+def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
     from pyspark.sql import functions as F
 
-    df = _with_texts(ct, fields, ordered=ordered)
+    df = _with_texts(ct, fields, ranges)
     oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
     df = df.withColumn(_DEST, _native(ct, DEST, F.lit(sqdr_text.dest(ct.name.partition("@")[0]))))
     made = {
@@ -137,7 +146,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFr
     return df.select(*columns)
 
 
-def _with_texts(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) -> DataFrame:
+def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
     """The changes that are written, with the texts of their keys and images instead of their values."""
     from pyspark.sql import functions as F
 
@@ -152,8 +161,8 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], *, ordered: bool) ->
     named = [F.col(ct.header(h)).alias(n) for n, h in taken.items()]
     values = [F.col(quoted(c)).alias(f"_c{i}") for i, c in enumerate(ct.columns)]
     df = df.select(*named, *(F.col(quoted(h)) for h in heads), *values).filter(F.col(OPER).isin(*CHANGES))
-    if ordered:
-        df = df.repartitionByRange(SEQ).sortWithinPartitions(SEQ, OPER)
+    if ranges:
+        df = ranges.ordered(df, list(_numbers(SEQ).values()), SEQ, OPER)
     elif not has(ct, NATIVE + "before_key"):
         df = neighbours(df, SEQ, OPER)
     return df.mapInArrow(work, work.schema())
@@ -168,15 +177,19 @@ def _native(ct: ChangeTable, name: str, other: Column) -> Column:
     return F.when(came(ct), F.col(ct.header(NATIVE + name))).otherwise(other)
 
 
+def _numbers(seq: str) -> dict[str, Column]:
+    """The two parts of a change sequence."""
+    from pyspark.sql import functions as F
+
+    parts = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
+    return {n: part.try_cast("bigint") for n, part in zip(_ORDER, parts, strict=True)}
+
+
 def _change(ct: ChangeTable) -> dict[str, Column]:
     """Order and time of a change: the two parts of its sequence, whole seconds and the rest."""
     from pyspark.sql import functions as F
 
-    seq = F.col(SEQ)
-    made = {
-        "resync_state": F.substring(seq, 1, 16).try_cast("bigint"),
-        "change_row_counter": F.substring(seq, 17, 19).try_cast("bigint"),
-    }
+    made = _numbers(SEQ)
     if has(ct, "timestamp"):
         at = F.col(ct.header("timestamp"))
         made["change_row_timestamp"] = F.date_trunc("second", at)

@@ -1,0 +1,47 @@
+"""Where `tailrace apply` writes: its target, and the folder of what is kept next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.targets.base import Target
+from ..apply.targets.delta.target import DeltaTarget
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def refuse(target: str, control: str | None) -> None:
+    """Raises ConfigError for a target that there is not, and for a database without a folder next to it."""
+    if "://" not in target:
+        return
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "there is no target of that scheme", hint="use a folder, or postgresql://user@host:port/database"
+        )
+    if control is None:
+        raise ConfigError(
+            "a database has no place for exceptions, suspended tables and rejects",
+            hint="give a folder for them: `--control FOLDER`",
+        )
+
+
+def opened(
+    spark: SparkSession,
+    target: str,
+    app_id: str,
+    control: str | None,
+    places: Callable[[str], TargetPlace] | None,
+) -> tuple[Target, str, str]:
+    """The target, its name, and the folder of what is kept next to it; errors as `refuse`."""
+    refuse(target, control)
+    if "://" not in target:
+        return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
+    from ..apply.targets.postgresql import place as postgresql_place
+    from ..apply.targets.postgresql import target as postgresql
+
+    made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
+    return made, postgresql_place.Place.of(target).label, control or target
