@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -83,6 +84,17 @@ def test_rows_that_are_ordered_are_counted_once(spark, csv, tmp_path, tables):
     found = [(r["resync_state"], r["change_row_counter"]) for r in log]
     assert found == sorted(found)
     assert len(found) == report.written["ir_keylog"] == 5 * tables  # B has no row of its own
+
+
+def test_another_vendors_tables_in_the_folder_are_said(spark, csv, tmp_path):
+    examples = Path(__file__).parents[2] / "examples"
+    (csv / "ir_keylog").mkdir()
+    shutil.copy(examples / "sqdr" / "tables" / "ir_keylog.csv", csv / "ir_keylog")
+    report = convert.convert(
+        spark, sides(csv, tmp_path)[0], convert.side("tailrace", str(tmp_path / "out"), {})
+    )
+    said = "ir_keylog is a table of sqdr: its rows are not converted; use `--from sqdr`"
+    assert said in report.notes
 
 
 def test_bad_rows_can_stop_it(spark, csv, tmp_path):

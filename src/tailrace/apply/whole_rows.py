@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 PARTIAL, UNPAIRED = "header__partial", "header__unpaired"
 """What `aggregates` finds: the first `change_seq` of an image that leaves columns out (NULL: none does);
 whether B rows and updates are not those of the same changes."""
+NAME_KEY = "`-o key=...`; of OpenEdge and solidDB `-o keys=...`"
+"""How a command is told the key of a table."""
 HINT = (
-    "name the table's key (`-o key=...`), have the source write whole before images, or archive the changes "
+    f"name the table's key ({NAME_KEY}), have the source write whole before images, or archive the changes "
     "(`--mode archive`)"
 )
 
@@ -90,5 +92,5 @@ def refuse_marks(name: str, rules: Rules) -> None:
         raise ConfigError(
             "soft delete marks rows by their key, and the table has none",
             where=name,
-            hint="name its key (`-o key=...`; of a task's table at the source), or choose another mode",
+            hint=f"name its key ({NAME_KEY}; of a task's table at the source), or choose another mode",
         )

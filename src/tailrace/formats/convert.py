@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files
+from . import checks, files, vendors
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
 
@@ -175,7 +175,7 @@ def _convert(
     found = read(spark, source)
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
-    report = ConversionReport(notes=[*found.notes, *odd_files(spark, source)])
+    report = ConversionReport(notes=[*found.notes, *odd_files(spark, source), *_strangers(found, source)])
     watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
@@ -274,6 +274,17 @@ def _at(df: DataFrame) -> Column:
     from pyspark.sql import functions as F
 
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
+
+
+def _strangers(found: Read, source: Side) -> list[str]:
+    """Notes about other vendors' tables, whose rows are copied as they are."""
+    columns = {n: df.columns for n, df in found.control_tables.items()}
+    mine = {n for n, names in columns.items() if source.form.knows(names)}
+    return [
+        f"{n} is a table of {other}: its rows are not converted; use `--from {other}`"
+        for n, other in sorted(vendors.by_columns(columns).items())
+        if other and n not in mine
+    ]
 
 
 def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:

@@ -17,6 +17,7 @@ from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.transactions import transactions
+from ..apply.whole_rows import NAME_KEY
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, UnsupportedError
@@ -182,7 +183,7 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
         return []
     what = (
         "no key is known, so rows are identified by all of their values; name the key, if there is one "
-        "(`-o key=...`)"
+        f"({NAME_KEY})"
     )
     return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
 

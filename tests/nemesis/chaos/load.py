@@ -70,7 +70,7 @@ class Mixed(Writer):
                 case _:
                     self.transactions(1)
             self.done += 1
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, psycopg.Rollback):  # a rollback that no server is there for
             if self.session.closed or self.session.broken:
                 time.sleep(0.5)
                 with suppress(psycopg.Error):

@@ -157,7 +157,10 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     if not key:
         notes.append(f"{name}: the row key is not known (no DFM): name it with the option key")
     if missing := [k for k in key if k not in data]:
-        raise FormatError(f"{name} has no key column {', '.join(missing)}", hint="see the option key")
+        raise FormatError(
+            f"{name} has no key column {', '.join(missing)}",
+            hint="see the options key and, for text files, delimiter",
+        )
     for native in natives.values():
         df = df.withMetadata(native, {QLIK: native})
     df = conform(df, _declared(heads, prefix), where=name)
