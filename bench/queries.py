@@ -21,13 +21,9 @@ import pyarrow.compute as pc
 
 import measure
 from measure import HERE, Row, say
-from tailrace import HistoryRules, HistoryTable, read
-from tailrace.engine.history import history
-from tailrace.engine.net import net
-from tailrace.engine.state_at import state_at
+from tailrace import HistoryRules, HistoryTable, Result, TableChanges, read
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
-from tailrace.query.table_changes import ORDER, TableChanges
 
 SPARK, DUCKDB, ANEW = "hand-written Spark SQL", "DuckDB SQL", "all events worked out anew"
 FILE_ROWS = 1_000_000
@@ -83,16 +79,16 @@ def main(folder: str, keys: int) -> list[dict[str, object]]:
 
 def _questions(table: str, many: int) -> list[dict[str, object]]:
     half = f"{many // 2:019d}"
-    ours: dict[str, Callable[[TableChanges], pa.Table]] = {
-        "as of": lambda t: state_at(t.arrays(end=many // 2, headers=ORDER)),
-        "net": lambda t: net(t.arrays(headers=ORDER)),
-        "history": lambda t: history(t.arrays(headers=ORDER)),
+    ours: dict[str, Callable[[TableChanges], Result]] = {
+        "as of": lambda t: t.as_of(many // 2, base=t.schema.empty_table()),
+        "net": lambda t: t.net(),
+        "history": lambda t: t.history(),
     }
     spark, duck = _spark(table), _duckdb(table)
     found: list[dict[str, object]] = []
     for name, ask in ours.items():
         answer: list[pa.Table] = []
-        mine = _seconds(lambda ask=ask, answer=answer: answer.append(ask(read(table, key=["id"]))))
+        mine = _seconds(lambda ask=ask, answer=answer: answer.append(ask(read(table, key=["id"])).table()))
         sql = SQL[name].format(half=half)
         theirs, counted = _answered(spark, sql)
         other, also = _answered(duck, sql)

@@ -10,12 +10,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import Any
 
 from .errors import TailraceError
 
 __version__ = "0.1.0"
+if sys.platform == "linux":
+    # For this process, unless pyarrow is loaded already, and for its children: see docs/performance.md.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 _PLACES = {
     "ChangeTable": "model.change",
     "Column": "model.change",

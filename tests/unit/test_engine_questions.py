@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine import sql_server
+from tailrace.engine import lines, sql_server
 from tailrace.engine.chains import chain
 from tailrace.engine.history import history
 from tailrace.engine.net import net
@@ -22,6 +23,16 @@ from . import change_model as cm
 from .change_model import COLUMNS, UNKNOWN, Image, Model, Row, seq
 
 pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(params=[16, 0], ids=["together", "key by key"], autouse=True, scope="module")
+def _parts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keys are looked at together, and each in a part of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_BITS", request.param)
+        yield
+
+
 many = settings(max_examples=60, deadline=None, derandomize=True)
 
 

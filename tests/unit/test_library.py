@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -244,6 +245,29 @@ def test_orders(home: TaskHome) -> None:
     assert task.resync(ITEM, dry_run=True).tables == [ITEM]
     with pytest.raises(ConfigError, match="no table is named"):
         task.remove()
+
+
+def test_as_of_from_a_base_and_changes_alone(home: TaskHome) -> None:
+    found = tailrace.read(home.task.changes_path(ITEM), key=["id"])
+    base = pa.Table.from_pylist([item(1), item(2)], found.schema)
+    assert rows(found.as_of(13, base=base)) == [(1, "b"), (3, "a")]
+    assert rows(found.as_of(None, base=base)) == [(1, "c"), (4, "a"), (5, "a")]
+    assert rows(found.as_of(11, base=found.schema.empty_table())) == [(1, "b")]
+    assert rows(tailrace.open(home.file).table(ITEM).as_of(12, base=base[:1])) == [(1, "b"), (3, "a")]
+    with pytest.raises(BaselineNeededError, match="nothing tells which rows"):
+        found.as_of(13)
+    with pytest.raises(ConfigError, match="base has no column price"):
+        found.as_of(13, base=base.drop_columns(["price"]))
+
+
+def test_arrays_use_an_allocator_that_keeps_memory(home: TaskHome) -> None:
+    told = "import tailrace, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    for given, wanted in (({}, "jemalloc"), ({"ARROW_DEFAULT_MEMORY_POOL": "system"}, "system")):
+        env = {k: v for k, v in os.environ.items() if k != "ARROW_DEFAULT_MEMORY_POOL"} | given
+        done = subprocess.run(
+            [sys.executable, "-c", told], env=env, check=True, capture_output=True, text=True
+        )
+        assert (done.stdout.strip(), done.stderr) == (wanted, "")
 
 
 def test_any_change_table_may_be_read(home: TaskHome) -> None:

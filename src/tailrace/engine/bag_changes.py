@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import BaselineNeededError, UnsupportedError
-from .change_arrays import B, ChangeArrays, D, I, Ints, T, U
+from .change_arrays import B, ChangeArrays, Codes, D, I, Ints, T, U
 from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
 from .keys import Keys
@@ -27,10 +27,9 @@ def as_keyed(changes: ChangeArrays) -> ChangeArrays:
 
 def refuse(changes: ChangeArrays) -> None:
     """Raises UnsupportedError for changes that do not tell which row of a bag they are about."""
-    oper, number = changes.oper, changes.change
-    alone = (oper == U) & ~np.append(False, (oper[:-1] == B) & (number[:-1] == number[1:]))[: len(oper)]
-    if alone.any() or changes.sparse:
-        what = "an update has no before image" if alone.any() else "images lack columns"
+    alone = (changes.oper == U).sum() > len(changes.befores)
+    if alone or changes.sparse:
+        what = "an update has no before image" if alone else "images lack columns"
         raise UnsupportedError(
             f"the table has no key, and {what}: nothing tells which row is meant",
             hint="name the key's columns; at the source: REPLICA IDENTITY FULL",
@@ -94,7 +93,7 @@ def copies(rows: pa.Table, sign: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _rows(
-    changes: ChangeArrays, rows: pa.Table, picked: Ints, at: Ints, oper: Ints, updates: bool
+    changes: ChangeArrays, rows: pa.Table, picked: Ints, at: Ints, oper: Codes | Ints, updates: bool
 ) -> pa.Table:
     kind = words(
         (oper == T, TRUNCATED),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,11 @@ import pyarrow.compute as pc
 
 from ..errors import FormatError
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
-from .columns import MaskBits, letters, one
+from .columns import MaskBits, codes
+from .lazy import lazy
 
 Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 I, U, D, B, T = map(ord, (INSERT, UPDATE, DELETE, BEFORE, TRUNCATE))  # noqa: E741
 """Operations as they stand in arrays: the codes of their letters."""
@@ -80,7 +81,6 @@ class ChangeArrays:
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
         ordinals = tuple(names.index(n) for n in chosen)
-        table = table.combine_chunks()
         made = ChangeArrays(table, tuple(key), tuple(chosen), ordinals, _nothing(table), prefix)
         return made._in_order()._usable()
 
@@ -91,47 +91,55 @@ class ChangeArrays:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
-    def column(self, header: str) -> pa.Array | None:
+    def column(self, header: str) -> pa.ChunkedArray | None:
         """A header column; None when the table has not got it."""
         name = self.header(header)
-        return one(self.rows[name]) if name in self.rows.column_names else None
+        return self.rows[name] if name in self.rows.column_names else None
 
-    @cached_property
-    def oper(self) -> Ints:
+    @lazy
+    def oper(self) -> Codes:
         """The operation of each row, as its letter's code."""
-        found = letters(one(self.rows[self.header("change_oper")]))
-        return found.astype("U1").view(np.int32).astype(np.int64)
+        return codes(self.rows[self.header("change_oper")])
 
-    @cached_property
-    def seq(self) -> pa.Array:
+    @property
+    def seq(self) -> pa.ChunkedArray:
         """`change_seq` of each row."""
-        return one(self.rows[self.header("change_seq")])
+        return self.rows[self.header("change_seq")]
 
-    @cached_property
-    def change(self) -> Ints:
-        """The number of each row's change: 0, 1, ...; B and U of one update have the same."""
-        return runs(self.seq)
-
-    @cached_property
-    def commit(self) -> Ints:
-        """The number of each row's transaction: neighbours with the same `transaction_id` belong together.
-        Where it is NULL, or the table has not got it, each change is one of its own."""
-        ids = self.column("transaction_id")
-        if ids is None:
-            return self.change
-        told = ids.is_valid().to_numpy(zero_copy_only=False)
-        new = np.ones(len(self), np.bool_)
-        new[1:] = differs(ids[:-1], ids[1:]) | (~told[1:] & (np.diff(self.change) > 0))
-        return np.cumsum(new) - 1
-
-    @cached_property
-    def commit_end(self) -> Ints:
-        """For each row the last row of its transaction."""
-        last = np.flatnonzero(np.append(np.diff(self.commit) > 0, True)) if len(self) else self.commit
-        found: Ints = last[self.commit]
+    @lazy
+    def continues(self) -> Bools:
+        """Which rows have the `change_seq` of the row before them: of an update, U follows on B."""
+        found = ~neighbours(self.seq, differs)
+        found[:1] = False
         return found
 
-    @cached_property
+    @lazy
+    def befores(self) -> Ints:
+        """The before images whose update is the next row."""
+        b_then_u = (self.oper[:-1] == B) & (self.oper[1:] == U)
+        return np.flatnonzero(b_then_u & self.continues[1:])
+
+    @lazy
+    def commits(self) -> Ints:
+        """The last row of each transaction: neighbours with the same `transaction_id` belong together.
+        Where it is NULL, or the table has not got it, each change is one of its own."""
+        begins = ~self.continues
+        if (ids := self.column("transaction_id")) is not None:
+            other = neighbours(ids, differs)
+            if ids.null_count:
+                other |= ids.is_null().to_numpy() & begins
+            begins = other
+        return np.flatnonzero(np.append(begins[1:], True)) if len(self) else np.zeros(0, np.int64)
+
+    def commit_of(self, rows: Ints) -> Ints:
+        """The number of the transaction that each row is of: 0, 1, ..."""
+        return np.searchsorted(self.commits, rows)
+
+    def commit_end(self, rows: Ints) -> Ints:
+        """For each row the last row of its transaction."""
+        return self.commits[self.commit_of(rows)] if len(self) else rows
+
+    @lazy
     def truncates(self) -> Ints:
         """The rows that are truncates."""
         return np.flatnonzero(self.oper == T)
@@ -157,7 +165,7 @@ class ChangeArrays:
         """Whether some images lack columns."""
         return self._masks is not None
 
-    @cached_property
+    @lazy
     def _masks(self) -> MaskBits | None:
         name = self.header("column_mask")
         if name not in self.rows.column_names or self.rows[name].null_count == len(self):
@@ -171,54 +179,62 @@ class ChangeArrays:
         return replace(self, rows=self.rows.slice(low, max(high - low, 0)))
 
     def _in_order(self) -> ChangeArrays:
-        seq, oper = one(self.rows[self.header("change_seq")]), one(self.rows[self.header("change_oper")])
-        if len(seq) < 2:
+        rises = neighbours(self.seq, lambda a, b: pc.less(a, b).fill_null(False).to_numpy(False))[1:]
+        if (rises | (self.continues[1:] & (self.oper[:-1] <= self.oper[1:]))).all():
             return self
-        same = pc.equal(seq[:-1], seq[1:]).fill_null(False)
-        fits = pc.or_(pc.less(seq[:-1], seq[1:]), pc.and_(same, pc.less_equal(oper[:-1], oper[1:])))
-        if pc.all(fits.fill_null(False)).as_py():
-            return self
-        order = pc.sort_indices(
-            pa.table({"s": seq, "o": oper}), sort_keys=[("s", "ascending"), ("o", "ascending")]
-        )
-        return replace(self, rows=self.rows.take(order).combine_chunks())
+        names = [self.header("change_seq"), self.header("change_oper")]
+        order = pc.sort_indices(self.rows.select(names), sort_keys=[(n, "ascending") for n in names])
+        return replace(self, rows=self.rows.combine_chunks().take(order))
 
     def _usable(self) -> ChangeArrays:
         """Without the rows that no question can use."""
-        none = np.zeros(len(self), np.bool_)
-        again, keyless = none.copy(), none.copy()
-        again[1:] = (np.diff(self.change) == 0) & (self.oper[1:] == self.oper[:-1])
+        which = np.zeros(len(self), np.uint8)
+        for number, flags in reversed(list(enumerate(self._reasons().values(), 1))):
+            which[flags] = number
+        if not which.any():
+            return self
+        odd = np.flatnonzero(which)
+        words = pa.array(list(self._reasons())).take(pa.array(which[odd] - 1))
+        aside = self.rows.take(pa.array(odd)).append_column(WHY, words)
+        return replace(self, rows=self.rows.filter(pa.array(which == 0)), aside=aside)
+
+    def _reasons(self) -> dict[str, Bools]:
+        """Which rows no question can use, by reason; the first one counts."""
+        keyless = np.zeros(len(self), np.bool_)
         for name in self.key:
-            if (values := one(self.rows[name])).null_count:
-                keyless |= values.is_null().to_numpy(zero_copy_only=False)
-            there = self.carries(name)
-            keyless |= none if there is None else ~there
-        seq = self.seq
-        reasons = {
-            NO_SEQUENCE: seq.is_null().to_numpy(zero_copy_only=False) if seq.null_count else none,
-            NO_OPERATION: ~np.isin(self.oper, (I, U, D, B, T)),
+            if (values := self.rows[name]).null_count:
+                keyless |= values.is_null().to_numpy()
+            if (there := self.carries(name)) is not None:
+                keyless |= ~there
+        again = self.continues.copy()
+        again[1:] &= self.oper[1:] == self.oper[:-1]
+        return {
+            NO_SEQUENCE: self.seq.is_null().to_numpy(),
+            NO_OPERATION: ~_OPERATIONS[self.oper],
             NO_KEY: keyless & (self.oper != T),
             TWICE: again,
         }
-        if not any(flags.any() for flags in reasons.values()):
-            return self
-        which = np.select(list(reasons.values()), np.arange(1, len(reasons) + 1), 0)
-        odd = np.flatnonzero(which)
-        words = pa.array(list(reasons)).take(pa.array(which[odd] - 1))
-        aside = self.rows.take(pa.array(odd)).append_column(WHY, words)
-        return replace(self, rows=self.rows.filter(pa.array(which == 0)).combine_chunks(), aside=aside)
 
 
-def runs(values: pa.Array) -> Ints:
-    """Numbers runs of equal neighbours.
+_OPERATIONS = np.isin(np.arange(256), (I, U, D, B, T))
 
-    >>> runs(pa.array(["a", "a", "b", None])).tolist()
-    [0, 0, 1, 2]
+
+def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], Bools]) -> Bools:
+    """For each value what a comparison of the one before and it says; True for the first.
+
+    >>> neighbours(pa.chunked_array([["a"], ["a", "b"]]), differs).tolist()
+    [True, False, True]
     """
-    new = np.zeros(len(values), np.int64)
-    if len(values) > 1:
-        new[1:] = differs(values[:-1], values[1:])
-    return np.cumsum(new)
+    found = np.ones(len(column), np.bool_)
+    at, before = 0, None
+    for chunk in column.chunks:
+        if not len(chunk):
+            continue
+        if before is not None:
+            found[at] = compare(before[-1:], chunk[:1])[0]
+        found[at + 1 : at + len(chunk)] = compare(chunk[:-1], chunk[1:])
+        at, before = at + len(chunk), chunk
+    return found
 
 
 def differs(left: pa.Array, right: pa.Array) -> Bools:
@@ -228,7 +244,8 @@ def differs(left: pa.Array, right: pa.Array) -> Bools:
     [False, False, True, True]
     """
     same = pc.equal(left, right).fill_null(False)
-    same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+    if left.null_count and right.null_count:
+        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
     if pa.types.is_floating(left.type):
         nan = pc.and_(pc.is_nan(left).fill_null(False), pc.is_nan(right).fill_null(False))
         same = pc.or_(same, nan)

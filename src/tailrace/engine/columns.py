@@ -87,3 +87,23 @@ def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
     words = np.array([*known.dictionary.to_pylist(), "?"])
     found: npt.NDArray[np.str_] = words[known.indices.fill_null(len(words) - 1).to_numpy()]
     return found
+
+
+def codes(oper: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    """Operations as the codes of their first letters; that of `?` for NULL, and for what is no ASCII letter.
+
+    >>> codes(pa.chunked_array([["I", None], ["D"]])).tolist() == [ord("I"), ord("?"), ord("D")]
+    True
+    """
+    found = [_codes(chunk) for chunk in oper.chunks]
+    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.uint8), *found])
+
+
+def _codes(oper: pa.Array) -> npt.NDArray[np.uint8]:
+    if oper.type == pa.string() and not oper.null_count and len(oper):
+        _, ends, data = oper.buffers()
+        ends = np.frombuffer(ends, np.int32)[oper.offset : oper.offset + len(oper) + 1]
+        if data is not None and ends[-1] - ends[0] == len(oper) and (np.diff(ends) == 1).all():
+            return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    found = letters(oper).astype("U1").view(np.int32)
+    return np.where((found > 0) & (found < 128), found, ord("?")).astype(np.uint8)

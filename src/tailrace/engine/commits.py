@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from .change_arrays import ChangeArrays, Ints
-from .lines import taken
+from .picked import Picked
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 INSERTED, DELETED, PREIMAGE, POSTIMAGE = "insert", "delete", "update_preimage", "update_postimage"
@@ -18,10 +18,10 @@ TIME = pa.timestamp("us", "UTC")
 def commit_columns(changes: ChangeArrays, at: Ints) -> dict[str, pa.Array]:
     """Version and time of the transactions of these rows. The version is the transaction's last `change_seq`
     in the table (string: text order is commit order), the time that of the same row."""
-    last = changes.commit_end[at] if len(changes) else at
+    last = Picked(changes.commit_end(at))
     times = changes.column("timestamp")
-    when = pa.nulls(len(at), TIME) if times is None else taken(times, last)
-    return {COMMIT_VERSION: taken(changes.seq, last), COMMIT_TIMESTAMP: when}
+    when = pa.nulls(len(at), TIME) if times is None else last.of(times)
+    return {COMMIT_VERSION: last.of(changes.seq), COMMIT_TIMESTAMP: when}
 
 
 def words(*chosen: tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str], other: str) -> pa.Array:

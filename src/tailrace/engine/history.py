@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from ..config.lanes import lanes
 from ..errors import ConfigError
 from .change_arrays import Bools, ChangeArrays, Ints, differs
 from .columns import one
 from .commits import TIME
-from .lines import Lines, taken
+from .lines import ABSENT, Lines, named
+from .picked import picked
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 VALID_FROM, VALID_TO, CURRENT = "valid_from", "valid_to", "is_current"
@@ -42,25 +45,32 @@ def history(
         changes; `valid_to` NULL: still in force); `is_current` (boolean); `__START_AT`, `__END_AT` (string:
         the `change_seq` of both, which order versions exactly where times are equal).
     """
-    lines = Lines.of(changes, base)
     tracked = _tracked(changes, track_history_column_list, track_history_except_column_list)
-    begins, ends = lines.versions
-    start = lines.at[begins]
-    if committed and len(changes):
-        start, ends = (np.where(at < 0, -1, changes.commit_end[at]) for at in (start, ends))
-        seen = (start < 0) | (start != ends)
-        begins, start, ends = begins[seen], start[seen], ends[seen]
-    first = _first(lines, begins, start, ends, tracked)
-    last = np.append(first[1:], True)[: len(first)]
-    rows = lines.take(begins[last])
-    start, ends = start[first], ends[last]
-    times = changes.column("timestamp")
-    for name, at in ((VALID_FROM, start), (VALID_TO, ends)):
-        rows = rows.append_column(name, pa.nulls(len(at), TIME) if times is None else taken(times, at))
-    rows = rows.append_column(CURRENT, pa.array(ends < 0))
-    for name, at in ((START_AT, start), (END_AT, ends)):
-        rows = rows.append_column(name, taken(changes.seq, at))
-    return rows
+    parts = Lines.parts(changes, base)
+    with lanes("history", worth=len(parts) > 1) as pool:
+        found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
+
+        def picked_of(column: pa.ChunkedArray, places: list[Ints]) -> list[pa.Array]:
+            whole = one(column)  # nearly all of it: column by column needs least memory
+            return list(pool.map(lambda at: picked(whole, at), places))
+
+        made = {n: picked_of(parts[0].values[n], [v.places(n) for v in found]) for n in changes.columns}
+        first = list(
+            pool.map(lambda v, k: v.first({n: made[n][k] for n in tracked}), found, range(len(found)))
+        )
+        last = [np.append(f[1:], True)[: len(f)] for f in first]
+        shown = [None if k.all() else pa.array(k) for k in last]
+        made = {n: [_kept(a, k) for a, k in zip(arrays, shown, strict=True)] for n, arrays in made.items()}
+        made[ABSENT] = [v.absent(k) for v, k in zip(found, last, strict=True)]
+        begin = [v.start[k] for v, k in zip(found, first, strict=True)]
+        end = [v.ends[k] for v, k in zip(found, last, strict=True)]
+        times = changes.column("timestamp")
+        for name, at in ((VALID_FROM, begin), (VALID_TO, end)):
+            made[name] = [pa.nulls(len(p), TIME) for p in at] if times is None else picked_of(times, at)
+        made[CURRENT] = [pa.array(p < 0) for p in end]
+        for name, at in ((START_AT, begin), (END_AT, end)):
+            made[name] = picked_of(changes.seq, at)
+    return pa.table({name: pa.chunked_array(arrays) for name, arrays in made.items()})
 
 
 def _tracked(changes: ChangeArrays, only: Sequence[str] | None, but: Sequence[str] | None) -> list[str]:
@@ -77,20 +87,59 @@ def _tracked(changes: ChangeArrays, only: Sequence[str] | None, but: Sequence[st
     return [n for n in chosen if n not in (but or ()) and n not in changes.key]
 
 
-def _first(lines: Lines, begins: Ints, start: Ints, ends: Ints, tracked: Sequence[str]) -> Bools:
-    """Which versions differ from the one before them in a tracked column, or do not follow on it."""
-    found = np.ones(len(begins), np.bool_)
-    if len(begins) < 2:
+@dataclass(frozen=True)
+class _Versions:
+    """The versions of the keys of a part: the image that begins each, the rows of the changes that begin it
+    (-1: it is of before them) and end it (-1: none does)."""
+
+    lines: Lines
+    begins: Ints
+    start: Ints
+    ends: Ints
+
+    @staticmethod
+    def of(lines: Lines, committed: bool) -> _Versions:
+        begins, ends = lines.versions
+        start = lines.at[begins]
+        if committed and len(lines.changes):
+            start, ends = (np.where(at < 0, -1, lines.changes.commit_end(at)) for at in (start, ends))
+            seen = (start < 0) | (start != ends)
+            begins, start, ends = begins[seen], start[seen], ends[seen]
+        return _Versions(lines, begins, start, ends)
+
+    def places(self, column: str) -> Ints:
+        """Where the value of a column stands; -1: it is not known."""
+        return self.lines.source(column)[self.begins]
+
+    def first(self, tracked: Mapping[str, pa.Array]) -> Bools:
+        """Which versions differ from the one before them in a tracked column, or do not follow on it."""
+        lines, begins = self.lines, self.begins
+        found = np.ones(len(begins), np.bool_)
+        if len(begins) < 2:
+            return found
+        follows: Bools = lines.key[begins[1:]] == lines.key[begins[:-1]]
+        follows &= self.start[1:] == self.ends[:-1]
+        for name, values in tracked.items():
+            if not follows.any():
+                break
+            place = self.places(name)
+            old, new = place[:-1], place[1:]
+            # Of one row, a value that is not known before and after is the same one if no change names it.
+            unknown = (old < 0) & (new < 0)
+            if unknown.any():
+                unknown &= lines.life[begins[1:]] == lines.life[begins[:-1]]
+            if (lost := lines.lost(name)) is not None:
+                unknown &= ~lost[begins[1:]]
+            follows &= ((old >= 0) & (new >= 0)) | unknown
+            follows &= ~differs(values[:-1], values[1:])
+        found[1:] = ~follows
         return found
-    follows: Bools = (lines.key[begins[1:]] == lines.key[begins[:-1]]) & (start[1:] == ends[:-1])
-    for name in tracked:
-        place = lines.source(name)[begins]
-        column, old, new = one(lines.values[name]), place[:-1], place[1:]
-        # Of one row, a value that is not known before and after is the same one if no change names it.
-        unknown = (old < 0) & (new < 0) & (lines.life[begins[1:]] == lines.life[begins[:-1]])
-        if (lost := lines.lost(name)) is not None:
-            unknown &= ~lost[begins[1:]]
-        known = ((old >= 0) & (new >= 0)) | unknown
-        follows &= known & ~differs(taken(column, old), taken(column, new))
-    found[1:] = ~follows
-    return found
+
+    def absent(self, shown: Bools) -> pa.Array:
+        """The columns that the versions which are shown lack."""
+        names = self.lines.changes.columns
+        return named(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
+
+
+def _kept(values: pa.Array, shown: pa.Array | None) -> pa.Array:
+    return values if shown is None else values.filter(shown)

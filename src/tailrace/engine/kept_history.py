@@ -20,7 +20,7 @@ from .columns import one
 from .event_rows import CARRIES, EMPTIED, OPERATION, SEQUENCE, TIME, UPSERT, decided, numbered, ranks
 from .history import CURRENT, END_AT, START_AT, VALID_FROM, VALID_TO, history
 from .keys import Keys
-from .lines import taken
+from .picked import picked
 
 SYSTEM_FROM, SYSTEM_TO = "system_from", "system_to"
 """When a version came into a bitemporal history, and when it was replaced there (timestamp,
@@ -96,9 +96,9 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
         found, start, end = found.filter(pa.array(end < 0)), start[end < 0], end[end < 0]
     made = {n: one(found[n]) for n in rules.columns}
     sequence, time = one(events[SEQUENCE]), one(events[TIME])
-    made |= {START_AT: taken(sequence, start), END_AT: taken(sequence, end)}
+    made |= {START_AT: picked(sequence, start), END_AT: picked(sequence, end)}
     if rules.timed:
-        made |= {VALID_FROM: taken(time, start), VALID_TO: taken(time, end), CURRENT: pa.array(end < 0)}
+        made |= {VALID_FROM: picked(time, start), VALID_TO: picked(time, end), CURRENT: pa.array(end < 0)}
     return pa.Table.from_arrays([*made.values()], [*made])
 
 
@@ -214,7 +214,7 @@ class Since:
     def reached(self, rows: pa.Table, column: str) -> Bools:
         """Rows of these keys whose value is at their beginning or later, or NULL."""
         place = self.find(rows)
-        begin = taken(one(self.keys[SEQUENCE]), place)
+        begin = picked(one(self.keys[SEQUENCE]), place)
         later = pc.greater_equal(one(rows[column]), begin).fill_null(True).to_numpy(zero_copy_only=False)
         found: Bools = later & (place >= 0)
         return found

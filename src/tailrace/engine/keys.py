@@ -9,14 +9,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .lazy import lazy
+
 Places = npt.NDArray[np.int64]
+
+CLOSE, SPREAD = 4, 128
+"""Integers that lie so close together (span per value) are numbered, or looked up, in a table of their span
+instead of by hashing: it takes 4 bytes a number of the span, and a tenth of the time."""
 
 
 class Keys:
     """The changes' keys, numbered, to look rows up: `find` says which number a row's key has, -1 for none.
 
     `place` is the number of each change's key, `last` the last change of each number; `order` has the changes
-    in order, when they are not in order already. NULL is a value like others.
+    in order, when they are not in order already. NULL is a value like others. Keys of one column are numbered
+    as they are first met.
 
     >>> keys = Keys([pa.array([7, 7, 9, 7]), pa.array(["a", "b", "a", "b"])])
     >>> keys.place.tolist(), keys.last.tolist()
@@ -26,31 +33,110 @@ class Keys:
     """
 
     def __init__(self, columns: Sequence[pa.Array], order: Places | None = None) -> None:
-        self._steps: list[tuple[pa.Array, Places]] = []
+        self._steps: list[tuple[_Words, Places]] = []
+        self._order = order
         place = np.zeros(len(columns[0]), np.int64)
         for column in columns:
-            known = _comparable(column).dictionary_encode(null_encoding="encode")
-            words = known.dictionary
-            code = place * len(words) + known.indices.to_numpy()
+            words, numbers = _numbered(_comparable(column))
             # The words of the first column are numbered already; later ones make pairs, numbered anew.
+            code = place * len(words) + numbers if self._steps else numbers
             pairs = np.unique(code) if self._steps else np.arange(len(words))
             place = np.searchsorted(pairs, code) if self._steps else code
             self._steps.append((words, pairs))
-        order = np.arange(len(place)) if order is None else order
         self.place = place
-        self.last = np.empty(len(self._steps[-1][1]), np.int64)
-        self.last[place[order]] = order  # NumPy keeps the last of several values for one place
+
+    def __len__(self) -> int:
+        return len(self._steps[-1][1])
+
+    @lazy
+    def last(self) -> Places:
+        """The last change of each number."""
+        order = np.arange(len(self.place)) if self._order is None else self._order
+        found = np.empty(len(self), np.int64)
+        found[self.place[order]] = order  # NumPy keeps the last of several values for one place
+        return found
 
     def find(self, columns: Sequence[pa.Array]) -> Places:
         """Per row, the number of its key, or -1."""
         (words, _), *rest = self._steps
-        place = _index(columns[0], words)
+        place = words.find(columns[0])
         for column, (words, pairs) in zip(columns[1:], rest, strict=True):
-            index = _index(column, words)
+            index = words.find(column)
             code = np.where((place < 0) | (index < 0), -1, place * len(words) + index)
             at = np.minimum(np.searchsorted(pairs, code), len(pairs) - 1)
             place = np.where(pairs[at] == code, at, -1)
         return place
+
+
+class _Words:
+    """The different values of a column, in the order of their numbers."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def find(self, column: pa.Array) -> Places:
+        """The number of each value; -1: it is none of them."""
+        column = _comparable(column)
+        if self._table is not None and column.type == self._values.type:
+            return _looked_up(column, *self._table)
+        found = pc.index_in(column, value_set=self._values).fill_null(-1)
+        return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+    @lazy
+    def _table(self) -> tuple[int, npt.NDArray[np.int32]] | None:
+        """The smallest value, and the number of each from it on; None: they lie too far apart."""
+        span = _span(self._values)
+        if span is None or span[1] > SPREAD * len(self):
+            return None
+        low, many = span
+        table = np.full(many, -1, np.int32)
+        table[_integers(self._values) - low] = np.arange(len(self), dtype=np.int32)
+        return low, table
+
+
+def _looked_up(column: pa.Array, low: int, table: npt.NDArray[np.int32]) -> Places:
+    """What a table that begins at `low` has for each value; -1: nothing."""
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    values = _integers(column.fill_null(low) if column.null_count else column)
+    there = (values >= low) & (values <= low + (len(table) - 1))
+    if nulls is not None:
+        there &= ~nulls
+    found = table[np.where(there, values - low, 0)].astype(np.int64)
+    found[~there] = -1
+    return found
+
+
+def _numbered(column: pa.Array) -> tuple[_Words, Places]:
+    """The different values, numbered as they are met, and the number of each row's."""
+    span = _span(column)
+    if span is None or span[1] > CLOSE * len(column):
+        known = column.dictionary_encode(null_encoding="encode")
+        return _Words(known.dictionary), known.indices.to_numpy().astype(np.int64)
+    low, many = span
+    code, rows = _integers(column) - low, len(column)
+    first = np.full(many, -1, np.int32 if rows < 1 << 31 else np.int64)
+    first[code[::-1]] = np.arange(rows - 1, -1, -1, dtype=first.dtype)  # the last one is kept: the first row
+    met = np.zeros(rows, np.bool_)
+    met[first[first >= 0]] = True
+    number = np.cumsum(met) - 1
+    return _Words(column.filter(pa.array(met))), number[first][code]
+
+
+def _span(column: pa.Array) -> tuple[int, int] | None:
+    """Of integers without NULL the smallest, and how many numbers there are from it to the largest."""
+    if not pa.types.is_integer(column.type) or column.null_count or not len(column):
+        return None
+    ends = pc.min_max(column).as_py()
+    if ends["max"] >= 1 << 62 or ends["min"] <= -(1 << 62):
+        return None
+    return ends["min"], ends["max"] - ends["min"] + 1
+
+
+def _integers(column: pa.Array) -> Places:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -62,8 +148,3 @@ def _comparable(column: pa.Array) -> pa.Array:
 
         return value_text(column, KeyLogField("", spark_type(column.type)))
     return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
-
-
-def _index(column: pa.Array, words: pa.Array) -> Places:
-    found = pc.index_in(_comparable(column), value_set=words).fill_null(-1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)

@@ -9,22 +9,25 @@ column was changed: then the value is not known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import UnsupportedError
-from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
+from .change_arrays import B, Bools, ChangeArrays, Codes, D, I, Ints, U
 from .columns import one
 from .keys import Keys
+from .lazy import lazy
+from .picked import Picked
 
 L = ord("L")
 """Operation of an image of before the changes, as it stands in arrays."""
 ABSENT = "_absent"
 """Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
+_BITS = 16
+"""The bits of a key's number that do not tell which part it is in."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,18 @@ class Lines:
         key: the number of each image's key.
         bare: images of which only the key is known.
         whole: a base was given: a key that is not in it had no row.
+        moves: some update changes its key.
     """
 
     changes: ChangeArrays
     values: pa.Table
     row: Ints
     at: Ints
-    oper: Ints
+    oper: Codes
     key: Ints
     bare: Bools
     whole: bool
+    moves: bool
 
     @staticmethod
     def of(changes: ChangeArrays, base: pa.Table | None = None) -> Lines:
@@ -58,6 +63,16 @@ class Lines:
         Raises:
             UnsupportedError: the table has no key, so nothing tells which rows belong together.
         """
+        return next(Lines._made(changes, base, apart=False))
+
+    @staticmethod
+    def parts(changes: ChangeArrays, base: pa.Table | None = None) -> list[Lines]:
+        """The same in parts, one after the other, for questions that look at one key at a time: a part's
+        arrays are small. One part where keys change: rows lead from one key to another then."""
+        return list(Lines._made(changes, base, apart=True))
+
+    @staticmethod
+    def _made(changes: ChangeArrays, base: pa.Table | None, *, apart: bool) -> Iterator[Lines]:
         if not changes.key:
             raise UnsupportedError(
                 "the table has no key: nothing tells which images are of one row",
@@ -69,18 +84,16 @@ class Lines:
             have = [n for n in changes.columns if n in base.column_names]
             both = [base.select(have), data]
             data = pa.concat_tables(both, promote_options="permissive").select(list(changes.columns))
-        data = data.combine_chunks()
         numbers = Keys([one(data[n]) for n in changes.key]).place if data.num_rows else np.zeros(0, np.int64)
-        taking = np.ones(data.num_rows, np.bool_)
-        taking[before + changes.truncates] = False
-        row = np.flatnonzero(taking)
-        row = row[np.argsort(numbers[row], kind="stable")]
-        oper = np.concatenate([np.full(before, L), changes.oper])[row]
-        bare = np.zeros(len(row), np.bool_)
-        made = Lines(
-            changes, data, row, np.maximum(row - before, -1), oper, numbers[row], bare, base is not None
-        )
-        return made if made.whole else made._met()
+        oper = np.concatenate([np.full(before, L, np.uint8), changes.oper]) if before else changes.oper
+        two = before + changes.befores
+        moves = bool((numbers[two] != numbers[two + 1]).any())
+        for row in in_groups(numbers, before + changes.truncates, apart and not moves):
+            made = Lines(
+                changes=changes, values=data, row=row, at=np.maximum(row - before, -1), oper=oper[row],
+                key=numbers[row], bare=np.zeros(len(row), np.bool_), whole=base is not None, moves=moves,
+            )  # fmt: skip
+            yield made if made.whole else made._met()
 
     def __len__(self) -> int:
         return len(self.row)
@@ -90,50 +103,52 @@ class Lines:
         update's or a delete's, and no truncate comes before it."""
         met = self.first & (self.oper != I) & ~self.came & (self.epoch == 0)
         place = np.flatnonzero(met)
-        return Lines(
-            self.changes,
-            self.values,
-            np.insert(self.row, place, self.row[place]),
-            np.insert(self.at, place, -1),
-            np.insert(self.oper, place, L),
-            np.insert(self.key, place, self.key[place]),
-            np.insert(self.bare, place, self.oper[place] == U),
-            False,
+        if not len(place):
+            return self
+        return replace(
+            self,
+            row=np.insert(self.row, place, self.row[place]),
+            at=np.insert(self.at, place, -1),
+            oper=np.insert(self.oper, place, L),
+            key=np.insert(self.key, place, self.key[place]),
+            bare=np.insert(self.bare, place, self.oper[place] == U),
         )
 
-    @cached_property
+    @lazy
     def first(self) -> Bools:
         """Whether an image is the first of its key."""
         found = np.ones(len(self), np.bool_)
         found[1:] = self.key[1:] != self.key[:-1]
         return found
 
-    @cached_property
+    @lazy
     def epoch(self) -> Ints:
         """How many truncates come before each image."""
-        return np.searchsorted(self.changes.truncates, self.at)
+        truncates = self.changes.truncates
+        return np.searchsorted(truncates, self.at) if len(truncates) else np.zeros(len(self), np.int64)
 
-    @cached_property
-    def place(self) -> Ints:
-        """The place in the line of each row of the changes; -1 for truncates."""
-        found = np.full(len(self.changes), -1, np.int64)
-        real = np.flatnonzero(self.at >= 0)
-        found[self.at[real]] = real
-        return found
-
-    @cached_property
+    @lazy
     def partner(self) -> Ints:
         """Of an update its before image, and of a before image its update; -1: there is none."""
         found = np.full(len(self), -1, np.int64)
-        oper, change = self.changes.oper, self.changes.change
-        two = np.flatnonzero((oper[:-1] == B) & (oper[1:] == U) & (change[:-1] == change[1:]))
-        b, u = self.place[two], self.place[two + 1]
+        if self.moves:
+            place = np.full(len(self.changes), -1, np.int64)
+            real = np.flatnonzero(self.at >= 0)
+            place[self.at[real]] = real
+            b, u = place[self.changes.befores], place[self.changes.befores + 1]
+        else:  # both are in one key's line, and nothing is between them
+            b = np.flatnonzero((self.oper[:-1] == B) & (self.oper[1:] == U))
+            b = b[self.at[b] + 1 == self.at[b + 1]]
+            b = b[self.changes.continues[self.at[b + 1]]]
+            u = b + 1
         found[b], found[u] = u, b
         return found
 
-    @cached_property
+    @lazy
     def _moved(self) -> Bools:
         """Images of updates that change the key."""
+        if not self.moves:
+            return np.zeros(len(self), np.bool_)
         other = self.partner >= 0
         other[other] = self.key[self.partner[other]] != self.key[other]
         return other
@@ -150,26 +165,26 @@ class Lines:
         found: Bools = self._moved & (self.oper == B)
         return found
 
-    @cached_property
+    @lazy
     def opens(self) -> Bools:
         """Images that begin a version of their key's row."""
         found: Bools = (self.oper == I) | (self.oper == U) | (self.oper == L)
         return found
 
-    @cached_property
+    @lazy
     def closes(self) -> Bools:
         """Images after which their key has no row."""
         found: Bools = (self.oper == D) | self.left
         return found
 
-    @cached_property
+    @lazy
     def starts(self) -> Bools:
         """Images that begin a stretch: nothing that their key had before is in their row."""
         found: Bools = self.first | (self.oper == I) | self.came
         found[1:] |= self.closes[:-1] | (self.epoch[1:] != self.epoch[:-1])
         return found
 
-    @cached_property
+    @lazy
     def life(self) -> Ints:
         """The number of the life that each image is of."""
         stretch = np.cumsum(self.starts) - 1
@@ -182,7 +197,7 @@ class Lines:
                 return np.asarray(root[stretch], np.int64)
             root = further
 
-    @cached_property
+    @lazy
     def _by_life(self) -> tuple[Ints, Ints]:
         """The images life by life in order, and for each the first of its life."""
         order = np.lexsort((self.at, self.life)) if self._moved.any() else np.arange(len(self))
@@ -190,7 +205,7 @@ class Lines:
         new[1:] = np.diff(self.life[order]) != 0
         return order, np.maximum.accumulate(np.where(new, np.arange(len(self)), 0))
 
-    @cached_property
+    @lazy
     def previous(self) -> Ints:
         """The image before each one in its life; -1: it is the first."""
         order, first = self._by_life
@@ -210,7 +225,7 @@ class Lines:
         told = self.changes.loses(column)
         return None if told is None else told[self.at.clip(0)] & (self.at >= 0)
 
-    @cached_property
+    @lazy
     def _known(self) -> Ints:
         """`source` of columns outside the key where every image of a change is whole: all have the same."""
         return self._filled(~self.bare)
@@ -234,7 +249,7 @@ class Lines:
         there = np.concatenate([np.ones(before, np.bool_), told])[self.row]
         return there if unknown is None else there & ~unknown
 
-    @cached_property
+    @lazy
     def versions(self) -> tuple[Ints, Ints]:
         """The images that begin a version of a row, and for each the row of the changes that ends it: the
         next one of its key, or a truncate; -1: it is the newest and lives."""
@@ -244,13 +259,15 @@ class Lines:
         end[:-1][same] = self.at[events[1:][same]]
         opens = self.opens[events]
         events, end = events[opens], end[opens]
+        if not len(self.changes.truncates):
+            return events, end
         truncates = np.append(self.changes.truncates, len(self.changes))
         cut = truncates[np.searchsorted(truncates, self.at[events], side="right")]
         cut = np.where(cut == len(self.changes), -1, cut)
         earlier = (cut >= 0) & ((end < 0) | (cut < end))
         return events, np.where(earlier, cut, end)
 
-    @cached_property
+    @lazy
     def before(self) -> Ints:
         """For each image of a change the one that shows its row before it; -1: no row is known. Of a delete
         it is itself: it has what the row last had."""
@@ -264,18 +281,37 @@ class Lines:
         names = list(columns or self.changes.columns)
         arrays, unknown = [], np.zeros((len(images), len(names)), np.bool_)
         shown = images >= 0
+        found: tuple[Ints, Picked] | None = None
         for k, name in enumerate(names):
-            place = np.where(shown, self.source(name)[images], -1) if len(self) else images
-            unknown[:, k] = shown & (place < 0)
-            arrays.append(taken(one(self.values[name]), place))
+            source = self.source(name) if len(self) else images
+            if found is None or found[0] is not source:
+                found = source, Picked(np.where(shown, source[images], -1) if len(self) else images)
+            unknown[:, k] = shown & (found[1].places < 0)
+            arrays.append(found[1].of(self.values[name]))
         return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT])
 
 
-def taken(column: pa.Array, places: Ints) -> pa.Array:
-    """The values at these places; NULL for -1."""
-    if (places < 0).any():
-        return column.take(pa.array(places, mask=places < 0))
-    return column.take(pa.array(places))
+def in_groups(numbers: Ints, without: Ints, apart: bool) -> list[Ints]:
+    """The places of numbers (0, 1, ...) in their order, equal ones as they stand, without some of the places;
+    `apart`: in groups, as many as make short ones, equal numbers together.
+
+    >>> [g.tolist() for g in in_groups(np.array([1, 0, 1, 0]), np.array([1]), False)]
+    [[3, 0, 2]]
+    """
+    places: Ints | None = None
+    if len(without):
+        taking = np.ones(len(numbers), np.bool_)
+        taking[without] = False
+        places = np.flatnonzero(taking)
+        numbers = numbers[places]
+    groups = []
+    # NumPy sorts 16 bits by counting.
+    high = (numbers >> _BITS).astype(np.uint16)
+    order = np.argsort(high, kind="stable") if high.any() else np.arange(len(numbers))
+    for some in np.split(order, np.cumsum(np.bincount(high))[:-1]):
+        group = some[np.argsort(numbers[some].astype(np.uint16), kind="stable")]
+        groups.append(group if places is None else places[group])
+    return groups if apart else [np.concatenate([np.zeros(0, np.int64), *groups])]
 
 
 def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:
@@ -287,6 +323,8 @@ def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.
     >>> named(np.array([[True], [False]]), ["a"], np.array([False, False])).to_pylist()
     [['a'], []]
     """
+    if nulls is None and not flags.any():
+        return pa.nulls(len(flags), pa.list_(pa.string()))
     none: Bools = np.asarray(~flags.any(axis=1)) if nulls is None else nulls
     flags = flags & ~none[:, None]
     offsets = np.concatenate([[0], np.cumsum(flags.sum(axis=1))]).astype(np.int32)

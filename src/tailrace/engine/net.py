@@ -6,16 +6,18 @@ put together with its own. `sql_server.py` gives the same in SQL Server's three 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from ..config.lanes import lanes
 from ..errors import ConfigError
 from .change_arrays import Bools, ChangeArrays, I, Ints, U, differs
-from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
-from .lines import L, Lines, taken
+from .lines import L, Lines
+from .picked import Picked, picked
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
@@ -50,26 +52,38 @@ def net(
         raise ConfigError(
             f"deduplicationMode is {deduplicationMode!r}", hint=f"use one of {', '.join(MODES)}"
         )
-    lines = Lines.of(changes, base)
-    dropped = np.zeros(len(lines), np.bool_) if deduplicationMode == "none" else carried_over(lines)
-    steps = _netted(lines, dropped) if deduplicationMode == "netChanges" else _every(lines, dropped)
-    return steps.table(lines, computeUpdates)
+
+    def asked(lines: Lines) -> NetRows:
+        if deduplicationMode == "netChanges":
+            return _netted(lines)
+        none = np.zeros(len(lines), np.bool_)
+        return _every(lines, none if deduplicationMode == "none" else carried_over(lines, ~none))
+
+    parts = Lines.parts(changes, base)
+    with lanes("net", worth=len(parts) > 1) as pool:
+        found = list(pool.map(asked, parts))
+    truncates = changes.truncates
+    if deduplicationMode == "netChanges":
+        truncates = truncates[-1:] if base is None else truncates[:0]
+    nothing = np.full(len(truncates), -1)
+    found[0].add(nothing, truncates, _TRUNCATE, np.zeros(len(truncates), np.bool_))
+    return _told(changes, found, computeUpdates)
 
 
-def carried_over(lines: Lines) -> Bools:
+def carried_over(lines: Lines, among: Bools) -> Bools:
     """The updates that change no value of a row that is there, all values being known, and their before
-    images."""
+    images, as far as they are `among` the images that are looked at."""
     ends = lines.versions[1]
     replaces = np.zeros(len(lines.changes), np.bool_)
     replaces[ends[ends >= 0]] = True
-    updates = np.flatnonzero((lines.oper == U) & ~lines.came & (lines.before >= 0))
+    updates = np.flatnonzero((lines.oper == U) & ~lines.came & (lines.before >= 0) & among)
     updates = updates[replaces[lines.at[updates]]]
     same = np.ones(len(updates), np.bool_)
     for name in lines.changes.columns:
         place = lines.source(name)
         old, new = place[lines.before[updates]], place[updates]
-        column = one(lines.values[name])
-        same &= (old >= 0) & (new >= 0) & ~differs(taken(column, old), taken(column, new))
+        column = lines.values[name]
+        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new))
         updates, same = updates[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True
@@ -79,37 +93,44 @@ def carried_over(lines: Lines) -> Bools:
 
 
 class NetRows:
-    """Rows of a result: `image` in the line (-1: none), the change row `at`, which `side` of it is shown, and
+    """Rows of a result: `image` in a line (-1: none), the change row `at`, which `side` of it is shown, and
     whether it is one of an update's two."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
         self._parts: list[tuple[Ints, Ints, Ints, Bools]] = []
 
     def add(self, image: Ints, at: Ints, side: int, update: Bools) -> None:
         """More rows."""
         self._parts.append((image, at, np.full(len(image), side), update))
 
-    def table(self, lines: Lines, updates: bool) -> pa.Table:
-        """The rows in order of commits, with Spark's words."""
+    def taken(self) -> tuple[pa.Table, Ints, Ints, Bools]:
+        """The images, and `at`, `side`, `update` of each."""
         image, at, side, update = (np.concatenate(p) for p in zip(*self._parts, strict=True))
-        order = np.lexsort((side % _TRUNCATE, at))
-        image, at, side, update = image[order], at[order], side[order], update[order] & updates
-        kind = words(
-            (side == _TRUNCATE, TRUNCATED),
-            (update & (side == _BEFORE), PREIMAGE),
-            (update, POSTIMAGE),
-            (side == _BEFORE, DELETED),
-            other=INSERTED,
-        )
-        rows = lines.take(image).append_column(CHANGE_TYPE, kind)
-        for name, column in commit_columns(lines.changes, at).items():
-            rows = rows.append_column(name, column)
-        return rows
+        return self._lines.take(image), at, side, update
+
+
+def _told(changes: ChangeArrays, found: Sequence[NetRows], updates: bool) -> pa.Table:
+    """The rows in order of commits, with Spark's words."""
+    images, *parts = zip(*(rows.taken() for rows in found), strict=True)
+    at, side, update = map(np.concatenate, parts)
+    order = np.lexsort((side % _TRUNCATE, at))
+    rows, at, side, update = pa.concat_tables(images), at[order], side[order], update[order] & updates
+    kind = words(
+        (side == _TRUNCATE, TRUNCATED),
+        (update & (side == _BEFORE), PREIMAGE),
+        (update, POSTIMAGE),
+        (side == _BEFORE, DELETED),
+        other=INSERTED,
+    )
+    here = Picked(order)
+    made = {n: here.of(rows[n]) for n in rows.column_names} | {CHANGE_TYPE: kind}
+    return pa.table(made | commit_columns(changes, at))
 
 
 def _every(lines: Lines, dropped: Bools) -> NetRows:
     """Every change: what it met and what it left."""
-    steps = NetRows()
+    steps = NetRows(lines)
     own = (lines.at >= 0) & ~dropped
     update = (lines.oper == U) & own
     stays = np.flatnonzero(update & ~lines.came & (lines.before >= 0))
@@ -120,33 +141,44 @@ def _every(lines: Lines, dropped: Bools) -> NetRows:
     # A row that moves away goes with the update that moves it.
     moved = np.where(lines.left[gone], lines.at[np.maximum(lines.partner[gone], 0)], lines.at[gone])
     steps.add(gone, moved, _BEFORE, np.zeros(len(gone), np.bool_))
-    truncates = lines.changes.truncates
-    steps.add(np.full(len(truncates), -1), truncates, _TRUNCATE, np.zeros(len(truncates), np.bool_))
     return steps
 
 
-def _netted(lines: Lines, dropped: Bools) -> NetRows:
+def _netted(lines: Lines) -> NetRows:
     """Per key: was there a row before, is there one after."""
-    steps = NetRows()
+    steps = NetRows(lines)
     begins, ends = lines.versions
-    many = int(lines.key.max()) + 1 if len(lines) else 0
+    low, many = (int(lines.key[0]), int(lines.key[-1] - lines.key[0]) + 1) if len(lines) else (0, 0)
+    key = lines.key - low
     old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))
     met = np.flatnonzero(lines.oper == L)
-    old[lines.key[met]] = met
+    old[key[met]] = met
     # NumPy keeps the last of several values for one place: the newest of each key.
-    end[lines.key[begins]] = ends
+    end[key[begins]] = ends
     newest = begins[ends < 0]
-    new[lines.key[newest]] = newest
-    told = np.flatnonzero((lines.opens | lines.closes) & ~dropped)
-    last[lines.key[told]] = lines.at[told]
+    new[key[newest]] = newest
+    told = _telling(lines, key)
+    last[key[told]] = lines.at[told]
     last = np.maximum(last, end)
-    truncates = lines.changes.truncates[-1:]
-    if len(truncates) and not lines.whole:
-        old[:] = -1
-        steps.add(np.full(1, -1), truncates, _TRUNCATE, np.zeros(1, np.bool_))
+    if len(lines.changes.truncates) and not lines.whole:
+        old[:] = -1  # the truncate tells of them
     touched = last >= 0
     both = (old >= 0) & (new >= 0)
     before, after = np.flatnonzero(touched & (old >= 0)), np.flatnonzero(touched & (new >= 0))
     steps.add(old[before], last[before], _BEFORE, both[before])
     steps.add(new[after], last[after], _AFTER, both[after])
     return steps
+
+
+def _telling(lines: Lines, key: Ints) -> Ints:
+    """The images that tell when their keys were last changed, in order: the newest of each among them. Images
+    are compared only where it is an update that changed nothing."""
+    told = np.flatnonzero(lines.opens | lines.closes)
+    among = np.zeros(len(lines), np.bool_)
+    among[told[np.append(key[told[1:]] != key[told[:-1]], True)[: len(told)]]] = True
+    dropped = carried_over(lines, among)
+    if dropped.any():
+        again = np.zeros(int(key[-1]) + 1, np.bool_)
+        again[key[dropped]] = True
+        told = told[~carried_over(lines, again[key])[told]]
+    return told

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U, differs
-from .columns import MaskBits, one
+from .columns import MaskBits
 from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
-from .lines import ABSENT, Lines, named, taken
+from .lines import ABSENT, Lines, named
+from .picked import picked
 
 BEFORE_ROW, AFTER_ROW, CHANGED = "before", "after", "changed"
 
@@ -57,10 +58,10 @@ class Pairing:
     def table(self) -> pa.Table:
         """As `pairs` gives them."""
         changes, oper = self.lines.changes, self.lines.changes.oper[self.at]
-        made = {"change_seq": changes.seq.take(pa.array(self.at))}
+        made = {"change_seq": picked(changes.seq, self.at)}
         for name in ("transaction_id", "user_name"):
             if (column := changes.column(name)) is not None:
-                made[name] = column.take(pa.array(self.at))
+                made[name] = picked(column, self.at)
         made[CHANGE_TYPE] = words(
             (oper == I, INSERTED), (oper == U, UPDATED), (oper == D, DELETED), other=TRUNCATED
         )
@@ -79,7 +80,7 @@ class Pairing:
         for k, name in enumerate(names):
             place = self._places(images, name)
             missing[:, k] = (images >= 0) & (place < 0)
-            columns.append(taken(one(self.lines.values[name]), place))
+            columns.append(picked(self.lines.values[name], place))
         return pa.StructArray.from_arrays(columns, list(names), mask=pa.array(images < 0)), missing
 
     def _places(self, images: Ints, column: str) -> Ints:
@@ -94,8 +95,8 @@ class Pairing:
         flags = np.zeros((len(self.at), len(changes.columns)), np.bool_)
         for k, name in enumerate(changes.columns):
             old, new = self._places(self.before, name), self._places(self.after, name)
-            column = one(self.lines.values[name])
-            differ = differs(taken(column, old), taken(column, new))
+            column = self.lines.values[name]
+            differ = differs(picked(column, old), picked(column, new))
             mask = np.zeros(len(self.at), np.bool_) if told is None else told.bits[told.codes[self.at], k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
         return named(flags, changes.columns, ~updates)

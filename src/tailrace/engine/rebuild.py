@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from ..model.mask import pack
 from .change_arrays import ChangeArrays
-from .columns import one
-from .lines import Lines, taken
+from .lines import Lines
+from .picked import picked
 
 
 def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
@@ -33,7 +33,7 @@ def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
         place = np.full(len(changes), -1, np.int64)
         place[at] = lines.source(column)[own]
         known[at, k] = place[at] >= 0
-        values = taken(one(lines.values[column]), place).cast(rows.schema.field(column).type)
+        values = picked(lines.values[column], place).cast(rows.schema.field(column).type)
         rows = rows.set_column(rows.column_names.index(column), column, values)
     masks = pack(known, changes.ordinals)
     full = pa.array(known.all(axis=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..config.lanes import lanes
 from ..errors import BaselineNeededError
 from .change_arrays import ChangeArrays
 from .lines import ABSENT, Lines
@@ -21,7 +22,14 @@ def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
         The data columns, a row a key; `_absent` (list of strings) names columns whose values no image tells,
         NULL when all are known: that happens only where a change met a row that is not in the base.
     """
-    lines = Lines.of(changes, changes.rows.select(list(changes.columns))[:0] if base is None else base)
+    nothing = changes.rows.select(list(changes.columns))[:0]
+    parts = Lines.parts(changes, nothing if base is None else base)
+    with lanes("state", worth=len(parts) > 1) as pool:
+        return pa.concat_tables(pool.map(_living, parts))
+
+
+def _living(lines: Lines) -> pa.Table:
+    """The rows of a part that no change ended."""
     begins, ends = lines.versions
     return lines.take(begins[ends < 0])
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from .change_arrays import ChangeArrays, D, I, T, U, differs
 from .columns import one
 from .commits import COMMIT_TIMESTAMP, COMMIT_VERSION, TIME
+from .picked import picked
 
 _COUNTS = {"inserts": I, "updates": U, "deletes": D, "truncates": T}
 
@@ -54,14 +55,12 @@ _NOTHING = pa.schema(
 
 def _groups(name: str, changes: ChangeArrays) -> pa.Table:
     """The transactions of one table, with their last `seq` and its time `at`."""
-    commit = changes.commit
-    last = np.unique(changes.commit_end) if len(changes) else commit
-    place = pa.array(last)
-    made = {"table": pa.array([name] * len(last), pa.string()), "seq": changes.seq.take(place)}
+    last = changes.commits
+    made = {"table": pa.array([name] * len(last), pa.string()), "seq": picked(changes.seq, last)}
     for to, header in (("transaction_id", None), ("user_name", None), ("at", "timestamp")):
         if (column := changes.column(header or to)) is not None:
-            made[to] = column.take(place)
+            made[to] = picked(column, last)
     for to, oper in _COUNTS.items():
-        counts = np.bincount(commit[changes.oper == oper], minlength=len(last))
+        counts = np.bincount(changes.commit_of(np.flatnonzero(changes.oper == oper)), minlength=len(last))
         made[to] = pa.array(counts, pa.int64())
     return pa.table(made)

@@ -26,7 +26,7 @@ from ..query.diff import different
 from ..query.layouts import layout_of
 from ..query.points import Place, Point
 from ..query.result import Result
-from ..query.table_changes import ORDER, TableChanges
+from ..query.table_changes import ORDER, STATE, TableChanges
 from ..query.watch import watched
 from ..state import ledger
 from ..state.ledger import Baseline
@@ -70,10 +70,11 @@ class TaskTable(TableChanges):
         """The table as of the last change that is stored: the target, and what is not applied to it yet."""
         return self.as_of(None)
 
-    def as_of(self, at: Place | None) -> Result:
+    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
         """The table's rows once all changes up to a place (included) were done.
 
-        The target's newest version of before is read, and the changes since are laid over it.
+        The target's newest version of before is read, and the changes since are laid over it. With a `base`
+        (the rows before the oldest change that is kept) the target is not asked.
 
         Raises:
             PositionError: the place is before the table's baseline, or what it needs is not kept any more.
@@ -81,6 +82,8 @@ class TaskTable(TableChanges):
         """
         from ..validate.versions import version_before
 
+        if base is not None:
+            return super().as_of(at, base=base)
         task = self._copied()
         point = None if at is None else Point.of(at)
         taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
@@ -106,7 +109,7 @@ class TaskTable(TableChanges):
             )
         since = (pc.field(POSITION) >= taken.position) & _after(version.number)
         self.files.refuse_gone(Point.of(version.number + 1), None)
-        rows = self.files.rows_where(both(since, upto), self._wanted)
+        rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
         return self._laid_over(version, rows)
 
     def diff(self, start: Place, end: Place | None = None) -> Result:
@@ -125,16 +128,16 @@ class TaskTable(TableChanges):
             )
         if end is not None:
             self.files.refuse_gone(None, points[1])
-        rows = self.files.rows_where(both(~points[0].upto(), points[1] and points[1].upto()), self._wanted)
+        rows = self.files.rows_where(
+            both(~points[0].upto(), points[1] and points[1].upto()), self._wanted(ORDER)
+        )
         changes, _ = self._range(rows, before.schema, -1, self.name)
         return Result.of(different(changes, before), changes.aside)
 
-    @property
-    def _wanted(self) -> list[str]:
-        """The columns of the change table that questions about rows need."""
-        return [
-            n for n in self.files.schema.names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in ORDER
-        ]
+    def _wanted(self, headers: tuple[str, ...]) -> list[str]:
+        """The data columns of the change table, and some of its headers."""
+        names = self.files.schema.names
+        return [n for n in names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in headers]
 
     def _copied(self) -> Task:
         """The task, when the target is a copy of the table that this process reads."""

@@ -16,7 +16,7 @@ from ..errors import ConfigError, PositionError
 from ..lake import delta as lake
 from ..model.change import PREFIX
 from ..model.types import plain_schema
-from ..store.kept import kept, spans
+from ..store.kept import Span, kept, spans
 from .points import Point
 from .watch import watched
 
@@ -68,9 +68,9 @@ class ChangeFiles:
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
 
     @cached_property
-    def _low(self) -> dict[str, str]:
-        """The smallest change sequence of each file."""
-        return {s.path: s.low_seq for s in spans(self.delta, SEQ)} if self.delta else {}
+    def _spans(self) -> dict[str, Span]:
+        """What is known of the changes of each file."""
+        return {s.path: s for s in spans(self.delta, SEQ)} if self.delta else {}
 
     def first(self, which: ds.Expression) -> tuple[str, str] | None:
         """`change_seq` and stream position of the first change for which something holds; None: there is
@@ -87,7 +87,8 @@ class ChangeFiles:
         return best
 
     def _first_of(self, fragment: ds.ParquetFileFragment) -> str:
-        return self._low.get(fragment.path.removeprefix("/"), "")
+        span = self._spans.get(fragment.path.removeprefix("/"))
+        return span.low_seq if span else ""
 
     def _fragments(self, which: ds.Expression | None) -> list[ds.ParquetFileFragment]:
         """The files that may have such rows, in order of their changes: rows need no sorting, as a rule."""
@@ -103,17 +104,36 @@ class ChangeFiles:
             PositionError: some of them may be gone.
         """
         self.refuse_gone(start, end)
-        return self.rows_where(both(start and start.since(), end and end.upto()), columns)
+        which = both(start and start.since(), end and end.upto())
+        found = [(f, self._share(f, start, end)) for f in self._fragments(which)]
+        return self._read([(f, None if share == 1 else which) for f, share in found if share], columns)
 
     def rows_where(self, which: ds.Expression | None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows for which something holds, whatever is gone."""
+        return self._read([(f, which) for f in self._fragments(which)], columns)
+
+    def _read(
+        self, files: list[tuple[ds.ParquetFileFragment, ds.Expression | None]], columns: Sequence[str] | None
+    ) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
         wanted = pa.schema([self.schema.field(n) for n in names])
         parts = [
             f.to_table(schema=self.schema, columns=names, filter=which)
-            for f in watched("changes", self._fragments(which))
+            for f, which in watched("changes", files)
         ]
         return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def _share(self, fragment: ds.ParquetFileFragment, start: Point | None, end: Point | None) -> float:
+        """Which share of a file's rows lies between two change numbers: 0, 1, or something between (also
+        where its numbers are not known). Of other places, Arrow finds out by itself."""
+        span = self._spans.get(fragment.path.removeprefix("/"))
+        if span is None or not span.known or any(p and p.column != "number" for p in (start, end)):
+            return 0.5
+        low = -1 if start is None else int(start.low)
+        high = span.high if end is None else int(end.high)
+        if span.high < low or span.low > high:
+            return 0
+        return 1 if low <= span.low and span.high <= high else 0.5
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes: tailrace keeps those apart."""
@@ -124,7 +144,7 @@ class ChangeFiles:
         gone = kept(self.delta) if self.delta else -1
         if gone < 0:
             return
-        first = min((low for low in self._low.values() if low), default="")
+        first = min((s.low_seq for s in self._spans.values() if s.low_seq), default="")
         for one in (start, end):
             if one is not None and self._gone(one, gone):
                 raise PositionError(

@@ -12,6 +12,7 @@ from ..engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
 from ..engine.columns import one
 from ..engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIME, UPSERT
 from ..engine.kept_history import HistoryRules
+from ..engine.picked import Picked
 from ..engine.rebuild import rebuild
 from ..model import sequence
 from ..model.mask import pack
@@ -81,13 +82,13 @@ def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
     full = carries[kept].all(axis=1) | (letters != UPSERT)
     masks = pack(carries[kept], range(len(changes.columns)))
     masks = pc.if_else(pa.array(full), pa.nulls(len(masks), pa.binary()), masks)
-    place = pa.array(kept)
-    made = {n: one(rows[n]).take(place) for n in changes.columns}
+    place = Picked(kept)
+    made = {n: place.of(rows[n]) for n in changes.columns}
     times = changes.column("timestamp")
-    made[SEQUENCE] = changes.seq.take(place)
+    made[SEQUENCE] = place.of(changes.seq)
     made[OPERATION] = pa.array(letters.astype(object), pa.string())
     made[CARRIES] = masks
-    made[TIME] = pa.nulls(len(kept), pa.timestamp("us", "UTC")) if times is None else times.take(place)
+    made[TIME] = pa.nulls(len(kept), pa.timestamp("us", "UTC")) if times is None else place.of(times)
     unknown = pa.array(came[kept] & ~full)
     made[WHY] = pc.if_else(unknown, MOVED, pa.scalar(None, pa.string()))
     return pa.table(made)

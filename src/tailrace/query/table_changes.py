@@ -18,9 +18,10 @@ from ..engine.columns import MaskBits
 from ..engine.lines import named
 from ..engine.net import Deduplication
 from ..engine.sql_server import Style
-from ..errors import ConfigError
+from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX
+from .as_of import LaidOver
 from .change_files import SEQ, ChangeRows
 from .layouts import layout_of
 from .points import Place, Point
@@ -29,6 +30,8 @@ from .result import Result
 if TYPE_CHECKING:
     from .history_table import HistoryTable
 
+STATE = ("change_seq", "change_oper", "column_mask", "change_mask")
+"""Headers that tell which rows are left."""
 ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
 """Headers that every question needs."""
 TOLD = (*ORDER, "user_name")
@@ -80,6 +83,33 @@ class TableChanges:
             for mask, name in (("change_mask", "columns_changed"), ("column_mask", "columns_present")):
                 rows = _named(rows, found, found.header(mask), name)
         return Result.of(rows, found.aside)
+
+    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
+        """The rows once all changes up to a place (included; None: all that are kept) were done.
+
+        `base`: the rows before the oldest change that is kept; `changes.schema.empty_table()` for a table
+        whose whole life is in its changes.
+
+        Raises:
+            BaselineNeededError: there is no base, or a value is in no image and not in the base.
+        """
+        if base is None:
+            raise BaselineNeededError(
+                "nothing tells which rows there were before the changes",
+                where=self.files.path,
+                hint="give them: base=rows; if there were none: base=changes.schema.empty_table()",
+            )
+        found = self.arrays(None, at, headers=STATE)
+        if missing := [n for n in found.columns if n not in base.column_names]:
+            raise ConfigError(f"base has no column {', '.join(missing)}", where=self.name)
+        rows = base.select(list(found.columns)).cast(found.rows.select(list(found.columns)).schema)
+        over = LaidOver(lambda: iter(rows.to_batches()), rows.schema, found, self.files.path)
+        return over.result()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its data columns and their types, as of the newest layout."""
+        return pa.schema([self.files.schema.field(n) for n in self.columns])
 
     def net(
         self,

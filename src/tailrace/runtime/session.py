@@ -56,6 +56,7 @@ BATCHES = {
 }
 """Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
 
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 _OURS_KEY = "spark.tailrace.session"
 _OURS = {_OURS_KEY: "true"}
 
@@ -131,6 +132,7 @@ def local_settings(master: str) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
+        **{f"spark.executorEnv.{name}": os.environ[name] for name in (_POOL,) if name in os.environ},
         # Hadoop sets permissions by itself, whatever the umask of the process is.
         "spark.hadoop.fs.permissions.umask-mode": _umask(),
         # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
