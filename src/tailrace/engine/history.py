@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .change_arrays import Bools, ChangeArrays, Ints, differs
 from .columns import one
 from .commits import TIME
-from .lines import ABSENT, Lines, named
+from .lines import ABSENT, SMALL, Lines, named
 from .picked import picked
 
 START_AT, END_AT = "__START_AT", "__END_AT"
@@ -46,8 +46,8 @@ def history(
         the `change_seq` of both, which order versions exactly where times are equal).
     """
     tracked = _tracked(changes, track_history_column_list, track_history_except_column_list)
-    parts = Lines.parts(changes, base)
-    with lanes("history", worth=len(parts) > 1) as pool:
+    with lanes("history", worth=len(changes) > SMALL) as pool:
+        parts = Lines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
 
         def picked_of(column: pa.ChunkedArray, places: list[Ints]) -> list[pa.Array]:

@@ -9,7 +9,8 @@ column was changed: then the value is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,16 +19,17 @@ import pyarrow as pa
 from ..errors import UnsupportedError
 from .change_arrays import B, Bools, ChangeArrays, Codes, D, I, Ints, U
 from .columns import one
+from .grouped import groups, sorted_group
 from .keys import Keys
 from .lazy import lazy
 from .picked import Picked
 
 L = ord("L")
 """Operation of an image of before the changes, as it stands in arrays."""
+SMALL = 200_000
+"""Up to so many changes questions are answered by the thread that asks."""
 ABSENT = "_absent"
 """Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
-_BITS = 16
-"""The bits of a key's number that do not tell which part it is in."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +65,16 @@ class Lines:
         Raises:
             UnsupportedError: the table has no key, so nothing tells which rows belong together.
         """
-        return next(Lines._made(changes, base, apart=False))
+        return Lines._made(changes, base, None)[0]
 
     @staticmethod
-    def parts(changes: ChangeArrays, base: pa.Table | None = None) -> list[Lines]:
+    def parts(changes: ChangeArrays, base: pa.Table | None, pool: Executor) -> list[Lines]:
         """The same in parts, one after the other, for questions that look at one key at a time: a part's
         arrays are small. One part where keys change: rows lead from one key to another then."""
-        return list(Lines._made(changes, base, apart=True))
+        return Lines._made(changes, base, pool)
 
     @staticmethod
-    def _made(changes: ChangeArrays, base: pa.Table | None, *, apart: bool) -> Iterator[Lines]:
+    def _made(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[Lines]:
         if not changes.key:
             raise UnsupportedError(
                 "the table has no key: nothing tells which images are of one row",
@@ -88,12 +90,19 @@ class Lines:
         oper = np.concatenate([np.full(before, L, np.uint8), changes.oper]) if before else changes.oper
         two = before + changes.befores
         moves = bool((numbers[two] != numbers[two + 1]).any())
-        for row in in_groups(numbers, before + changes.truncates, apart and not moves):
-            made = Lines(
+
+        def made(some: Sequence[Ints]) -> Lines:
+            row = np.concatenate([sorted_group(numbers, group) for group in some])
+            lines = Lines(
                 changes=changes, values=data, row=row, at=np.maximum(row - before, -1), oper=oper[row],
                 key=numbers[row], bare=np.zeros(len(row), np.bool_), whole=base is not None, moves=moves,
             )  # fmt: skip
-            yield made if made.whole else made._met()
+            return lines if lines.whole else lines._met()
+
+        found = groups(numbers, before + changes.truncates)
+        if pool is None or moves:
+            return [made(found)]
+        return list(pool.map(made, [[group] for group in found]))
 
     def __len__(self) -> int:
         return len(self.row)
@@ -289,29 +298,6 @@ class Lines:
             unknown[:, k] = shown & (found[1].places < 0)
             arrays.append(found[1].of(self.values[name]))
         return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT])
-
-
-def in_groups(numbers: Ints, without: Ints, apart: bool) -> list[Ints]:
-    """The places of numbers (0, 1, ...) in their order, equal ones as they stand, without some of the places;
-    `apart`: in groups, as many as make short ones, equal numbers together.
-
-    >>> [g.tolist() for g in in_groups(np.array([1, 0, 1, 0]), np.array([1]), False)]
-    [[3, 0, 2]]
-    """
-    places: Ints | None = None
-    if len(without):
-        taking = np.ones(len(numbers), np.bool_)
-        taking[without] = False
-        places = np.flatnonzero(taking)
-        numbers = numbers[places]
-    groups = []
-    # NumPy sorts 16 bits by counting.
-    high = (numbers >> _BITS).astype(np.uint16)
-    order = np.argsort(high, kind="stable") if high.any() else np.arange(len(numbers))
-    for some in np.split(order, np.cumsum(np.bincount(high))[:-1]):
-        group = some[np.argsort(numbers[some].astype(np.uint16), kind="stable")]
-        groups.append(group if places is None else places[group])
-    return groups if apart else [np.concatenate([np.zeros(0, np.int64), *groups])]
 
 
 def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:

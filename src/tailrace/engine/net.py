@@ -16,7 +16,7 @@ from ..config.lanes import lanes
 from ..errors import ConfigError
 from .change_arrays import Bools, ChangeArrays, I, Ints, U, differs
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
-from .lines import L, Lines
+from .lines import SMALL, L, Lines
 from .picked import Picked, picked
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
@@ -59,9 +59,8 @@ def net(
         none = np.zeros(len(lines), np.bool_)
         return _every(lines, none if deduplicationMode == "none" else carried_over(lines, ~none))
 
-    parts = Lines.parts(changes, base)
-    with lanes("net", worth=len(parts) > 1) as pool:
-        found = list(pool.map(asked, parts))
+    with lanes("net", worth=len(changes) > SMALL) as pool:
+        found = list(pool.map(asked, Lines.parts(changes, base, pool)))
     truncates = changes.truncates
     if deduplicationMode == "netChanges":
         truncates = truncates[-1:] if base is None else truncates[:0]

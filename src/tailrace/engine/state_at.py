@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from ..config.lanes import lanes
 from ..errors import BaselineNeededError
 from .change_arrays import ChangeArrays
-from .lines import ABSENT, Lines
+from .lines import ABSENT, SMALL, Lines
 
 
 def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
@@ -23,8 +23,8 @@ def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
         NULL when all are known: that happens only where a change met a row that is not in the base.
     """
     nothing = changes.rows.select(list(changes.columns))[:0]
-    parts = Lines.parts(changes, nothing if base is None else base)
-    with lanes("state", worth=len(parts) > 1) as pool:
+    with lanes("state", worth=len(changes) > SMALL) as pool:
+        parts = Lines.parts(changes, nothing if base is None else base, pool)
         return pa.concat_tables(pool.map(_living, parts))
 
 

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model import mask
-from ..model.change import BEFORE, DELETE, HEADERS, INSERT, OPERATIONS, UPDATE, Relation
+from ..model.change import BEFORE, DELETE, HEADERS, INSERT, OPERATIONS, TRUNCATE, UPDATE, Relation
 from ..wire import pgoutput, pgvalues
 
 Bools = npt.NDArray[np.bool_]
 FIRST_DATA_ORDINAL = len(HEADERS)
 _LETTERS, _WORDS = pa.array(list(OPERATIONS)), pa.array(list(OPERATIONS.values()))
+_NUMBER = {letter: number for number, letter in enumerate(OPERATIONS)}
 COUNTS = ("I", "U", "D", "T", "key_changes", "absent")
 
 
@@ -170,15 +171,17 @@ def _assemble(
 
     width = len(ordinals)
     masks = mask.pack(changed, ordinals)
-    nothing = pa.array([b""] * len(b_rows), pa.binary())
-    opers = pa.array(np.array([INSERT, UPDATE, DELETE], object)[_codes(kind)], pa.string())
-    befores_only = pa.array([BEFORE] * len(b_rows), pa.string())
+    nothing = pa.repeat(pa.scalar(b"", pa.binary()), len(b_rows))
+    operations = np.select(
+        [kind == ord("I"), kind == ord("U")], [_NUMBER[INSERT], _NUMBER[UPDATE]], _NUMBER[DELETE]
+    )
+    if len(b_rows):
+        operations = np.concatenate([operations, np.full(len(b_rows), _NUMBER[BEFORE])])[order]
     columns: dict[int, pa.Array] = {
         2: both(masks, nothing),
         **_positions(records, lambda a: both(a, a.take(pick))),
     }
-    columns[1] = both(opers, befores_only)
-    columns[4] = _operations(columns[1])
+    columns[1], columns[4] = _LETTERS.take(pa.array(operations)), _WORDS.take(pa.array(operations))
     carried = np.vstack([present, old.present[b_rows]]) if old is not None and len(b_rows) else present
     columns[7] = _column_masks(carried[order] if len(b_rows) else carried, ordinals, width)
     dead = pa.array(deletes) if deletes.any() else None
@@ -191,14 +194,6 @@ def _assemble(
     arrays = [columns[i] if i in columns else pa.nulls(total, f.type) for i, f in enumerate(schema)]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
-
-
-def _codes(kind: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
-    return np.select([kind == ord("I"), kind == ord("U")], [0, 1], 2)
-
-
-def _operations(opers: pa.Array) -> pa.Array:
-    return _WORDS.take(pc.index_in(opers, _LETTERS))
 
 
 def _column_masks(present: Bools, ordinals: list[int], width: int) -> pa.Array:
@@ -249,9 +244,9 @@ def truncates(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The T rows of truncate records: headers only."""
     n = records.num_rows
     columns = _positions(records, lambda a: a)
-    columns[1] = pa.array(["T"] * n, pa.string())
-    columns[2] = pa.array([b""] * n, pa.binary())
-    columns[4] = pa.array(["TRUNCATE"] * n, pa.string())
+    columns[1] = pa.repeat(TRUNCATE, n)
+    columns[2] = pa.repeat(pa.scalar(b"", pa.binary()), n)
+    columns[4] = pa.repeat(OPERATIONS[TRUNCATE], n)
     arrays = [columns.get(i, None) for i in range(len(schema))]
     filled = [a if a is not None else pa.nulls(n, f.type) for a, f in zip(arrays, schema, strict=True)]
     return pa.record_batch(filled, schema=schema)
