@@ -4,11 +4,13 @@ in DuckDB SQL; a kept history that takes a batch with late events, against worki
 Run by `rows` as a process of its own: `queries.py FOLDER [--quick]` prints JSON. Each key has ten changes: an
 insert, then updates with their before images left out, one in twenty of them a delete; columns: the key, a text,
 a number, a decimal. Spark and DuckDB read the same Parquet files; all give rows in memory, Spark counts them.
+They take turns; medians of `ROUNDS` are given.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -27,6 +29,7 @@ from tailrace.model import sequence
 
 SPARK, DUCKDB, ANEW = "hand-written Spark SQL", "DuckDB SQL", "all events worked out anew"
 FILE_ROWS = 1_000_000
+ROUNDS = 3
 BEGAN_US = 1_767_268_800_000_000
 KEPT, LATE = 4, 0.05
 """Of a kept history: events a key; the share of late ones in a batch."""
@@ -87,13 +90,18 @@ def _questions(table: str, many: int) -> list[dict[str, object]]:
     spark, duck = _spark(table), _duckdb(table)
     found: list[dict[str, object]] = []
     for name, ask in ours.items():
-        answer: list[pa.Table] = []
-        mine = _seconds(lambda ask=ask, answer=answer: answer.append(ask(read(table, key=["id"])).table()))
-        sql = SQL[name].format(half=half)
-        theirs, counted = _answered(spark, sql)
-        other, also = _answered(duck, sql)
-        if len({answer[0].num_rows, counted, also}) != 1:
-            raise RuntimeError(f"{name}: {answer[0].num_rows:,} rows, Spark {counted:,}, DuckDB {also:,}")
+        sql, seconds, many_rows = SQL[name].format(half=half), [], set()
+        for _ in range(ROUNDS):
+            round_ = [
+                _answered(lambda ask=ask: ask(read(table, key=["id"])).table().num_rows),
+                _answered(lambda sql=sql: spark(sql)),
+                _answered(lambda sql=sql: duck(sql)),
+            ]
+            seconds.append([took for took, _ in round_])
+            many_rows |= {rows for _, rows in round_}
+        if len(many_rows) != 1:
+            raise RuntimeError(f"{name}: answers of different sizes: {sorted(many_rows)} rows")
+        mine, theirs, other = (statistics.median(one) for one in zip(*seconds, strict=True))
         bench = f"{name} over {many:,} changes"
         found.append(_told(bench, many / mine, "rows/s", SPARK, many / theirs, 1.0))
         found.append(_told(bench, many / mine, "rows/s", DUCKDB, many / other))
@@ -144,9 +152,9 @@ def _duckdb(table: str) -> Callable[[str], int]:
     return lambda sql: int(connection.sql(sql).to_arrow_table().num_rows)
 
 
-def _answered(ask: Callable[[str], int], sql: str) -> tuple[float, int]:
+def _answered(ask: Callable[[], int]) -> tuple[float, int]:
     counted: list[int] = []
-    seconds = _seconds(lambda: counted.append(ask(sql)))
+    seconds = _seconds(lambda: counted.append(ask()))
     return seconds, counted[0]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pyarrow as pa
@@ -69,6 +71,43 @@ def test_a_batch_runs_in_this_process(tmp_path: Path) -> None:
     path, mine = str(at / "log"), store(at)
     mine.batch(running.here(path, LogFiles(path, -1).batch(-1, 1 << 30)))
     assert (ids(at), mine.reached) == ([0, 1, 2], 9)
+
+
+def test_a_large_batch_is_shared_by_threads_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, met = home(tmp_path, 6), set[str]()
+    path, mine = str(at / "log"), store(at)
+    files, read = LogFiles(path, -1).batch(-1, 1 << 30), running.records
+    monkeypatch.setattr(running, "SPLIT_BYTES", sum(f.size for f in files) - 1)
+    monkeypatch.setattr(running, "cores", lambda: 3)
+    monkeypatch.setattr(
+        running, "records", lambda *of: (met.add(threading.current_thread().name), read(*of))[1]
+    )
+    mine.batch(running.here(path, files))
+    assert (ids(at), mine.reached) == ([0, 1, 2, 3, 4, 5], 18)
+    assert all(name.startswith("store_") for name in met)
+    assert DeltaTable(str(at / "item__ct")).count() == 6
+    assert len(DeltaTable(str(at / "item__ct")).file_uris()) == 3
+
+
+@pytest.mark.parametrize(
+    ("master", "size", "spreads"),
+    [
+        ("local[4]", 1 << 40, False),
+        ("local-cluster[2,1,1024]", 1 << 40, True),
+        ("spark://there:7077", (16 << 20) + 1, True),
+        ("spark://there:7077", 16 << 20, False),
+        (None, 1 << 40, False),
+    ],
+)
+def test_spark_stores_large_batches_of_clusters_alone(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, size: int, spreads: bool
+) -> None:
+    monkeypatch.setattr(running, "here", lambda *_: "here")
+    monkeypatch.setattr(running, "spread", lambda *_: "spread")
+    spark = master and SimpleNamespace(conf=SimpleNamespace(get=lambda _: master))
+    assert running.runner("log", [LogFile("a", size)], spark) == ("spread" if spreads else "here")
 
 
 @given(st.lists(st.integers(0, 1 << 22), min_size=1, max_size=30), st.integers(1, 8))

@@ -16,6 +16,15 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def one_machine(master: str) -> bool:
+    """Whether a Spark master runs its tasks inside the driver's own machine and process tree, as threads.
+
+    >>> one_machine("local[2]"), one_machine("local-cluster[2,1,1024]"), one_machine("spark://there:7077")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
+
+
 def memory_bytes() -> int:
     """Bytes of memory of the machine, or of the container if that is less; 4 GiB if unknown."""
     try:

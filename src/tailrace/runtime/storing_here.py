@@ -1,6 +1,4 @@
-"""A task that does not run is brought up to date without Spark, where there is little to store and nothing to
-apply.
-"""
+"""A task that does not run is brought up to date without Spark, where there is nothing to apply."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from ..state import ledger, live
 from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
-from ..store.running import HERE_BYTES, here
+from ..store.running import here
 from ..store.writer import Store
 from .pipeline import store_paths
 
@@ -31,11 +29,8 @@ def store_here(task: Task) -> str | None:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
-        reached = store.begin()
-        files = LogFiles(task.log_path, reached).batch(reached, 2 * HERE_BYTES)
-        if files:
-            if files[-1].high < log.state(task.log_path).number:
-                return "much of its LOG has not been stored yet"
+        waiting = LogFiles(task.log_path, store.begin())
+        while files := waiting.batch(store.reached, task.store.max_bytes):
             store.batch(here(task.log_path, files))
     return _left(task)
 

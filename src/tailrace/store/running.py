@@ -1,6 +1,7 @@
-"""Runs the tasks of a store batch: in this process while there is little, in Spark's tasks otherwise.
+"""Runs the tasks of a store batch: as threads of this process on one machine, as Spark's tasks on a cluster.
 
-Both read the files of LOG by name and call the same `StorePlan`; no record passes the JVM.
+Both share LOG's files out by name and call the same `StorePlan`; no record passes the JVM. The work is Arrow's
+and NumPy's, which threads do side by side: Spark's processes on the same machine would only cost their start.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..config.lanes import lanes
+from ..config.machine import cores, one_machine
 from ..lake import delta as lake
 from ..lake import guards
 from .log_files import LogFile
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 Run = Callable[[StorePlan], Sequence[Mapping[str, Any]]]
 """Does what a plan says with the records of a batch; gives the rows of `task.RESULT`."""
 HERE_BYTES = 16 << 20
-"""So much of LOG, which is compressed, is stored by this process at most: a Spark job would cost more."""
+"""So much of LOG, which is compressed, the driver of a cluster stores by itself: a Spark job would cost more."""
 SPLIT_BYTES = 8 << 20
 """Files of more bytes are shared by tasks, by row groups."""
 BATCH_BYTES = 16 << 20
@@ -41,16 +44,27 @@ class Piece:
 
 
 def runner(log: str, files: Sequence[LogFile], spark: SparkSession | None) -> Run:
-    """Runs a batch's tasks: here, or in Spark's when there is a session and more than a little to store."""
-    if spark is None or sum(f.size for f in files) <= HERE_BYTES:
+    """Runs a batch's tasks: in Spark's when its session is a cluster's and there is more than a little to
+    store, otherwise here."""
+    here_alone = spark is None or one_machine(spark.conf.get("spark.master") or "")
+    if spark is None or here_alone or sum(f.size for f in files) <= HERE_BYTES:
         return here(log, files)
     return spread(spark, log, files)
 
 
 def here(log: str, files: Sequence[LogFile]) -> Run:
-    """Runs a batch as one task, in this process."""
-    pieces = [Piece(f.path, f.size) for f in files]
-    return lambda plan: [row for out in plan(records(log, pieces)) for row in out.to_pylist()]
+    """Runs a batch in this process; a large one by as many threads as there are cores."""
+    large = sum(f.size for f in files) > SPLIT_BYTES
+    mine = shares(log, files, cores() if large else 1)
+
+    def run(plan: StorePlan) -> Sequence[Mapping[str, Any]]:
+        def stored(share: Sequence[Piece]) -> list[Mapping[str, Any]]:
+            return [row for out in plan(records(log, share)) for row in out.to_pylist()]
+
+        with lanes("store", worth=len(mine) > 1) as pool:
+            return [row for rows in pool.map(stored, mine) for row in rows]
+
+    return run
 
 
 def spread(spark: SparkSession, log: str, files: Sequence[LogFile]) -> Run:
