@@ -17,7 +17,7 @@ from tailrace.lake import log
 from tailrace.model.change import ChangeTable, Column
 from tailrace.runtime.pipeline import store_paths
 from tailrace.store.log_files import LogFiles
-from tailrace.store.running import here
+from tailrace.store.running import runner
 from tailrace.store.writer import Store
 from tailrace.testing.changes import literal, reasons
 from tailrace.wire.records import Chunk
@@ -42,7 +42,7 @@ def test_they_are_read_as_what_was_stored(spark, tmp_path):
     def run(one: Chunk) -> None:
         writer.add(one)
         writer.commit()
-        store.batch(here(task.log_path, LogFiles(task.log_path, -1).batch(-1, 1 << 30)))
+        store.batch(runner(task.log_path, LogFiles(task.log_path, -1).batch(-1, 1 << 30)))
 
     run(chunk(100, b"B", insert(7, [1, "1"]), update(7, [2, UNSENT], key=[1, None]), b"C"))
     first = tables.catch_up()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.store.log_files import LogFiles
-from tailrace.store.running import here, spread
+from tailrace.store.running import shared, shares
 
 from ..unit.test_log_gaps import home, ids, parts, store
 
@@ -19,9 +19,10 @@ pytestmark = pytest.mark.spark
 
 def test_sparks_tasks_store_what_this_process_stores(spark: SparkSession, tmp_path: Path) -> None:
     one, other = (home(tmp_path / name, 5) for name in ("here", "there"))
-    for at, run in ((one, here), (other, lambda log, files: spread(spark, log, files))):
+    for at, session in ((one, None), (other, spark)):
         log, mine = str(at / "log"), store(at)
-        mine.batch(run(log, LogFiles(log, -1).batch(-1, 1 << 30)))
+        files = LogFiles(log, -1).batch(-1, 1 << 30)
+        mine.batch(shared(log, shares(log, files, 2), session))
         assert (mine.reached, ids(at)) == (15, [0, 1, 2, 3, 4])
     for table in ("item__ct", "tracking"):
         rows = [
@@ -39,5 +40,5 @@ def test_a_file_that_is_gone_says_which_records_are_lost(spark: SparkSession, tm
     files = LogFiles(log, -1).batch(-1, 1 << 30)
     parts(at)[1].unlink()
     with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6"):
-        mine.batch(spread(spark, log, files))
+        mine.batch(shared(log, shares(log, files, 2), spark))
     assert not (at / "item__ct" / "_delta_log" / f"{1:020}.json").exists()

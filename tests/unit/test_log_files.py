@@ -69,7 +69,7 @@ def test_records_come_in_pieces_that_memory_holds(tmp_path: Path, monkeypatch: p
 def test_a_batch_runs_in_this_process(tmp_path: Path) -> None:
     at = home(tmp_path, 3)
     path, mine = str(at / "log"), store(at)
-    mine.batch(running.here(path, LogFiles(path, -1).batch(-1, 1 << 30)))
+    mine.batch(running.runner(path, LogFiles(path, -1).batch(-1, 1 << 30)))
     assert (ids(at), mine.reached) == ([0, 1, 2], 9)
 
 
@@ -80,13 +80,14 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
     path, mine = str(at / "log"), store(at)
     files, read = LogFiles(path, -1).batch(-1, 1 << 30), running.records
     monkeypatch.setattr(running, "SPLIT_BYTES", sum(f.size for f in files) - 1)
-    monkeypatch.setattr(running, "cores", lambda: 3)
+    monkeypatch.setattr(running, "side_by_side", lambda _: 3)
+    monkeypatch.setattr("tailrace.config.lanes.cores", lambda: 3)
     monkeypatch.setattr(
         running, "records", lambda *of: (met.add(threading.current_thread().name), read(*of))[1]
     )
-    mine.batch(running.here(path, files))
+    mine.batch(running.runner(path, files))
     assert (ids(at), mine.reached) == ([0, 1, 2, 3, 4, 5], 18)
-    assert all(name.startswith("store_") for name in met)
+    assert all(name.startswith("spread_") for name in met)
     assert DeltaTable(str(at / "item__ct")).count() == 6
     assert len(DeltaTable(str(at / "item__ct")).file_uris()) == 3
 
@@ -104,10 +105,11 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
 def test_spark_stores_large_batches_of_clusters_alone(
     monkeypatch: pytest.MonkeyPatch, master: str | None, size: int, spreads: bool
 ) -> None:
-    monkeypatch.setattr(running, "here", lambda *_: "here")
-    monkeypatch.setattr(running, "spread", lambda *_: "spread")
+    monkeypatch.setattr(running, "shares", lambda *_: [])
+    monkeypatch.setattr(running, "shared", lambda log, mine, there: there)
+    monkeypatch.setattr(running, "side_by_side", lambda _: 2)
     spark = master and SimpleNamespace(conf=SimpleNamespace(get=lambda _: master))
-    assert running.runner("log", [LogFile("a", size)], spark) == ("spread" if spreads else "here")
+    assert running.runner("log", [LogFile("a", size)], spark) == (spark if spreads else None)
 
 
 @given(st.lists(st.integers(0, 1 << 22), min_size=1, max_size=30), st.integers(1, 8))

@@ -18,7 +18,6 @@ from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.delta import files as target_files
 from tailrace.apply.targets.delta import rewrite_tasks
 from tailrace.apply.targets.delta.rewrite import merge
-from tailrace.apply.targets.delta.rewrite_lanes import LANE
 from tailrace.apply.targets.delta.rewrite_tasks import RewriteTasks
 from tailrace.apply.targets.delta.staged import FOLDER, StageChanges, StagedChanges, scratch
 from tailrace.engine.columns import OP, OPER, SEQ
@@ -43,12 +42,6 @@ def held(path: str) -> list[Row]:
     return sorted((r["id"], r["v"]) for r in lake.read(path).to_pylist())
 
 
-def in_turn(task: Any, shape: str, lanes: int) -> list[Any]:
-    """Runs a task's lanes one after the other, each in a task of its own."""
-    numbers = [pa.record_batch([pa.array([n])], [LANE]) for n in range(lanes)]
-    return [row for one in numbers for batch in task([one]) for row in batch.to_pylist()]
-
-
 def merged(
     path: str, *staged: Sequence[tuple[str, Row]], lanes: int = 2, most: int = 1 << 30
 ) -> ApplyOutcome | None:
@@ -66,7 +59,7 @@ def merged(
         names, counts = tuple(r["file"] for r in found), tuple(r["count"] for r in found)
         changes = replace(none, files=names, counts=counts)
         table = DeltaTable(path)
-        return RewriteTasks(table, path, changes, in_turn, lanes, None, most).merge("x", number)
+        return RewriteTasks(table, path, changes, None, lanes, None, most).merge("x", number)
 
 
 def test_files_no_change_meets_stay(tmp_path: Path) -> None:

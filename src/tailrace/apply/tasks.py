@@ -6,12 +6,13 @@ executor processes that have no session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..config.spread import Work
 from ..lake import guards
 
 if TYPE_CHECKING:
@@ -29,27 +30,24 @@ def result(**values: Any) -> pa.RecordBatch:
     return pa.record_batch([*numbers, *texts], [*_NUMBERS, *_TEXTS])
 
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
 @dataclass(frozen=True)
 class _Named:
     """Gives a task's batches their column names; on the way they have plain ones, because `mapInArrow` looks
     columns up by name and stumbles over dots and back quotes."""
 
-    task: Task
+    task: Work
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.task(b.rename_columns(list(self.names)) for b in batches)
 
 
-def mapped(df: DataFrame, task: Task, schema: str) -> DataFrame:
+def mapped(df: DataFrame, task: Work, schema: str) -> DataFrame:
     """What a task makes of every partition, rows of `schema`."""
     plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
     return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
 
 
-def run(df: DataFrame, task: Task) -> list[Row]:
+def run(df: DataFrame, task: Work) -> list[Row]:
     """Runs a task on every partition; collects one row of results each."""
     return mapped(df, task, RESULT).collect()

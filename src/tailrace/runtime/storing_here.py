@@ -11,7 +11,7 @@ from ..state import ledger, live
 from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
-from ..store.running import here
+from ..store.running import runner
 from ..store.writer import Store
 from .pipeline import store_paths
 
@@ -31,7 +31,7 @@ def store_here(task: Task) -> str | None:
         store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         waiting = LogFiles(task.log_path, store.begin())
         while files := waiting.batch(store.reached, task.store.max_bytes):
-            store.batch(here(task.log_path, files))
+            store.batch(runner(task.log_path, files))
     return _left(task)
 
 

@@ -1,7 +1,6 @@
 """Runs the tasks of a store batch: as threads of this process on one machine, as Spark's tasks on a cluster.
 
-Both share LOG's files out by name and call the same `StorePlan`; no record passes the JVM. The work is Arrow's
-and NumPy's, which threads do side by side: Spark's processes on the same machine would only cost their start.
+Both share LOG's files out by name and call the same `StorePlan`; no record passes the JVM.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.lanes import lanes
-from ..config.machine import cores, one_machine
+from ..config.spread import cluster, side_by_side, spread
 from ..lake import delta as lake
-from ..lake import guards
 from .log_files import LogFile
 from .task import LOG_COLUMNS, RESULT, StorePlan
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 Run = Callable[[StorePlan], Sequence[Mapping[str, Any]]]
 """Does what a plan says with the records of a batch; gives the rows of `task.RESULT`."""
 HERE_BYTES = 16 << 20
-"""So much of LOG, which is compressed, the driver of a cluster stores by itself: a Spark job would cost more."""
+"""So much of LOG, which is compressed, a cluster's driver stores by itself: a Spark job would cost more."""
 SPLIT_BYTES = 8 << 20
 """Files of more bytes are shared by tasks, by row groups."""
 BATCH_BYTES = 16 << 20
@@ -43,46 +40,22 @@ class Piece:
     groups: tuple[int, ...] | None = None
 
 
-def runner(log: str, files: Sequence[LogFile], spark: SparkSession | None) -> Run:
-    """Runs a batch's tasks: in Spark's when its session is a cluster's and there is more than a little to
-    store, otherwise here."""
-    here_alone = spark is None or one_machine(spark.conf.get("spark.master") or "")
-    if spark is None or here_alone or sum(f.size for f in files) <= HERE_BYTES:
-        return here(log, files)
-    return spread(spark, log, files)
+def runner(log: str, files: Sequence[LogFile], spark: SparkSession | None = None) -> Run:
+    """Runs a batch's tasks: Spark's when its session is a cluster's and there is more than a little to store,
+    otherwise this process's; a small batch is one task."""
+    size = sum(f.size for f in files)
+    there = cluster(spark) if size > HERE_BYTES else None
+    return shared(log, shares(log, files, side_by_side(there) if size > SPLIT_BYTES else 1), there)
 
 
-def here(log: str, files: Sequence[LogFile]) -> Run:
-    """Runs a batch in this process; a large one by as many threads as there are cores."""
-    large = sum(f.size for f in files) > SPLIT_BYTES
-    mine = shares(log, files, cores() if large else 1)
-
-    def run(plan: StorePlan) -> Sequence[Mapping[str, Any]]:
-        def stored(share: Sequence[Piece]) -> list[Mapping[str, Any]]:
-            return [row for out in plan(records(log, share)) for row in out.to_pylist()]
-
-        with lanes("store", worth=len(mine) > 1) as pool:
-            return [row for rows in pool.map(stored, mine) for row in rows]
-
-    return run
-
-
-def spread(spark: SparkSession, log: str, files: Sequence[LogFile]) -> Run:
-    """Runs a batch as one Spark job; each task reads about as much."""
-    mine = shares(log, files, spark.sparkContext.defaultParallelism)
-
-    def run(plan: StorePlan) -> Sequence[Mapping[str, Any]]:
-        tasks = spark.range(0, len(mine), 1, len(mine))
-        # One row a part: small by nature, whatever the size of the batch.
-        found = tasks.mapInArrow(guards.handed_on(ShareTask(log, tuple(mine), plan)), RESULT).collect()
-        return [row.asDict() for row in found]
-
-    return run
+def shared(log: str, mine: Sequence[tuple[Piece, ...]], spark: SparkSession | None = None) -> Run:
+    """Runs a task for each share: Spark's, or without a session threads."""
+    return lambda plan: spread(ShareTask(log, tuple(mine), plan), len(mine), RESULT, spark)
 
 
 @dataclass(frozen=True)
 class ShareTask:
-    """Stores the share of a batch that the task's row names."""
+    """Stores the shares of a batch that the task's numbers name."""
 
     log: str
     shares: tuple[tuple[Piece, ...], ...]

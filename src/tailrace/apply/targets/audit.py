@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ...config.spread import Work
 from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
 from ...lake import delta as lake
@@ -16,7 +17,7 @@ from ...model.change import Relation
 from ...wire.keylog_values import KeyLogField
 from ..images import ordinals
 from ..keylog.exceptions import Exceptions
-from ..tasks import Task, result, run
+from ..tasks import result, run
 from .base import ApplyOutcome
 from .delta.local import TOO_LARGE
 
@@ -113,7 +114,7 @@ def row_of(done: ApplyOutcome, told: Audited | None) -> pa.RecordBatch:
     )  # fmt: skip
 
 
-def merge_audited(df: DataFrame, task: Task, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
+def merge_audited(df: DataFrame, task: Work, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
     """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
 
     Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ....config.spread import cluster, side_by_side
 from ....engine.columns import NET
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
@@ -28,7 +29,7 @@ from ..base import ApplyOutcome
 from . import distributed
 from .audit import audited
 from .local import TOO_LARGE, MergeTask, PartTask, append, info, merge_local, write_parts
-from .rewrite_tasks import RewriteTasks, spread
+from .rewrite_tasks import RewriteTasks
 from .size import rows_in
 from .staged import StagedChanges, scratch, stage
 
@@ -120,8 +121,8 @@ class DeltaBatch:
             staged = stage(df, none, None if self.memory is None else self.memory // 2)
             if staged is None:
                 return None
-            lanes = self.spark.sparkContext.defaultParallelism
-            work = RewriteTasks(self.table, self.path, staged, spread(self.spark), lanes, self.memory, most)
+            there = cluster(self.spark)
+            work = RewriteTasks(self.table, self.path, staged, there, side_by_side(there), self.memory, most)
             return work.merge(self.app, self.batch.upto)
 
     def _whole_images(self) -> DataFrame | None:

@@ -1,24 +1,23 @@
-"""Small batches of many tables in one Spark job: each task takes some tables, one after the other, reads
-their changes itself and merges them (`audit`). No job, plan or thread is spent on a single table.
+"""Small batches of many tables together: a task takes a table, reads its changes itself and merges them
+(`audit`). No job or plan is spent on a single table.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ....config.machine import cores
+from ....config.spread import cluster, spread
 from ....engine.columns import AT, MASK, OPER, SEQ
 from ....errors import ConcurrentCommitError, TailraceError, from_spark
 from ....lake import delta as lake
-from ....lake import guards
 from ....model.change import PREFIX, Relation
 from ....model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ....model.types import arrow_type, schema_of
@@ -34,10 +33,13 @@ from .local import TOO_LARGE
 from .size import is_plain, size_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 20_000
 """A batch of more changes is a job of its own: what a job costs does not show then."""
+MANY = 64
+"""So many tables are worth Spark's tasks on one machine, too: in small merges Python itself has much to do,
+which threads do one after the other."""
 POSITION, FAILED = "header__position", "failed"
 _HEADERS = {
     SEQ: "change_seq",
@@ -178,19 +180,14 @@ def audit_of(small: Small, changes: DeltaTable) -> Audit | None:
 def merge_many(
     spark: SparkSession | None, todo: Sequence[Small], make: ManyTask
 ) -> list[Audited | TailraceError | None]:
-    """Merges all batches in one job, as many side by side as there are cores; without a session in this
-    process, one after the other.
+    """Merges all batches, as many side by side as there are cores: by threads of this process, on a cluster
+    and where they are `MANY` by Spark's tasks in one job.
 
     Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
     None: it needs a job of its own (nothing was done, or what was found is not known).
     """
-    rows: Sequence[Mapping[str, Any] | Row]
-    if spark is None:
-        places = pa.record_batch([pa.array(range(len(todo)), pa.int64())], ["id"])
-        rows = [row for batch in make([places]) for row in batch.to_pylist()]
-    else:
-        lanes = min(len(todo), max(cores(), spark.sparkContext.defaultParallelism))
-        rows = spark.range(0, len(todo), 1, lanes).mapInArrow(guards.handed_on(make), RESULT).collect()
+    there = spark if len(todo) >= MANY else cluster(spark)
+    rows = spread(make, len(todo), RESULT, there)
     found: dict[int, Audited | TailraceError | None] = {}
     for row in rows:
         small = todo[place := int(row["table"])]

@@ -22,7 +22,6 @@ from ...tasks import result
 from .files import NONE, TargetFiles, TargetPiece
 from .staged import StagedChanges
 
-LANE = "lane"
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
 """What `FindLane` answers for each piece."""
 _MET = pa.schema([("row", pa.int64()), ("change", pa.int64())])
@@ -157,7 +156,7 @@ def _unmet(source: Source, met: list[Places]) -> Places:
 def lanes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     """The numbers of the lanes that a task gets."""
     for batch in batches:
-        yield from batch[LANE].to_pylist()
+        yield from batch.column(0).to_pylist()
 
 
 def _names(shape: str) -> list[str]:

@@ -8,21 +8,22 @@ No row passes the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from ....config.spread import spread
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
-from ...tasks import RESULT, Task, mapped
+from ...tasks import RESULT
 from ..base import ApplyOutcome
 from .files import BATCH, PART, edges, pieces_of
 from .local import info
 from .rewrite import exchange
-from .rewrite_lanes import FOUND, LANE, FilePiece, FindLane, Unit, WriteLane
+from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of
 from .staged import StagedChanges
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
-Spread = Callable[[Task, str, int], list[Any]]
-"""Runs a task on the numbers of so many lanes, side by side; gives the rows, of a shape, that it answers."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ class RewriteTasks:
     Attributes:
         table, path: the table.
         staged: the changes.
-        spread, lanes: runs tasks; about how many run side by side.
+        spark: whose tasks merge; None: threads of this process do.
+        lanes: about how many run side by side.
         memory: what a task may hold; None: no limit.
         most: touched files of more bytes in all are not rewritten.
     """
@@ -49,7 +49,7 @@ class RewriteTasks:
     table: DeltaTable
     path: str
     staged: StagedChanges
-    spread: Spread
+    spark: SparkSession | None
     lanes: int
     memory: int | None
     most: int
@@ -83,9 +83,9 @@ class RewriteTasks:
             raise ConcurrentCommitError.at(self.path, self.table.version()) from error
         return ApplyOutcome(new, met - deleted, deleted, self.table.version() + 1, "rewrite")
 
-    def _find(self, spans: Sequence[FilePiece]) -> list[Any]:
+    def _find(self, spans: Sequence[FilePiece]) -> Sequence[Mapping[str, Any]]:
         dealt = self._dealt(list(enumerate(spans)), [_weight(s) for s in spans])
-        return self.spread(FindLane(self.staged, self.path, dealt), FOUND, len(dealt))
+        return spread(FindLane(self.staged, self.path, dealt), len(dealt), FOUND, self.spark)
 
     def _adding(self, units: list[Unit], gone: Sequence[dict[str, Any]], new: int) -> list[Unit]:
         """The units, with so many new rows: few go to the end of the file with the greatest keys, as far as
@@ -106,7 +106,7 @@ class RewriteTasks:
         batch = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         met = tuple(u.met for u in units if u.met)
         task = WriteLane(self.staged, self.path, dealt, met, batch)
-        found = self.spread(task, RESULT, len(dealt)) if units else []
+        found = spread(task, len(dealt), RESULT, self.spark) if units else []
         return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]]
 
     def _dealt(self, work: Sequence[_T], sizes: Sequence[int]) -> tuple[tuple[_T, ...], ...]:
@@ -122,12 +122,3 @@ class RewriteTasks:
 
 def _weight(span: FilePiece | None) -> int:
     return 1 + min(span.size, PART) if span else PART
-
-
-def spread(spark: SparkSession) -> Spread:
-    """Runs lanes as Spark's tasks, one each."""
-
-    def run(task: Task, shape: str, lanes: int) -> list[Any]:
-        return mapped(spark.range(0, lanes, 1, lanes).toDF(LANE), task, shape).collect()
-
-    return run
