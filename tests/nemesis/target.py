@@ -14,7 +14,7 @@ from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.base import ApplyOutcome
-from tailrace.apply.targets.delta.many import Small
+from tailrace.apply.targets.delta.many import TaskBatch
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
@@ -86,7 +86,7 @@ class Rows:
 
 
 def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
-    """The rows of a segment, as `reading.read_changes` and `Small.read` choose them."""
+    """The rows of a segment, as `reading.read_changes` and `TaskBatch.read` choose them."""
     table = ram.rows(path)
     names = table.column_names
     at = {
@@ -171,22 +171,22 @@ class RamTarget(DeltaTarget):
         self._ram.at("wrote", self.path(batch.table))
         return done
 
-    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
-        return [self._small(one) for one in batches]
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+        return [self._merged(one) for one in batches]
 
-    def _small(self, small: Small) -> Audited | TailraceError | None:
-        self._ram.at("apply to", self.path(small.table))
-        if self._refuses(small.table):
-            return NotFitError(f"the target refuses a batch of {small.table}")
-        if small.table not in self.held or self.held[small.table].upto >= small.upto:
+    def _merged(self, batch: TaskBatch) -> Audited | TailraceError | None:
+        self._ram.at("apply to", self.path(batch.table))
+        if self._refuses(batch.table):
+            return NotFitError(f"the target refuses a batch of {batch.table}")
+        if batch.table not in self.held or self.held[batch.table].upto >= batch.upto:
             return None
-        one = Segment(small.after, small.upto, small.position, small.relation, small.relation)
-        new = [i for i in images(self._ram, small.changes, one) if i.number > self.held[small.table].upto]
+        one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
+        new = [i for i in images(self._ram, batch.changes, one) if i.number > self.held[batch.table].upto]
         if any(i.oper == "T" for i in new):
-            found("counts", f"a shared job gets a truncate of {small.table}")
-        outcome = self._write(small.table, small.relation, new, small.upto, tolerant=False)
-        self._ram.at("wrote", self.path(small.table))
-        return Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+            found("counts", f"a shared job gets a truncate of {batch.table}")
+        outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=False)
+        self._ram.at("wrote", self.path(batch.table))
+        return Audited(outcome, batch.upto, dict.fromkeys("IUDT", 0), {}, None, None)
 
     def _write(
         self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool

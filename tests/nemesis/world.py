@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace.apply import applier, small_batches
+from tailrace.apply import applier
+from tailrace.apply.task_batches import TaskBatches
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
@@ -249,13 +250,17 @@ class World:
         if one.left == 0 and self._running:
             self._act(KILL, "pass", f"the fail point {one.name}", process_of(self._running[-1]))
 
+    def _together(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Fewer tables than the setup says have jobs of their own."""
+        return lambda batches, todo: run(batches, todo) if len(todo) >= self.setup.together else {}
+
     @contextmanager
     def in_place(self) -> Iterator[World]:
         """The code's access to tables goes to memory while the context lasts."""
         with (
             self.ram.in_place(),
             mock.patch.object(applier, "read_changes", read_changes(self.ram)),
-            mock.patch.object(small_batches, "TOGETHER", self.setup.together),
+            mock.patch.object(TaskBatches, "run", self._together(TaskBatches.run)),
             mock.patch.object(failpoints, "_met", self._met),
         ):
             yield self

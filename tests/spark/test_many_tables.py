@@ -1,4 +1,4 @@
-"""Small batches of many tables: one Spark job takes them all, and one that fails does not hold up the others."""
+"""Batches of many tables: one task each, side by side, and one that fails does not hold up the others."""
 
 from __future__ import annotations
 

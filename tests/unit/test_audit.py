@@ -19,7 +19,7 @@ from tailrace.apply.plan import Limits
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
-from tailrace.apply.targets.delta.many import FAILED, ManyTask, Small
+from tailrace.apply.targets.delta.many import FAILED, ManyTask, TaskBatch
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
@@ -159,7 +159,7 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
         changes = pa.table(columns if name != "bad" else columns | {"id": pa.nulls(len(rows), pa.string())})
         lake.append(f"{tmp_path}/{name}/changes", changes)
         target = place.path if name != "new" else f"{tmp_path}/nothing"
-        todo.append(Small("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B"))
+        todo.append(TaskBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B"))
     make = ManyTask(tuple(todo), "t", Limits(), None)
     good, bad, new = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0, 1, 2]})]))
     assert (good["table"], good["inserted"]) == ("0", 2)

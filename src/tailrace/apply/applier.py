@@ -31,9 +31,9 @@ from .record import Record
 from .route import Routes
 from .segment import slices
 from .slice_apply import SliceApply
-from .small_batches import SmallBatches
 from .table_apply import Read, TableApply
 from .targets.base import Target
+from .task_batches import TaskBatches
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class Applier:
         self._tables = TableApply(
             spark, paths, target, rules, routes, self._gate, self._known, self._reach, read or read_changes
         )
-        small = SmallBatches(target, paths, rules)
+        ours = TaskBatches(target, paths, rules)
         self._record = Record(paths.applied, self._backlog, self._tables.there)
-        self._slices = SliceApply(self._tables, small, self._record, parallel)
+        self._slices = SliceApply(self._tables, ours, self._record, parallel)
         self._loaded = False
 
     def add(self, batch: Stored) -> None:

@@ -22,7 +22,7 @@ from .plan import TableBatch
 from .rules_batch import RulesBatch
 from .targets.audit import Audit, Audited, LogPart
 from .targets.base import Target
-from .targets.delta.many import Small
+from .targets.delta.many import TaskBatch
 
 
 def attempt(
@@ -63,8 +63,8 @@ def finished(
     return result_of(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
 
 
-def small(batch: Small, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> Small | None:
-    """A small batch of a task with what its merge needs to find and log what becomes of the changes; None
+def prepared(batch: TaskBatch, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> TaskBatch | None:
+    """A batch for one task with what its merge needs to find and log what becomes of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
     if rules.mode == "archive":
         return None

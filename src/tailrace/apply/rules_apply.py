@@ -31,7 +31,7 @@ from .rules_batch import Cut, RulesBatch, of_table, of_task
 from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
 from .targets.base import ApplyOutcome, Target
-from .targets.delta.many import Small
+from .targets.delta.many import TaskBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,20 +109,20 @@ class RulesApply:
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
 
-    def small(self, small: Small, baseline: int) -> Small | None:
-        """A small batch of a task with what its merge needs to find and log what becomes of the changes; None
+    def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch | None:
+        """A batch for one task with what its merge needs to find and log what becomes of the changes; None
         when it needs more than one task. `baseline` as in `follow`."""
-        self._begin(small.table, small.after, baseline)
-        return one_task.small(small, self._rules, self._exceptions, self._log)
+        self._begin(batch.table, batch.after, baseline)
+        return one_task.prepared(batch, self._rules, self._exceptions, self._log)
 
-    def went(self, small: Small, done: Audited) -> ApplyResult:
-        """What a small batch did, its key log committed.
+    def went(self, batch: TaskBatch, done: Audited) -> ApplyResult:
+        """What such a batch did, its key log committed.
 
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
-        done_range = ChangeRange(small.table, small.after, small.upto, 0)
-        return self._ended(small.table, *one_task.finished(done, done_range, self._rules, self._log))
+        done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
+        return self._ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have

@@ -1,4 +1,4 @@
-"""One slice: its tables side by side, small ones in one job, then what became of each, and the record."""
+"""One slice: its tables side by side, then the outcome of each, and the record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
 from .segment_apply import applied
-from .small_batches import SmallBatches
 from .table_apply import TableApply
-from .targets.delta.many import Small
+from .targets.delta.many import TaskBatch
+from .task_batches import TaskBatches
 
 Failed = dict[str, TailraceError]
 
@@ -28,7 +28,7 @@ class SliceApply:
     """
 
     tables: TableApply
-    small: SmallBatches
+    task_batches: TaskBatches
     record: Record
     parallel: int
     done: list[AppliedTable] = field(default_factory=list)
@@ -110,35 +110,35 @@ class SliceApply:
     def _together(
         self, last: Stored, counts: Mapping[str, Mapping[str, int]]
     ) -> tuple[dict[str, list[AppliedTable]], Failed]:
-        """Applies small batches of tables in one job, when there are several; what was done, what failed."""
-        todo: list[Small] = []
+        """Applies the batches that tasks can read themselves; what was done, what failed."""
+        todo: list[TaskBatch] = []
         failed: Failed = {}
         for table in sorted(counts):
             try:
-                if (one := self._small(table, last.upto, counts[table])) is not None:
+                if (one := self._task_batch(table, last.upto, counts[table])) is not None:
                     todo.append(one)
             except Exception as error:  # noqa: BLE001 - the gate is asked
                 failed[table] = self.tables.explained(table, error)
         done: dict[str, list[AppliedTable]] = {}
-        for table, made in self.small.run(todo).items():
+        for table, made in self.task_batches.run(todo).items():
             if made is None:
                 continue
             self.tables.reach.forget([table])
             if isinstance(made, TailraceError):
-                failed[table] = made
+                failed[table] = self.tables.explained(table, made)
                 continue
             done[table] = [replace(applied(table, made), upto=made.upto if made.upto >= 0 else last.upto)]
             if made.suspended is None:
                 self.tables.reach.came(table, last, self.tables.known.baselines.get(table))
         return done, failed
 
-    def _small(self, table: str, upto: int, counts: Mapping[str, int]) -> Small | None:
-        if not self.small.may(table, counts):
+    def _task_batch(self, table: str, upto: int, counts: Mapping[str, int]) -> TaskBatch | None:
+        if not self.task_batches.may(table, counts):
             return None
         routes, halt = self.tables.routed(table, upto)
         if halt is not None:
             return None
-        return self.small.of(table, routes, self.tables.known.baselines.get(table))
+        return self.task_batches.of(table, routes, self.tables.known.baselines.get(table))
 
     def _ask_gate(self, went: Collection[str], failed: Failed) -> None:
         """Tells the gate what became of each table; raises the first error that ends the task."""

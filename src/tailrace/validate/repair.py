@@ -34,7 +34,7 @@ from ..apply.plan import SPECIAL, TableBatch
 from ..apply.targets.audit import Audited
 from ..apply.targets.delta import distributed
 from ..apply.targets.delta.local import PartTask, write_parts
-from ..apply.targets.delta.many import ROWS, Small
+from ..apply.targets.delta.many import ROWS, TaskBatch
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import rules_of
@@ -181,7 +181,7 @@ class Repair:
 
     def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
         """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
-        does with small batches; gives the run in the key log, empty without one. None: work for Spark."""
+        does with them; gives the run in the key log, empty without one. None: work for Spark."""
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
         if not relation.key or upto - after > ROWS or not task_map(self.task, table).plain:
             return None
@@ -192,28 +192,28 @@ class Repair:
             if any(there.get(c.name) != c.type for c in relation.columns):
                 return None
             effects.alter(target, table, relation, relation, rules)
-        small = Small(table, self._kept(table), target.path(table), relation, after, upto)
+        batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto)
         if rules.plain and logbook is None:
-            return None if self._together(target, small) is None else ""
+            return None if self._together(target, batch) is None else ""
         exceptions = Exceptions(f"{self.task.home}/control", self.task.name)
-        runs = None if logbook is None else self._begun(logbook, small.table, small.after)
+        runs = None if logbook is None else self._begun(logbook, batch.table, batch.after)
         try:
-            audited = one_task.small(small, rules, exceptions, logbook)
+            audited = one_task.prepared(batch, rules, exceptions, logbook)
             done = None if audited is None else self._together(target, audited)
             if done is None:
                 return None
-            one = ChangeRange(small.table, small.after, small.upto, 0)
+            one = ChangeRange(batch.table, batch.after, batch.upto, 0)
             _, ends, why = one_task.finished(done, one, rules, logbook)
         finally:
             if runs is not None:
                 runs.end()
         if ends is not None:
-            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=small.table)
-        return "" if logbook is None else logbook.run_of(small.table)
+            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=batch.table)
+        return "" if logbook is None else logbook.run_of(batch.table)
 
     @staticmethod
-    def _together(target: DeltaTarget | PostgresTarget, small: Small) -> Audited | None:
-        (done,) = target.merge_many([small])
+    def _together(target: DeltaTarget | PostgresTarget, batch: TaskBatch) -> Audited | None:
+        (done,) = target.merge_many([batch])
         if isinstance(done, TailraceError):
             raise done
         return done

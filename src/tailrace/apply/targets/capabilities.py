@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..plan import TableBatch
     from .audit import Audit, Audited
     from .base import ApplyOutcome
-    from .delta.many import Small
+    from .delta.many import TaskBatch
 
 
 class Audits(Protocol):
@@ -55,12 +55,12 @@ class Tests(Protocol):
 
 
 class Shares(Protocol):
-    """Applies small batches of different tables in one job."""
+    """Has batches of different tables merged by tasks that read the changes themselves, side by side."""
 
     def own_path(self, table: str) -> str | None:
         """Where the table's files are; None: they are not its own, or not for such a job."""
 
-    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
         applied, or None: it needs a job of its own."""
 

@@ -1,5 +1,5 @@
-"""Small batches of many tables together: a task takes a table, reads its changes itself and merges them
-(`audit`). No job or plan is spent on a single table.
+"""Batches that a task reads and merges by itself (`audit`), tables side by side: no row passes the JVM, and
+no job or plan is spent on a single table.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from .size import is_plain, size_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 20_000
-"""A batch of more changes is a job of its own: what a job costs does not show then."""
+ROWS = 1_000_000
+"""A batch of more changes is a job of its own, which many tasks may do; so is one that the memory of a task
+does not hold, but that shows only when it is read."""
 MANY = 64
 """So many tables are worth Spark's tasks on one machine, too: in small merges Python itself has much to do,
 which threads do one after the other."""
@@ -52,9 +53,9 @@ EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 
 
 @dataclass(frozen=True)
-class Small:
-    """A table's batch: changes with numbers in (after, upto] at positions from `position` (hex) on, of one
-    layout, without truncates. `changes` and `target` are paths of Delta tables.
+class TaskBatch:
+    """A table's batch for one task: changes with numbers in (after, upto] at positions from `position` (hex)
+    on, of one layout, without truncates. `changes` and `target` are paths of Delta tables.
 
     `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
     the target, when that has more columns.
@@ -111,7 +112,7 @@ class ManyTask:
     is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
     were not applied, and `told` why."""
 
-    todo: tuple[Small, ...]
+    todo: tuple[TaskBatch, ...]
     app_id: str
     limits: Limits
     memory_bytes: int | None
@@ -122,13 +123,13 @@ class ManyTask:
                 yield self._one(place)
 
     def _one(self, place: int) -> pa.RecordBatch:
-        small, began = self.todo[place], time.monotonic()
+        one, began = self.todo[place], time.monotonic()
         try:
-            changes = DeltaTable(small.changes)
-            task = self._task(small, changes)
+            changes = DeltaTable(one.changes)
+            task = self._task(one, changes)
             if task is None:
                 return result(table=str(place), file=TOO_LARGE)
-            (done,) = task(small.read(task.wanted, changes))
+            (done,) = task(one.read(task.wanted, changes))
         except ConcurrentCommitError:
             return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
@@ -138,47 +139,47 @@ class ManyTask:
         took = int((time.monotonic() - began) * 1e6)
         return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
 
-    def _task(self, small: Small, changes: DeltaTable) -> AuditTask | None:
+    def _task(self, one: TaskBatch, changes: DeltaTable) -> AuditTask | None:
         """The merge; None when the table, or its change table, is not for one task."""
-        if not lake.exists(small.target):
+        if not lake.exists(one.target):
             return None
-        table = DeltaTable(small.target)
+        table = DeltaTable(one.target)
         if not is_local(size_of(table), self.limits) or not is_plain(table):
             return None
         reached = table.transaction_version(self.app_id)
-        if small.audit is not None and reached is not None and small.after < reached < small.upto:
+        if one.audit is not None and reached is not None and one.after < reached < one.upto:
             return None  # the key log is to be made good first
-        made = (small.layout or small.relation).columns
+        made = (one.layout or one.relation).columns
         if {c.name for c in made} - {f.name for f in table.schema().fields}:
             return None
-        if (audit := audit_of(small, changes)) is None:
+        if (audit := audit_of(one, changes)) is None:
             return None
-        key = tuple(small.relation.key)
+        key = tuple(one.relation.key)
         schema = schema_of(made)
         follows = -1 if reached is None else int(reached)
         return AuditTask(
-            small.target, self.app_id, small.upto, key, schema, EXTRA, self.memory_bytes, audit, follows,
+            one.target, self.app_id, one.upto, key, schema, EXTRA, self.memory_bytes, audit, follows,
             table,
         )  # fmt: skip
 
 
-def audit_of(small: Small, changes: DeltaTable) -> Audit | None:
+def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:
     """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
-    columns, there = small.relation.columns, lake.arrow_schema(changes)
-    if any(kept_as(there.names, c.name, small.upto) != c.name for c in columns):
+    columns, there = one.relation.columns, lake.arrow_schema(changes)
+    if any(kept_as(there.names, c.name, one.upto) != c.name for c in columns):
         return None
-    if (audit := small.audit) is not None:
+    if (audit := one.audit) is not None:
         same = all(there.field(c.name).type == arrow_type(c.type) for c in columns if c.name in there.names)
         if not same:
             return None
         sheet = replace(audit.sheet, ordinals=ordinals(there.names, [c.name for c in columns]))
         log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
         return replace(audit, sheet=sheet, keylog=log)
-    return plain_audit(small.table, small.relation, there.names, small.after)
+    return plain_audit(one.table, one.relation, there.names, one.after)
 
 
 def merge_many(
-    spark: SparkSession | None, todo: Sequence[Small], make: ManyTask
+    spark: SparkSession | None, todo: Sequence[TaskBatch], make: ManyTask
 ) -> list[Audited | TailraceError | None]:
     """Merges all batches, as many side by side as there are cores: by threads of this process, on a cluster
     and where they are `MANY` by Spark's tasks in one job.
@@ -190,14 +191,14 @@ def merge_many(
     rows = spread(make, len(todo), RESULT, there)
     found: dict[int, Audited | TailraceError | None] = {}
     for row in rows:
-        small = todo[place := int(row["table"])]
+        one = todo[place := int(row["table"])]
         if row["file"] == FAILED:
-            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {small.table}")
+            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {one.table}")
             continue
         done = outcome_of(row)
-        if done == LOST and small.audit is None:
+        if done == LOST and one.audit is None:
             outcome = ApplyOutcome(version=row["version"], plan="task_local")
-            done = Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+            done = Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
         if isinstance(done, Audited):
             seconds = row["took_us"] / 1e6
             done = replace(done, outcome=replace(done.outcome, plan="task_local", seconds=seconds))

@@ -30,7 +30,7 @@ from .audit import audited
 from .batch import DeltaBatch
 from .load import load, load_part
 from .local import LEAST_MEMORY, TOO_LARGE
-from .many import ManyTask, Small, merge_many
+from .many import ManyTask, TaskBatch, merge_many
 from .size import is_plain, rows_in, size_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class DeltaTarget:
     """Applies to Delta tables under one root folder; see `Target` for what it keeps.
 
     Args:
-        spark: the session of the batches' DataFrames; small batches (`merge_many`) do without one.
+        spark: the session of the batches' DataFrames; `merge_many` does without one.
         root: folder or URI of the targets.
         app_id: under which name the progress stands in the tables' commits.
         local_limit_bytes: smaller tables are merged inside one task, larger ones by several.
@@ -204,8 +204,8 @@ class DeltaTarget:
         """See `Shares`; None when several sources feed the target."""
         return None if self.place(table).partition else self.path(table)
 
-    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
-        """Applies small batches of different tables in one job; see `many.merge_many`."""
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+        """See `many.merge_many`."""
         make = ManyTask(tuple(batches), self._app, self._limits, self._memory)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):

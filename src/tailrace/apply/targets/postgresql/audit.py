@@ -39,7 +39,7 @@ from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
 from ..auditor import BatchAuditor, archived, held, source_of, wanted
 from ..base import ApplyOutcome
 from ..delta.local import TOO_LARGE
-from ..delta.many import EXTRA, Small
+from ..delta.many import EXTRA, TaskBatch
 from .copying import Sending
 from .notes import Notes
 from .place import WORK_MEM, Place, session
@@ -302,21 +302,21 @@ def merged_here(
     task: str,
     progress: Progress,
     reached: Reached,
-    small: Small,
+    one: TaskBatch,
     changes: DeltaTable,
     audit: Audit,
     memory: int | None,
 ) -> Audited | None:
-    """Does what such a task does with a small batch, in this process; None: it is too large for that."""
-    table, columns = small.table, small.layout or small.relation
+    """Does what such a task does, in this process; None: the batch is too large for that."""
+    table, columns = one.table, one.layout or one.relation
     repairs, at = isinstance(progress, Repairs), progress.at(table)
-    order = DatabaseAudit(place, task, repairs, at, reached, small.upto, columns, EXTRA, memory, audit)
-    (found,) = order(small.read(wanted(EXTRA, schema_of(columns.columns)), changes))
+    order = DatabaseAudit(place, task, repairs, at, reached, one.upto, columns, EXTRA, memory, audit)
+    (found,) = order(one.read(wanted(EXTRA, schema_of(columns.columns)), changes))
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST:  # the table has it already
         outcome = ApplyOutcome(version=row["version"])
-        return Audited(outcome, small.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
     return done if isinstance(done, Audited) else None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from ....config.lanes import lanes
 from ....engine.rules import Rules
 from ....errors import (
     ApplyError,
@@ -32,7 +33,7 @@ from ..audit import Audit, Audited
 from ..base import ApplyOutcome
 from ..capabilities import Capabilities
 from ..delta.local import TOO_LARGE
-from ..delta.many import Small, audit_of
+from ..delta.many import TaskBatch, audit_of
 from . import layout
 from . import lookups as asked
 from . import stage as staging
@@ -226,22 +227,30 @@ class PostgresTarget:
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
 
-    def merge_many(self, batches: Sequence[Small]) -> list[Audited | TailraceError | None]:
-        """Applies small batches in this process, one after the other; None: one needs Spark."""
-        return [self._small(one) for one in batches]
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+        """Applies batches in this process, side by side; None: one needs Spark."""
+        with lanes("apply", worth=len(batches) > 1) as pool:
+            return list(pool.map(self._tried, batches))
 
-    def _small(self, small: Small) -> Audited | None:
-        changes = DeltaTable(small.changes)
-        if (audit := audit_of(small, changes)) is None:
+    def _tried(self, one: TaskBatch) -> Audited | None:
+        """What was done; None also for an error: the batch's own job meets it again, and can explain it."""
+        try:
+            return self._merged(one)
+        except Exception:  # noqa: BLE001 - see above
             return None
-        with self._writing(small.table, small.relation) as mine:
-            reached = self._progress.read(mine, small.table)
-            if reached is None or not layout.same(reached.layout, small.layout or small.relation):
+
+    def _merged(self, one: TaskBatch) -> Audited | None:
+        changes = DeltaTable(one.changes)
+        if (audit := audit_of(one, changes)) is None:
+            return None
+        with self._writing(one.table, one.relation) as mine:
+            reached = self._progress.read(mine, one.table)
+            if reached is None or not layout.same(reached.layout, one.layout or one.relation):
                 return None
-            if refuses(mine, self._place, self.path(small.table), reached.layout):
+            if refuses(mine, self._place, self.path(one.table), reached.layout):
                 return None
             return merged_here(
-                self._place, self._task, self._progress, reached, small, changes, audit, self._memory
+                self._place, self._task, self._progress, reached, one, changes, audit, self._memory
             )
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:

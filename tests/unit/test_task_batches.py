@@ -1,4 +1,4 @@
-"""Small batches of many tables: whatever goes wrong with one of them is that table's, and goes through the gate."""
+"""Batches of tables for one task: whatever goes wrong with one of them is that table's, and goes through the gate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.small_batches import TOGETHER, SmallBatches
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.base import ApplyOutcome
-from tailrace.apply.targets.delta.many import Small
+from tailrace.apply.targets.delta.many import TaskBatch
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.task_batches import TaskBatches
 from tailrace.errors import ApplyError
 
 from .apply_world import World, relation
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.unit
 TABLES = [f"s.{n}" for n in "abcd"]
 
 
-def small(table: str) -> Small:
-    return Small(table, "changes", "target", relation(table), 0, 9)
+def batch(table: str) -> TaskBatch:
+    return TaskBatch(table, "changes", "target", relation(table), 0, 9)
 
 
 class Target(DeltaTarget):
@@ -34,7 +34,7 @@ class Target(DeltaTarget):
         super().__init__(None, str(root), app_id="t")  # type: ignore[arg-type]
         self.ends = ends
 
-    def merge_many(self, batches: Sequence[Small]) -> list[Any]:
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Any]:
         if isinstance(self.ends, Exception):
             raise self.ends
         return [self.ends for _ in batches]
@@ -46,7 +46,7 @@ class Stopping:
     def of(self, table: str, *_: object, **__: object) -> Stopping:
         return self
 
-    def went(self, one: Small, _: Audited) -> ApplyResult:
+    def went(self, one: TaskBatch, _: Audited) -> ApplyResult:
         if one.table == "s.b":
             raise OSError("no space left on device")
         return ApplyResult(one.upto)
@@ -56,15 +56,14 @@ PATHS = ApplyPaths("", "", "", "", lambda t: t)
 
 
 def test_each_has_a_job_of_its_own_when_the_shared_one_dies(tmp_path: Path) -> None:
-    shared = SmallBatches(Target(tmp_path, RuntimeError("lost an executor")), PATHS, None)
-    assert len(TABLES) >= TOGETHER
-    assert shared.run([small(t) for t in TABLES]) == dict.fromkeys(TABLES)
+    shared = TaskBatches(Target(tmp_path, RuntimeError("lost an executor")), PATHS, None)
+    assert shared.run([batch(t) for t in TABLES]) == dict.fromkeys(TABLES)
 
 
 def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
     done = Audited(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0), {}, None, None)
-    shared = SmallBatches(Target(tmp_path, done), PATHS, Stopping())  # type: ignore[arg-type]
-    found = shared.run([small(t) for t in TABLES])
+    shared = TaskBatches(Target(tmp_path, done), PATHS, Stopping())  # type: ignore[arg-type]
+    found = shared.run([batch(t) for t in TABLES])
     assert [t for t, one in found.items() if isinstance(one, ApplyResult)] == ["s.a", "s.c", "s.d"]
     error = found["s.b"]
     assert isinstance(error, ApplyError)
@@ -72,7 +71,7 @@ def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
 
 
 class Shared:
-    """Small batches, of which some fail at the first time: when they are made, or in the job."""
+    """Batches, of which some fail at the first time: when they are made, or in the job."""
 
     def __init__(self, world: World, made: str, merged: str) -> None:
         self.world, self.fails = world, {"of": [made], "run": [merged]}
@@ -80,13 +79,13 @@ class Shared:
     def may(self, table: str, counts: Mapping[str, int]) -> bool:
         return True
 
-    def of(self, table: str, *_: object) -> Small:
+    def of(self, table: str, *_: object) -> TaskBatch:
         if table in self.fails["of"]:
             self.fails["of"].remove(table)
             raise KeyError(table)
-        return small(table)
+        return batch(table)
 
-    def run(self, todo: Sequence[Small]) -> dict[str, ApplyResult | ApplyError | None]:
+    def run(self, todo: Sequence[TaskBatch]) -> dict[str, ApplyResult | ApplyError | None]:
         fails, self.fails["run"] = self.fails["run"], []
         return {one.table: ApplyError("no key") if one.table in fails else None for one in todo}
 
@@ -100,7 +99,7 @@ def test_a_group_tries_again_what_failed_in_or_before_the_shared_job(monkeypatch
         world.change(table, "I", id=2, v="x")
     world.store()
     applier = world.applier(max_changes=99)
-    applier._slices.small = Shared(world, "s.a", "s.b")  # type: ignore[assignment]
+    applier._slices.task_batches = Shared(world, "s.a", "s.b")  # type: ignore[assignment]
     assert [d.table for d in applier.catch_up()] == ["s.c"]
     assert world.errors == ["s.a", "s.b"]
     assert sorted(d.table for d in applier.catch_up()) == ["s.a", "s.b"]
@@ -116,7 +115,7 @@ def test_an_error_before_the_shared_job_ends_the_task_when_the_table_has_no_grou
         world.change(table, "I", id=1, v="x")
     world.store()
     applier = world.applier()
-    applier._slices.small = Shared(world, "s.a", "")  # type: ignore[assignment]
+    applier._slices.task_batches = Shared(world, "s.a", "")  # type: ignore[assignment]
     with pytest.raises(ApplyError, match=r"s\.a"):
         applier.catch_up()
     assert [(d.table, d.upto) for d in world.applied] == [("s.b", 2)]
