@@ -11,16 +11,17 @@ import json
 import sys
 import time
 
+from tailrace.config.late_session import is_started
 from tailrace.config.task import load
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.session import session
+from tailrace.runtime.session import late_session
 
 
 def main(file: str, what: str) -> None:
     """Drains one task, and again whenever asked."""
     began = time.perf_counter()
     task = load(file)
-    spark = session("bench", conf=task.spark)
+    spark = late_session("bench", task.spark)
     pipeline = Pipeline(task, spark)
     start = time.perf_counter() - began
     while True:
@@ -33,7 +34,8 @@ def main(file: str, what: str) -> None:
         start = 0.0
         if not sys.stdin.readline():
             break
-    spark.stop()
+    if is_started(spark):
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
+from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.runtime import setup
-from tailrace.runtime.storing_here import store_here
 from tailrace.state import orders
-from tailrace.state.totals import last_stored
 from tailrace.validate.tables import ValidationReport
 
 pytestmark = pytest.mark.db
@@ -180,19 +179,28 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(
     assert DeltaTable(task.target_path("s.t")).version() == version
 
 
-def test_spark_starts_for_changes_that_wait_and_what_it_is_for_is_said(
+def test_changes_that_wait_are_applied_without_spark(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database)
+    db.execute("update s.t set v = 'new' where id = 1; delete from s.t where id = 2")
+    assert [(t.table, t.source_rows, t.equal) for t in validated(task).tables] == [
+        ("s.bag", 50, True),
+        ("s.t", 499, True),
+    ]
+    assert validated(task).equal  # exactly once: the next one goes on behind it
+
+
+def test_spark_starts_for_changes_that_only_it_can_apply_and_that_is_said(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     db.execute(CREATE)
     task, said = task_of(tmp_path, database), list[str]()
-    db.execute("update s.t set v = 'new' where id = 1")
-    with pytest.raises(StartedError):
+    db.execute("truncate s.t")
+    with pytest.raises(ApplyError, match=r"apply s\.t"):
         validated(task, Steps(lambda words, *_: said.append(words)))
-    assert said[-1] == "starting Spark: changes of s.t wait to be applied"
-    last = last_stored(task.control_path("stored"))
-    assert last is not None  # stored by this process, and exactly once: the pipeline goes on behind it
-    store_here(task)
-    assert last_stored(task.control_path("stored")) == last
+    assert said[-1] == "starting Spark: changes wait that only Spark can apply"
 
 
 @pytest.mark.slow

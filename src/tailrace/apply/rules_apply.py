@@ -113,6 +113,8 @@ class RulesApply:
         """A batch for one task with what its merge needs to find and log what becomes of the changes; None
         when it needs more than one task. `baseline` as in `follow`."""
         self._begin(batch.table, batch.after, baseline)
+        if self.adds_columns:
+            self.alter(batch.table, batch.relation, batch.relation)
         return one_task.prepared(batch, self._rules, self._exceptions, self._log)
 
     def went(self, batch: TaskBatch, done: Audited) -> ApplyResult:

@@ -174,15 +174,15 @@ def pipeline(
     from ..operate.status import status as status_of
     from ..runtime.metrics import served
     from ..runtime.pipeline import Pipeline
-    from ..runtime.session import session
+    from ..runtime.session import late_session
     from ..state import live
 
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True)
     wanted = load(task)
-    live.refuse(wanted.run_path, "pipeline")  # before a JVM is started
+    live.refuse(wanted.run_path, "pipeline")  # before anything is started
     with served(wanted, metrics, "pipeline") as watched:
-        work = Pipeline(wanted, session(f"tailrace {wanted.name}", conf=wanted.spark), stop=stop)
+        work = Pipeline(wanted, late_session(f"tailrace {wanted.name}", wanted.spark), stop=stop)
         watched.counted = work.counted
         began()
         work.drain() if once else work.run()

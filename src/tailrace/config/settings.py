@@ -77,7 +77,7 @@ class TargetSettings(Settings):
     """PostgreSQL to PostgreSQL: what an enum becomes: `text`; text with a `check` of its labels; a `type` of
     its name. Labels that are added at the source are added."""
     local_limit: Bytes = 1 << 30
-    """Delta targets up to this size are merged inside one Spark task, larger ones by several."""
+    """Delta targets up to this size are merged by one task, larger ones by several."""
     rewrite_limit: Bytes = 4 << 30
     """Batches write the files that they touch anew up to this size. Batches that touch more mark rows in
     deletion vectors instead, unless they have a change for at least one row in twenty. It does not concern

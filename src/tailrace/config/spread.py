@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..lake import guards
 from .lanes import lanes
+from .late_session import LateSession
 from .machine import cores, one_machine
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def cluster(spark: SparkSession | None) -> SparkSession | None:
     """A session, if its tasks run on other machines or in other processes than this one's; else None."""
-    if spark is None or one_machine(spark.conf.get("spark.master") or ""):
+    if spark is None or isinstance(spark, LateSession) or one_machine(spark.conf.get("spark.master") or ""):
         return None
     return spark
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..config import logs
 from ..config.task import Task, load
@@ -25,9 +24,7 @@ from ..state import live
 from .metrics import Served
 from .pipeline import Pipeline
 from .process_log import ProcessLog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from .session import late_session, session
 
 logger = logging.getLogger("tailrace.run")
 RESTARTS = 5
@@ -113,7 +110,7 @@ def run(
     # Before anything is started. A capture process whose parent was just killed is about to end.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
-    before_run(task, lambda: _session(task))
+    before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
     child = CaptureChild(task_file, task, once=once)
     child.start()
     over = threading.Event()
@@ -121,7 +118,8 @@ def run(
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None
         try:
-            pipeline = Pipeline(task, _session(task), stop=stop)
+            spark = late_session(f"tailrace {task.name}", task.spark)
+            pipeline = Pipeline(task, spark, stop=stop)
             if watched is not None:
                 watched.counted = pipeline.counted
             began()
@@ -138,12 +136,6 @@ def run(
             if drawing is not None:
                 drawing.result()
         watching.result()
-
-
-def _session(task: Task) -> SparkSession:
-    from .session import session
-
-    return session(f"tailrace {task.name}", conf=task.spark)
 
 
 def _watch(child: CaptureChild, stop: threading.Event, once: bool) -> None:

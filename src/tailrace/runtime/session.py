@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import logs
-from ..config.machine import cores, memory_bytes
+from ..config.late_session import LateSession
+from ..config.machine import cores, memory_bytes, one_machine
 from ..errors import ConfigError
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
@@ -29,7 +30,9 @@ from .jvm import interrupts_kept, no_orphan, told_by_us
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BATCHES", "CORRECTNESS", "coordinates", "local_settings", "resolve_jars", "session"]
+__all__ = [
+    "BATCHES", "CORRECTNESS", "coordinates", "late_session", "local_settings", "resolve_jars", "session",
+]  # fmt: skip
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -104,6 +107,17 @@ def session(
     told_by_us(made.sparkContext)
     _said_once()
     return made
+
+
+def late_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """The session of a task that may need none: one of this machine starts when it is first used, any other
+    at once, as `session` does."""
+    from pyspark import SparkContext
+
+    runs = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    if runs or not one_machine(conf.get("spark.master") or "local"):
+        return session(name, conf=conf)
+    return LateSession(lambda: session(name, conf=conf)).as_session
 
 
 def _said_once() -> None:

@@ -235,10 +235,11 @@ def _validation(
 
 def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
     from ..capture.process import Capture
+    from ..config.late_session import LateSession
     from .pipeline import Pipeline
-    from .storing_here import store_here
 
     steps.now("capturing the source's current changes")
     Capture(task, once=True).run()
-    if (why := store_here(task)) is not None:
-        Pipeline(task, spark(why)).drain()
+    steps.now("applying what is not applied yet")
+    late = LateSession(lambda: spark("changes wait that only Spark can apply"))
+    Pipeline(task, late.as_session).drain()

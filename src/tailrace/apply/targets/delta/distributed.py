@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ....config.late_session import is_started
 from ....engine.columns import KEPT, OP
 from ....errors import ApplyError, ConcurrentCommitError, from_spark
 from ....lake import delta as lake
@@ -46,6 +47,8 @@ _SHARED = (
 def forget(spark: SparkSession) -> None:
     """Makes Spark look anew at every Delta table: it keeps what it knows of a path, and another table may
     have been moved there."""
+    if not is_started(spark):
+        return
     jvm = spark.sparkContext._jvm
     assert jvm is not None  # noqa: S101 - a session has one
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

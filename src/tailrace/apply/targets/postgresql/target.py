@@ -88,8 +88,8 @@ class PostgresTarget:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Audited merges, notes, changes that the database refuses."""
-        return Capabilities(memory_bytes=self._memory, audits=self, notes=self, tests=self)
+        """Audited merges, notes, changes that the database refuses, batches that need no session."""
+        return Capabilities(memory_bytes=self._memory, audits=self, notes=self, tests=self, shares=self)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
@@ -227,6 +227,10 @@ class PostgresTarget:
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
 
+    def own_path(self, table: str) -> str | None:
+        """See `Shares`."""
+        return self.path(table)
+
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Applies batches in this process, side by side; None: one needs Spark."""
         with lanes("apply", worth=len(batches) > 1) as pool:
@@ -240,18 +244,23 @@ class PostgresTarget:
             return None
 
     def _merged(self, one: TaskBatch) -> Audited | None:
-        changes = DeltaTable(one.changes)
+        began, changes = time.monotonic(), DeltaTable(one.changes)
         if (audit := audit_of(one, changes)) is None:
             return None
         with self._writing(one.table, one.relation) as mine:
             reached = self._progress.read(mine, one.table)
             if reached is None or not layout.same(reached.layout, one.layout or one.relation):
                 return None
+            if one.after < reached.upto < one.upto:
+                return None  # the key log is to be made good first
             if refuses(mine, self._place, self.path(one.table), reached.layout):
                 return None
-            return merged_here(
+            if audit.keylog is not None:
+                self._notes.prepare(mine)
+            done = merged_here(
                 self._place, self._task, self._progress, reached, one, changes, audit, self._memory
             )
+        return done and replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch in one transaction."""
