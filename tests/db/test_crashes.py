@@ -139,9 +139,9 @@ def test_kill_9_of_capture_and_of_spark_at_random_moments(tmp_path: Path, databa
                 deaths.pop(0)
                 kill(capture_of(running.pid))
         family = psutil.Process(running.pid).children(recursive=True)
-        victim = running.pid if round_ % 2 == 0 else java_of(running.pid)
-        kill(victim)
-        if round_ % 2 == 0:
+        java = java_of(running.pid) if round_ % 2 else None  # there may be none: it starts when it is needed
+        kill(java or running.pid)
+        if java is None:
             # what is left of a killed parent must end by itself
             psutil.wait_procs(family, timeout=30)
             assert not [p for p in family if alive(p)]

@@ -80,7 +80,8 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         return found
 
     monkeypatch.setattr(RulesApply, "_met", meanwhile)
-    monkeypatch.setattr(one_task, "attempt", lambda *_: None)
+    for way in ("attempt", "prepared"):
+        monkeypatch.setattr(one_task, way, lambda *_: None)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     task.put({"s.t": more})
     task.catch_up()

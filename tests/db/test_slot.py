@@ -156,7 +156,11 @@ def test_a_crash_on_the_way_back_costs_nothing(
         capture(shop)
     db.execute("insert into s.a values (3)")
     assert ids(shop, "s.a") in ([1], [1, 2])
-    assert waiting(shop) == set() if (name, after) == ("give", False) else "s.b" in waiting(shop)
+    left = waiting(shop)
+    if (name, after) == ("write_baseline", True):
+        assert left in ({"s.b"}, set())  # what has landed by then is recorded at once
+    else:
+        assert left == set() if (name, after) == ("give", False) else "s.b" in left
     capture(shop)
     assert ids(shop, "s.a") == [1, 2, 3] or (ids(shop, "s.a"), log_ids(shop)) == ([1, 2], [7, 1, 12])
     assert waiting(shop) == set()
