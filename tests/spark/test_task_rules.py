@@ -58,6 +58,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
     monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
+    monkeypatch.setattr(DeltaTarget, "merge_many", guarded(DeltaTarget.merge_many))
     monkeypatch.setattr(DeltaTarget, "audited", guarded(DeltaTarget.audited))
 
     def arm(at: int) -> None:
