@@ -14,10 +14,12 @@ import pytest
 from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.types import schema_of
 from tailrace.testing.images import Image, batch_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,29 @@ def test_exchanged_names_are_exchanged_once(spark: SparkSession, tmp_path: Path)
     target.alter("s.t", after, start)
     assert held(spark, target, "id", "a", "b") == [(1, 10, 20)]
     assert target.progress("s.t") == 1
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_names_that_were_exchanged_before_a_baseline_are_exchanged_after_it_too(
+    spark: SparkSession, tmp_path: Path, mapped: bool
+) -> None:
+    start = relation(ID, A, B)
+    after = relation(ID, replace(A, name="b"), replace(B, name="a"))
+    target = target_of(spark, tmp_path, start, (1, "I", {"id": 1, "a": 10, "b": 20}))
+    target.alter("s.t", start, after)
+    # The table is made again at the source: the same layouts, and a new baseline between them.
+    if mapped:
+        target.load(start, spark.createDataFrame([(2, 30, 40)], "id int, a int, b int"), 5)
+    else:
+        landing = DeltaLanding(target.path("s.t"), "x")
+        part = landing.part(start)
+        part.write(pa.table({"id": [2], "a": [30], "b": [40]}, schema_of(start.columns)))
+        added = part.close()
+        assert added is not None
+        landing.commit(start, [added], 5)
+    for _ in range(2):
+        target.alter("s.t", start, after)
+        assert held(spark, target, "id", "a", "b") == [(2, 40, 30)]
 
 
 def test_a_column_made_again_is_a_new_one(spark: SparkSession, tmp_path: Path) -> None:

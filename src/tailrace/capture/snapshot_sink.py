@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
+from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
 from ..lake import guards
@@ -91,7 +92,8 @@ class DeltaLanding:
                 hint="it is read again; keep unused files longer than a baseline takes",
             )
         progress = {self.app: max(after, 0)} if self.app else {}
-        return lake.replace_all(self.path, list(files), schema=schema, progress=progress)
+        info = mark(relation)
+        return lake.replace_all(self.path, list(files), schema=schema, progress=progress, info=info)
 
     def drop(self, table: str) -> None:
         """Removes the folder; for a target shared with other sources, the table's own rows."""

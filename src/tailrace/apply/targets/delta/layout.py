@@ -8,7 +8,6 @@ the log, which an overwrite continues.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from ...images import col, quote
 from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
+from .layout_mark import has_mark, mark
 from .local import PartTask, write_parts
 from .size import INVARIANT
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
-_MARK = "tailrace.layout"
-_LOOK_BACK = 50
 _CHECK = "delta.constraints."
 _GENERATED = "delta.generationExpression"
 
@@ -87,14 +85,7 @@ def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, aft
     numbers = {c.name: c.attnum for c in before.columns}
     if all(numbers.get(c.name, c.attnum) == c.attnum for c in after.columns):
         return True
-    # The names alone do not tell (names were exchanged, or a column was made again): the rewrite left a mark.
-    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if _MARK in h]
-    return bool(marks) and marks[0] == _digest(after)
-
-
-def _digest(relation: Relation) -> str:
-    words = json.dumps([[c.attnum, c.name, c.type] for c in relation.columns])
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+    return has_mark(table, after)  # the names alone do not tell
 
 
 def _rewrite(
@@ -105,8 +96,8 @@ def _rewrite(
     df = reshaped(rows, before, after)
     files, _ = write_parts(df, PartTask(path, schema))
     reach("delta.rewrite")
-    mark = {_MARK: _digest(after)}
-    return lake.overwrite(path, files, schema=schema, progress={}, only_after=table.version(), info=mark)
+    now = table.version()
+    return lake.overwrite(path, files, schema=schema, progress={}, only_after=now, info=mark(after))
 
 
 def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:

@@ -16,6 +16,7 @@ from ...images import col, quote
 from ...mapping.shared_rows import refuse_columns
 from . import distributed
 from .layout import create
+from .layout_mark import mark
 from .local import PartTask, write_parts
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def load(path: str, app: str, relation: Relation, rows: DataFrame, after: int) -
     files, _ = write_parts(rows, PartTask(path, schema))
     progress = {app: max(after, 0)}
     reach("delta.load")
-    return lake.replace_all(path, files, schema=schema, progress=progress)
+    return lake.replace_all(path, files, schema=schema, progress=progress, info=mark(relation))
 
 
 def load_part(
