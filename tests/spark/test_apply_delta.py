@@ -102,7 +102,7 @@ class TestTaskLocal(_Delta):
     def test_what_comes_while_a_layout_is_changed_stays(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write, calls = delta_layout.write_parts, []
+        write, calls = delta_layout.parts, []
 
         def meanwhile(*given: Any) -> Any:
             done = write(*given)
@@ -111,7 +111,7 @@ class TestTaskLocal(_Delta):
             calls.append(1)
             return done
 
-        monkeypatch.setattr(delta_layout, "write_parts", meanwhile)
+        monkeypatch.setattr(delta_layout, "parts", meanwhile)
         renamed = RELATION.with_columns([ID, replace(V, name="word"), W])
         filled.alter(RELATION.table, RELATION, renamed)
         rows = [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from pyspark.sql import Row
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.plan import Limits
-from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of
+from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
 from tailrace.apply.targets.delta.many import FAILED, ManyTask, TaskBatch
@@ -93,7 +94,12 @@ def images(change: Change) -> list[dict[str, Any]]:
     for number, oper, values in change.images:
         some = mask.encode([HEADERS + i for i, f in enumerate(COLUMNS) if f.name in values])
         whole = len(values) == len(COLUMNS)
-        row = {SEQ: sequence.make(TIME, number), OPER: oper, MASK: None if whole else some, AT: 0}
+        row = {
+            SEQ: sequence.make(TIME, number),
+            OPER: oper,
+            MASK: None if whole or oper == "T" else some,
+            AT: 0,
+        }
         made.append({**row, **{f.name: values.get(f.name) for f in COLUMNS}})
     return made
 
@@ -135,7 +141,7 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
 def test_any_history_ends_as_row_by_row(tmp_path: Path, mode: str, on: Mapping[str, str]) -> None:
     for round_ in range(3):
         seed = random.randrange(10**6)
-        changes = nulled(history(seed, 25, 10))
+        changes = nulled(history(seed, 25, 10, truncate=bool(round_)))
         first = len(changes) // 4
         cut = random.Random(seed).randrange(first + 1, len(changes))
         place = Place(tmp_path / str(round_), mode, on)
@@ -184,6 +190,60 @@ def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
     assert kept["STATEMENT"] == 'U <Dest>x</Dest><row>lane="0" id="q" a="2" b="q"</row>'
     assert kept["ERROR"].endswith(f", change_seq {sequence.make(TIME, 2)}")
     assert [r["action_taken"] for r in place.logged()] == ["I", "M", "I"]
+
+
+@pytest.mark.parametrize("mode", ["strict", "soft_delete"])
+def test_a_truncate_behind_the_end_of_a_batch_empties_nothing(tmp_path: Path, mode: str) -> None:
+    place = Place(tmp_path, mode, {"delete_missing": "stop"})
+    place.apply([change(1, "I", "p"), change(2, "I", "q")])
+    some = [
+        change(3, "I", "r"),
+        EMPTIED,
+        change(5, "I", "s"),
+        change(6, "D", "x"),
+        replace(EMPTIED, number=7),
+    ]
+    done = place.apply(some)
+    assert (done.ends, done.upto) == ((seq(6), "delete_missing", "stop"), 5)
+    assert [r[1] for r in place.rows()] == ["s"]
+    assert (done.outcome.inserted, done.outcome.updated, done.outcome.deleted) == (1, 0, 2)
+    assert place.apply(some[3:]).upto == -1
+    assert [r[1] for r in place.rows()] == ["s"]
+    assert [r["change_row_type"] for r in place.logged()] == ["I", "I", "I", "T", "I"]
+    assert place.apply([some[4]]).outcome.deleted == 1
+    assert place.rows() == []
+
+
+def test_without_rules_a_truncate_takes_rows_away_unseen(tmp_path: Path) -> None:
+    """What stood in the files is not even read; an image that lacks a column has NULL there."""
+    place = Place(tmp_path, "upsert", {})
+    place.apply([change(n, "I", f"p{n}") for n in range(1, 9)])
+    for file in DeltaTable(place.path).file_uris():
+        Path(file).unlink()
+    part = replace(change(11, "U", "p1"), values={"lane": 0, "id": "p1", "a": 7})
+    task = place.task(11, 8)
+    audit = plain_audit("s.t", RELATION, ["h"] * HEADERS + [c.name for c in RELATION.columns], 8)
+    rows = [row for c in (replace(EMPTIED, number=9), change(10, "I", "z"), part) for row in images(c)]
+    (told,) = replace(task, audit=audit)([pa.RecordBatch.from_pylist(rows, task.wanted)])
+    assert (told["inserted"][0].as_py(), told["deleted"][0].as_py()) == (2, 8)
+    assert place.rows() == [(0, "p1", 7, None), (0, "z", 10, "z")]
+
+
+def test_inserts_into_a_table_without_key_are_added_and_nothing_else_is(tmp_path: Path) -> None:
+    place = Place(tmp_path, "strict", {})
+    same = [change(1, "I", "p"), replace(change(2, "I", "p"), values=change(1, "I", "p").values)]
+    for some, told in ((same, None), ([change(3, "I", "q"), change(4, "D", "p")], TOO_LARGE)):
+        task = replace(place.task(some[-1].number, some[0].number - 1), key=())
+        rows = [row for one in some for row in images(one)]
+        (found,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
+        assert found["file"][0].as_py() == told
+        assert place.rows() == [(0, "p", 1, "p")] * 2
+        done = outcome_of(Row(**found.to_pylist()[0]))
+        if isinstance(done, Audited):
+            assert (done.outcome.inserted, dict(done.tally), done.ends) == (2, {}, None)
+            assert done.part is not None
+            lake.commit(place.log, [done.part], progress={})
+    assert [(r["action_taken"], r["result_row_count"]) for r in place.logged()] == [("I", 1)] * 2
 
 
 def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -> None:
@@ -276,6 +336,9 @@ def test_a_null_in_the_key_is_set_aside_or_ends_the_batch(tmp_path: Path, policy
     assert odd == [(1, 1, None), (2, 0, why), (3, 0, why), (4, 1, None), (5, 0, why)]
     kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
     assert [r["STATEMENT"].split(" ", 1)[0] for r in kept] == ["I", "U", "D"]
+
+
+EMPTIED = Change(4, "T", None, {})
 
 
 def seq(number: int) -> str:

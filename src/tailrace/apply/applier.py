@@ -69,10 +69,19 @@ class Applier:
         self._known = TableHistory(paths)
         self._reach = Reach(target, rules, self._known)
         self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
-        self._tables = TableApply(
-            spark, paths, target, rules, routes, self._gate, self._known, self._reach, read or read_changes
-        )
         ours = TaskBatches(target, paths, rules)
+        self._tables = TableApply(
+            spark,
+            paths,
+            target,
+            rules,
+            routes,
+            self._gate,
+            self._known,
+            self._reach,
+            read or read_changes,
+            ours,
+        )
         self._record = Record(paths.applied, self._backlog, self._tables.there)
         self._slices = SliceApply(self._tables, ours, self._record, parallel)
         self._loaded = False

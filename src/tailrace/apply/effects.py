@@ -69,7 +69,8 @@ def archived(
     """Inserts, updates and deletes as rows to append, but those whose values are wrong (`WHY`); `order`: the
     archive's columns as they stand.
 
-    With `extras`, more columns by name, all changes are there, and whoever gets them chooses.
+    With `extras`, more columns by name, all changes are there, and whoever gets them chooses; masks are as
+    they were among the extras.
     """
     from pyspark.sql import functions as F
 
@@ -78,7 +79,7 @@ def archived(
     df = df.where(col(WHY).isNull()) if WHY in df.columns else df
     have = set(df.columns)
     kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}
-    if header("column_mask") in have:
+    if header("column_mask") in have and extras is None:
         places = {changes.ordinal(c): order.index(c) for c in changes.columns}
         kept[PREFIX + "column_mask"] = mask.move(col(header("column_mask")), places)
     made = df.select(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..engine.columns import LETTER
@@ -39,14 +39,15 @@ def attempt(
     found = batch.found
     if (audits := target.capabilities.audits) is None or batch.tolerant:
         return None
-    if not fits(batch.changes, found.relation, rules, found.counts):
+    if not fits(batch.changes, found.relation, rules):
         return None
     one = replace(batch, expected=Expected()).range(rules)
-    order = audit(found.relation, rules, exceptions, log, one, batch.after, batch.changes.df.columns)
+    names = batch.changes.df.columns
+    order = audit(found.relation, target, rules, exceptions, log, one, batch.after, names)
     changes, counts, extra = batch.changes, found.counts, keylog_tasks.extras(batch.changes)
     if rules.mode == "archive":
         extra[LETTER] = col(changes.header("change_oper"))
-        changes, counts = effects.archived(changes, counts, list(target.columns(batch.table)), extra)
+        changes, counts = effects.archived(changes, counts, (), extra)
         extra = {name: col(name) for name in extra}
     done = audits.audited(TableBatch(batch.table, layout, changes, found.upto, counts), order, extra)
     return done if done is None or isinstance(done, str) else finished(done, one, rules, log)
@@ -63,30 +64,31 @@ def finished(
     return result_of(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
 
 
-def prepared(batch: TaskBatch, rules: Rules, exceptions: Exceptions, log: KeyLog | None) -> TaskBatch | None:
+def prepared(
+    batch: TaskBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
+) -> TaskBatch | None:
     """A batch for one task with what its merge needs to find and log what becomes of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
-    if rules.mode == "archive":
+    if rules.mode == "archive" and rules.on["data_error"] != "stop":
         return None
     if log is not None and log.standing(batch.table).reached != batch.after:
         return None
     one = ChangeRange(batch.table, batch.after, batch.upto, 0)
-    order = audit(batch.relation, rules, exceptions, log, one, batch.after, ())
+    order = audit(batch.relation, target, rules, exceptions, log, one, batch.after, ())
     return replace(batch, audit=order, layout=effects.relation_of(batch.relation, rules))
 
 
-def fits(changes: ChangeTable, relation: Relation, rules: Rules, counts: Mapping[str, int]) -> bool:
-    """Whether a batch is of the kind that one task does: truncates, and values that a retyped column may not
-    hold, take the long way."""
-    if counts.get("T") or not (relation.key or rules.mode == "archive"):
-        return False
-    if rules.mode == "archive" and rules.on["data_error"] != "stop":
-        return False
-    return not retyped(changes, relation)
+def fits(changes: ChangeTable, relation: Relation, rules: Rules) -> bool:
+    """Whether a batch is of the kind that one task does: values that a retyped column may not hold take the
+    long way."""
+    if rules.mode == "archive":
+        return rules.on["data_error"] == "stop" and not retyped(changes, relation)
+    return bool(relation.key) and not retyped(changes, relation)
 
 
 def audit(
     relation: Relation,
+    target: Target,
     rules: Rules,
     exceptions: Exceptions,
     log: KeyLog | None,
@@ -98,10 +100,15 @@ def audit(
     columns of their change table."""
     fields = [sqdr_text.field_of(c.name, c.type) for c in relation.columns]
     at = log.reserve(one) if log is not None else None
-    sheet = keylog_tasks.header_of(fields, names, relation.key, one, log, at)
+    key = relation.key or [c.name for c in relation.columns]
+    sheet = keylog_tasks.header_of(fields, names, key, one, log, at)
     counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
         part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table))
-    return Audit(relation.table, rules, exceptions, sheet, part, counted, after)
+    places: tuple[int, ...] = ()
+    if rules.mode == "archive":
+        there = list(target.columns(relation.table))
+        places = tuple(there.index(f.name) for f in fields)
+    return Audit(relation.table, rules, exceptions, sheet, part, counted, after, places=places)

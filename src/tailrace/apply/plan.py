@@ -20,9 +20,10 @@ PLANS: dict[str, str] = {
     "none": "the target already has this batch, or there is nothing in it: no row is touched",
     "append": "no row of the target can be meant (it is empty, or only inserts came and there is no key): "
     "tasks write parquet parts side by side, the driver commits them",
-    "task_local": "one task folds the changes and rewrites the files they touch; no snapshot of the target "
-    "in the JVM",
-    "replace_all": "a truncate came: the rows folded after it become the whole target",
+    "task_local": "one task folds the changes and rewrites the files they touch (after a truncate: all of "
+    "them); no snapshot of the target in the JVM",
+    "replace_all": "a truncate came, and the batch is not one task's: the rows folded after it become the "
+    "whole target",
     "rewrite": "tasks side by side find the rows that the changes meet and write the files that have some "
     "anew; no deletion vectors",
     "replace_keys": "the changes touch too many bytes to write them anew, full images and no deletes: Delta "

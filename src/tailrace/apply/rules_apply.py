@@ -115,7 +115,7 @@ class RulesApply:
         self._begin(batch.table, batch.after, baseline)
         if self.adds_columns:
             self.alter(batch.table, batch.relation, batch.relation)
-        return one_task.prepared(batch, self._rules, self._exceptions, self._log)
+        return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
 
     def went(self, batch: TaskBatch, done: Audited) -> ApplyResult:
         """What such a batch did, its key log committed.

@@ -12,7 +12,7 @@ from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
 from .segment_apply import applied
-from .table_apply import TableApply
+from .table_apply import TableApply, is_plain
 from .targets.delta.many import TaskBatch
 from .task_batches import TaskBatches
 
@@ -136,9 +136,10 @@ class SliceApply:
         if not self.task_batches.may(table, counts):
             return None
         routes, halt = self.tables.routed(table, upto)
-        if halt is not None:
+        if halt is not None or not is_plain(routes):
             return None
-        return self.task_batches.of(table, routes, self.tables.known.baselines.get(table))
+        ((segment, route),) = routes
+        return self.task_batches.of(table, segment, route, counts, self.tables.known.baselines.get(table))
 
     def _ask_gate(self, went: Collection[str], failed: Failed) -> None:
         """Tells the gate what became of each table; raises the first error that ends the task."""

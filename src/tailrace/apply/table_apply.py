@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -20,6 +20,7 @@ from .route import Halt, Route, Routes
 from .segment import Segment, segments
 from .segment_apply import SegmentApply, applied
 from .targets.base import ApplyOutcome, Target
+from .task_batches import TaskBatches
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
 Read = Callable[["SparkSession", str, Segment], ChangeTable | None]
 
 
+def is_plain(routes: Sequence[tuple[Segment, Route]]) -> bool:
+    """Whether a table's changes are one stretch, of the layout that its target has."""
+    return len(routes) == 1 and routes[0][1].relation == routes[0][1].before
+
+
 @dataclass(frozen=True)
 class TableApply:
     """Applies single tables; different ones from different threads at once.
 
-    `read` gives a segment of the change table at a path.
+    `read` gives a segment of the change table at a path; `task_batches`: what one task can do.
     """
 
     spark: SparkSession
@@ -44,6 +50,7 @@ class TableApply:
     known: TableHistory
     reach: Reach
     read: Read
+    task_batches: TaskBatches
     _telling: threading.Lock = field(default_factory=threading.Lock)
 
     def apply(
@@ -101,11 +108,17 @@ class TableApply:
         routes, halt = self.routed(table, last.upto)
         whole = len(routes) == 1 and halt is None and not routes[0][1].steps
         exact = whole and self.reach.counted(table, baseline)
+        plain = halt is None and is_plain(routes)  # a task was asked before
         self.reach.forget([table])
         for one, route in routes:
             to = replace(one, before=route.before, relation=route.relation)
             way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
             way.alter()
+            if not plain and (task := self._by_task(table, one, route, counts)) is not None:
+                done.append(applied(table, task))
+                if task.suspended is not None:
+                    return
+                continue
             changes = self.read(self.spark, self.paths.changes(table), one)
             if changes is None:
                 continue
@@ -123,6 +136,20 @@ class TableApply:
         if not done or done[-1].upto < last.upto:
             done.append(self._nothing(table, last.upto))
         self.reach.came(table, last, baseline)
+
+    def _by_task(
+        self, table: str, one: Segment, route: Route, counts: Mapping[str, int]
+    ) -> ApplyResult | None:
+        """What one task did with a stretch that the target has the layout of; None: it needs a job."""
+        ours = self.task_batches
+        if not ours.may(table, counts):
+            return None
+        if (batch := ours.of(table, one, route, counts, self.known.baselines.get(table))) is None:
+            return None
+        made = ours.run([batch])[table]
+        if isinstance(made, TailraceError):
+            raise made
+        return made
 
     def _unclear(self, table: str, why: str) -> bool:
         with self._telling:

@@ -29,23 +29,29 @@ class TaskBatches:
     rules: TaskRules | None
 
     def may(self, table: str, counts: Mapping[str, int]) -> bool:
-        """Whether a table's batch may be one: not too many changes, no truncate, a target of its own."""
+        """Whether a table's batch may be one: not too many changes, a target of its own."""
         shares = self.target.capabilities.shares
-        if shares is None or counts.get("T") or sum(counts.get(k, 0) for k in "IUD") > ROWS:
+        if shares is None or sum(counts.get(k, 0) for k in "IUD") > ROWS:
             return False
         return shares.own_path(table) is not None
 
     def of(
-        self, table: str, routes: Sequence[tuple[Segment, Route]], baseline: Baseline | None
+        self,
+        table: str,
+        segment: Segment,
+        route: Route,
+        counts: Mapping[str, int],
+        baseline: Baseline | None,
     ) -> TaskBatch | None:
-        """A table's batch; None: it has a new layout, a mapping or an open window to follow, or is applied
-        transaction by transaction, or by rules that need more than one task."""
+        """The batch of a stretch of a table's changes, whose layout the target has; None: it has a mapping or
+        an open window to follow, or is applied transaction by transaction, or by rules that need more than
+        one task, or looks for rows in a table without key."""
         shares = self.target.capabilities.shares
         path = shares.own_path(table) if shares is not None else None
-        if len(routes) != 1 or path is None:
+        if path is None or route.steps or segment.tolerant:
             return None
-        ((segment, route),) = routes
-        if route.steps or route.relation != route.before or not segment.relation.key or segment.tolerant:
+        archives = self.rules is not None and self.rules.archives(table)
+        if not (segment.relation.key or archives) and any(counts.get(k) for k in "UDT"):
             return None
         if self.rules and self.rules.transactional(table):
             return None

@@ -106,6 +106,10 @@ class TaskRules:
         """Whether each transaction of the source is a commit of the table's target."""
         return self._of_table(table).transactional
 
+    def archives(self, table: str) -> bool:
+        """Whether a table's changes become rows themselves."""
+        return self._of_table(table).rules.mode == "archive"
+
     def logged(self, table: str) -> int | None:
         """The change number that a table's key log has reached; None: it has none."""
         if self._log.mode == "off":

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.change import BEFORE, DELETE, UPDATE
+from ..model.change import BEFORE, DELETE, TRUNCATE, UPDATE
 from ..model.sequence import number_of
 from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
@@ -32,13 +32,16 @@ class Changes:
     why: pa.StringArray | None = None
 
     @staticmethod
-    def of(source: Source, truncates: Sequence[str] = ()) -> Changes:
-        """Numbers the changes, and finds those whose key is NULL; `truncates`: the `change_seq` of all."""
+    def of(source: Source, truncates: Sequence[str] | None = None) -> Changes:
+        """Numbers the changes, and finds those whose key is NULL; `truncates`: the `change_seq` of all (None:
+        the truncates are among the rows)."""
         seq = one(source.rows[SEQ])
         change = np.zeros(len(seq), np.int64)
         change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
-        epoch = epochs(seq, truncates) if truncates else None
-        oper, many = letters(one(source.rows[OPER])), len(truncates)
+        oper = letters(one(source.rows[OPER]))
+        if truncates is None:
+            truncates = seq.filter(pa.array(oper == TRUNCATE)).to_pylist()
+        epoch, many = epochs(seq, truncates) if truncates else None, len(truncates)
         events = Events(oper, change, source.keys.place, epoch=epoch, truncates=many)
         keys = [(name, one(source.rows[name])) for name in source.key]
         if (bad := null_keys(keys, oper, change)) is None:
@@ -135,11 +138,17 @@ class Batch:
         row = self.decided.ends
         return None if row is None or self.why is None else self.why[row].as_py()
 
+    @property
+    def truncates(self) -> int:
+        """How many truncates there are up to the end: with one, nothing of the rows before it remains."""
+        end, epoch = self.decided.ends, self.events.epoch
+        return self.events.truncates if end is None or epoch is None else int(epoch[end])
+
     def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
         """What is left of the changes after the last truncate, one image a key; `ordinals`: the bits of the
         columns in the column mask."""
         events, decided = self.events, self.decided
-        decided = replace(decided, effective=decided.effective & events.lasting)
+        decided = replace(decided, effective=decided.effective & events.behind(self.truncates))
         there, marks = carried(self.rows, ordinals), source.mark is not None
         if marks:
             source, there = marked(source, events, decided, there)

@@ -81,9 +81,13 @@ class Events:
     @property
     def lasting(self) -> Bools:
         """Which rows no truncate follows."""
+        return self.behind(self.truncates)
+
+    def behind(self, truncates: int) -> Bools:
+        """Which rows lie behind that many truncates, and before the next one."""
         if self.epoch is None:
             return np.ones(len(self), np.bool_)
-        return np.asarray((self.epoch == self.truncates) & (self.oper != TRUNCATE), np.bool_)
+        return np.asarray((self.epoch == truncates) & (self.oper != TRUNCATE), np.bool_)
 
 
 def epochs(seq: pa.StringArray, truncates: Sequence[str]) -> Ints:

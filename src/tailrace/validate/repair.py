@@ -198,7 +198,7 @@ class Repair:
         exceptions = Exceptions(f"{self.task.home}/control", self.task.name)
         runs = None if logbook is None else self._begun(logbook, batch.table, batch.after)
         try:
-            audited = one_task.prepared(batch, rules, exceptions, logbook)
+            audited = one_task.prepared(batch, target, rules, exceptions, logbook)
             done = None if audited is None else self._together(target, audited)
             if done is None:
                 return None

@@ -22,7 +22,7 @@ from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
 from ..apply.route import Route, Routes
 from ..apply.segment import Segment, segments
-from ..apply.targets.delta.layout import reshaped
+from ..apply.targets.delta.reshape import reshaped
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log

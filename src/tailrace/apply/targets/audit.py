@@ -45,7 +45,8 @@ class Audit:
 
     `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
     before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
-    without rules; a NULL in a key refuses the batch whole.
+    without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
+    columns have in its column masks, in the order of `sheet.ordinals`.
     """
 
     table: str
@@ -56,6 +57,12 @@ class Audit:
     counted: Mapping[str, int] = field(default_factory=dict)
     after: int = -1
     plain: bool = False
+    places: tuple[int, ...] = ()
+
+    @property
+    def archives(self) -> bool:
+        """Whether the changes become rows themselves."""
+        return self.rules.mode == "archive"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.batch import Batch, Changes
-from ...engine.columns import LETTER, OPER, SEQ, typed
+from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
 from ...engine.keys import Keys
 from ...engine.log_rows import logged
 from ...engine.null_keys import null_key
@@ -25,11 +25,14 @@ from ...engine.rules import Rules
 from ...engine.source import RowsOf, Source, ordered
 from ...errors import ApplyError
 from ...lake import delta as lake
-from ...model.change import DELETE, INSERT, UPDATE
+from ...model import mask
+from ...model.change import DELETE, INSERT, PREFIX, UPDATE
 from ..keylog.key_log import ChangeRange
 from ..keylog.outbox import note_of
 from .audit import Audit, Audited
 from .base import ApplyOutcome
+
+_CARRIED = PREFIX + "column_mask"
 
 
 class BatchAuditor:
@@ -37,6 +40,7 @@ class BatchAuditor:
 
     def __init__(self, audit: Audit, upto: int, source: Source) -> None:
         self._audit, self._most = audit, upto
+        self._keyed = bool(source.key) or audit.archives
         self._changes = Changes.of(source)
         if audit.plain and (seq := self._changes.first_bad) is not None:
             raise null_key(audit.table, source.key, seq)
@@ -50,6 +54,17 @@ class BatchAuditor:
         assert self._batch is not None  # noqa: S101 - asked once decided
         return self._batch.upto(self._most)
 
+    @property
+    def blind(self) -> bool:
+        """Whether the table's rows tell nothing: without rules, a truncate takes them away unseen."""
+        return self._audit.plain and bool(self._changes.events.truncates)
+
+    @property
+    def empties(self) -> bool:
+        """Whether a truncate takes away all rows that the table has. Known once decided."""
+        assert self._batch is not None  # noqa: S101 - asked once decided
+        return bool(self._batch.truncates)
+
     def decide(
         self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: Executor
     ) -> Source:
@@ -59,7 +74,11 @@ class BatchAuditor:
 
     def judge(self, exists: npt.NDArray[np.bool_], pool: Executor) -> Batch:
         """Decides all changes, and begins to write the key log."""
-        self._batch = self._changes.met(exists, self._audit.rules, self._audit.counted)
+        audit, changes = self._audit, self._changes
+        if self._keyed:
+            self._batch = changes.met(exists, audit.rules, audit.counted)
+        else:
+            self._batch = changes.met_copies(np.zeros(len(exists), np.int64), audit.rules, audit.counted)
         self._writing = pool.submit(self._log, self._batch)
         return self._batch
 
@@ -144,13 +163,26 @@ def held(batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: in
     return ordered(pa.Table.from_batches(found, columns))
 
 
-def archived(rows: pa.Table, schema: pa.Schema) -> tuple[Source, pa.Table]:
-    """The changes of an archive's batch, which have no key to be looked up, and its rows."""
-    rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
+def added(rows: pa.Table, schema: pa.Schema, audit: Audit) -> tuple[Source, pa.Table] | None:
+    """The changes of a batch that looks for no row of the table, which have no key to be looked up, and the
+    rows that it adds: an archive's, and inserts of a table without key; None: others are among these."""
+    if audit.archives:
+        rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
+        rows = rows.set_column(rows.schema.names.index(_CARRIED), _CARRIED, _moved(rows, audit))
+    elif pc.any(pc.not_equal(rows[OPER], INSERT)).as_py():
+        return None
     keys, none = Keys([pa.nulls(rows.num_rows, pa.int8())]), np.zeros(rows.num_rows, np.bool_)
     source = Source(rows, (), schema, False, keys, keys.last, none)
     kept = pc.is_in(rows[OPER], value_set=pa.array([INSERT, UPDATE, DELETE]))
     return source, rows.select(schema.names).filter(kept)
+
+
+def _moved(rows: pa.Table, audit: Audit) -> pa.Array:
+    """Which columns images carry, as masks of an archive."""
+    if (bits := carried(rows, audit.sheet.ordinals)) is None:
+        return pa.nulls(rows.num_rows, pa.binary())
+    masks = mask.pack(bits, audit.places)
+    return pc.if_else(one(rows[MASK]).is_valid(), masks, pa.scalar(None, pa.binary()))
 
 
 def source_of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, rules: Rules) -> Source:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ....config.lanes import lanes
+from ....engine.source import Source
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.types import arrow_type, schema_of
@@ -20,7 +21,7 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import Audit, Audited, merge_audited, row_of
-from ..auditor import BatchAuditor, archived, held, source_of, wanted
+from ..auditor import BatchAuditor, added, held, source_of, wanted
 from ..base import ApplyOutcome
 from .files import SMALL
 from .local import TOO_LARGE, append, info
@@ -59,8 +60,9 @@ class AuditTask:
         if rows is None:
             yield result(file=TOO_LARGE)
             return
-        if self.audit.rules.mode == "archive":
-            yield self._archived(rows)
+        if self.audit.archives or not self.key:
+            made = added(rows, self.schema, self.audit)
+            yield result(file=TOO_LARGE) if made is None else self._added(*made)
             return
         source = source_of(rows, self.key, self.schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, self.upto, source)
@@ -70,9 +72,8 @@ class AuditTask:
         )  # fmt: skip
         yield row_of(done, auditor.told(done))
 
-    def _archived(self, changes: pa.Table) -> pa.RecordBatch:
-        """Appends the changes as rows; nothing is looked up."""
-        source, rows = archived(changes, self.schema)
+    def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
+        """Appends rows that changes add; nothing is looked up."""
         auditor = BatchAuditor(self.audit, self.upto, source)
         if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
             return row_of(ApplyOutcome(version=reached), None)
@@ -80,10 +81,10 @@ class AuditTask:
             auditor.judge(np.zeros(1, np.bool_), pool)
             part = lake.Part(self.path, self.schema)
             part.write(rows)
-            added = part.close()
+            file = part.close()
             auditor.finish()
         reach("delta.local")
-        files, words = [added] if added else [], info(plan="append")
+        files, words = [file] if file else [], info(plan="append")
         version = append(self.path, files, self.app_id, self.upto, self.follows, words)
         done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return row_of(done, auditor.told(done))

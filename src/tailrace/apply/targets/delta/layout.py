@@ -16,20 +16,18 @@ from deltalake import DeltaTable
 
 from ....lake import delta as lake
 from ....lake.failpoints import reach
-from ....model.change import Column, Relation
+from ....model.change import Relation
 from ....model.types import arrow_type, plain_schema, schema_of
 from ...data_errors import Demands
-from ...images import col, quote
-from ..older_rows import value_of
+from ...images import quote
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .layout_mark import has_mark, mark
-from .local import PartTask, write_parts
+from .reshape import parts
 from .size import INVARIANT
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
 _CHECK = "delta.constraints."
@@ -91,58 +89,10 @@ def _fits(table: DeltaTable, have: dict[str, pa.DataType], before: Relation, aft
 def _rewrite(
     spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
 ) -> int | None:
-    rows = distributed.rows_of(spark, path, table)
-    schema = schema_of(after.columns)
-    df = reshaped(rows, before, after)
-    files, _ = write_parts(df, PartTask(path, schema))
+    files = parts(spark, path, table, before, after)
     reach("delta.rewrite")
-    now = table.version()
+    now, schema = table.version(), schema_of(after.columns)
     return lake.overwrite(path, files, schema=schema, progress={}, only_after=now, info=mark(after))
-
-
-def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
-    """Rows of one layout in another: renamed, widened, added (by `missing`), dropped columns."""
-    old = {c.attnum: c for c in before.columns}
-    have = set(rows.columns)
-    made = []
-    for c in after.columns:
-        source = old.get(c.attnum)
-        if source is not None and source.name in have:
-            value = _turned(col(source.name), source, c)
-        else:
-            value = _constant(c)
-        made.append(value.alias(c.name))
-    return rows.select(*made)
-
-
-def _turned(value: SparkColumn, old: Column, new: Column) -> SparkColumn:
-    """A column's values in its new type; as text, in PostgreSQL's own words."""
-    from pyspark.sql import functions as F
-
-    if new.type != "string" or old.type == "string":
-        return value.cast(new.type)
-    if old.type == "binary":
-        return F.concat(F.lit("\\x"), F.lower(F.hex(value)))
-    if old.type == "timestamp":
-        return F.concat(
-            F.to_utc_timestamp(value, F.current_timezone()).cast("timestamp_ntz").cast("string"), F.lit("+00")
-        )
-    return value.cast("string")
-
-
-def _constant(column: Column) -> SparkColumn:
-    """The value that rows older than a column have."""
-    from pyspark.sql import functions as F
-
-    if column.missing is None:
-        return F.lit(None).cast(column.type)
-    values = value_of(column, column.missing)
-    # As text that Spark reads back exactly; bytes as such.
-    if pa.types.is_binary(values.type):
-        return F.lit(bytearray(values[0].as_py())).cast("binary")
-    if values.type == pa.timestamp("us", "UTC"):
-        return F.timestamp_micros(F.lit(values.cast(pa.int64())[0].as_py()))
-    return F.lit(values.cast(pa.string())[0].as_py()).cast(column.type)
 
 
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ....config.spread import cluster, spread
-from ....engine.columns import AT, MASK, OPER, SEQ
+from ....engine.columns import AT, LETTER, MASK, OPER, SEQ
 from ....errors import ConcurrentCommitError, TailraceError, from_spark
 from ....lake import delta as lake
-from ....model.change import PREFIX, Relation
+from ....model.change import PREFIX, Column, Relation
 from ....model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ....model.types import arrow_type, schema_of
 from ....store.kept import files_between
-from ....store.tables import kept_as
+from ....store.tables import kept_as, widens
 from ...images import ordinals
 from ...plan import Limits, is_local
 from ...tasks import RESULT, result
@@ -45,17 +45,18 @@ POSITION, FAILED = "header__position", "failed"
 _HEADERS = {
     SEQ: "change_seq",
     OPER: "change_oper",
+    LETTER: "change_oper",
     MASK: "column_mask",
     AT: "timestamp",
     POSITION: "stream_position",
 }
-EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
+_EXTRA = [pa.field(MASK, pa.binary()), pa.field(AT, pa.timestamp("us", "UTC"))]
 
 
 @dataclass(frozen=True)
 class TaskBatch:
     """A table's batch for one task: changes with numbers in (after, upto] at positions from `position` (hex)
-    on, of one layout, without truncates. `changes` and `target` are paths of Delta tables.
+    on, of one layout. `changes` and `target` are paths of Delta tables.
 
     `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
     the target, when that has more columns.
@@ -70,6 +71,17 @@ class TaskBatch:
     position: str = ""
     audit: Audit | None = None
     layout: Relation | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether its changes are only added, whatever the target has."""
+        return not self.relation.key or (self.audit is not None and self.audit.archives)
+
+    @property
+    def extra(self) -> pa.Schema:
+        """The columns that a merge needs besides the data, see `engine.columns`."""
+        letter = [pa.field(LETTER, pa.string())] if self.audit is not None and self.audit.archives else []
+        return pa.schema([*_EXTRA, *letter])
 
     def read(self, wanted: pa.Schema, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
         """The changes, in the columns and types that a merge wants; `changes`: their table, open."""
@@ -144,7 +156,8 @@ class ManyTask:
         if not lake.exists(one.target):
             return None
         table = DeltaTable(one.target)
-        if not is_local(size_of(table), self.limits) or not is_plain(table):
+        # What is only added to has nothing to do with its size.
+        if not (one.adds or is_local(size_of(table), self.limits)) or not is_plain(table):
             return None
         reached = table.transaction_version(self.app_id)
         if one.audit is not None and reached is not None and one.after < reached < one.upto:
@@ -158,7 +171,7 @@ class ManyTask:
         schema = schema_of(made)
         follows = -1 if reached is None else int(reached)
         return AuditTask(
-            one.target, self.app_id, one.upto, key, schema, EXTRA, self.memory_bytes, audit, follows,
+            one.target, self.app_id, one.upto, key, schema, one.extra, self.memory_bytes, audit, follows,
             table,
         )  # fmt: skip
 
@@ -169,13 +182,19 @@ def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:
     if any(kept_as(there.names, c.name, one.upto) != c.name for c in columns):
         return None
     if (audit := one.audit) is not None:
-        same = all(there.field(c.name).type == arrow_type(c.type) for c in columns if c.name in there.names)
-        if not same:
+        # A change table's column is only ever widened: what came before still has its own type's values.
+        if not all(_holds(there.field(c.name).type, c) for c in columns if c.name in there.names):
             return None
         sheet = replace(audit.sheet, ordinals=ordinals(there.names, [c.name for c in columns]))
         log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
         return replace(audit, sheet=sheet, keylog=log)
     return plain_audit(one.table, one.relation, there.names, one.after)
+
+
+def _holds(kind: pa.DataType, column: Column) -> bool:
+    """Whether a change table's column has a layout's values, unchanged."""
+    mine = arrow_type(column.type)
+    return bool(kind == mine or widens(mine, kind))
 
 
 def merge_many(
@@ -200,7 +219,7 @@ def merge_many(
             outcome = ApplyOutcome(version=row["version"], plan="task_local")
             done = Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
         if isinstance(done, Audited):
-            seconds = row["took_us"] / 1e6
-            done = replace(done, outcome=replace(done.outcome, plan="task_local", seconds=seconds))
+            seconds, plan = row["took_us"] / 1e6, "append" if one.adds else "task_local"
+            done = replace(done, outcome=replace(done.outcome, plan=plan, seconds=seconds))
         found[place] = done if isinstance(done, Audited) else None
     return [found[place] for place in range(len(todo))]

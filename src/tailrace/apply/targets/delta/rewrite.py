@@ -55,14 +55,18 @@ class Rewrite:
 
     def run(self, app_id: str, upto: int, info: dict[str, str]) -> ApplyOutcome:
         """Merges and commits."""
-        files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        files = [f for f in files if self._files.may_touch(*edges(f, self._source.key[0]))]
+        every = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        blind = self._auditor is not None and self._auditor.blind
+        files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.key[0]))]
         size = self._source.rows.nbytes + sum(f["size_bytes"] for f in files)
         with lanes("rewrite", worth=size >= SMALL) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
             met = [(rows, keys) for rows, keys, _ in touched]
             upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
-            found = [self._counting(rows, keys) for rows, keys in met]
+            empties = self._auditor is not None and self._auditor.empties
+            # What a truncate takes away is met by no change that remains.
+            found = [] if empties else [self._counting(rows, keys) for rows, keys in met]
+            files = [] if empties else files
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
             parts = [part for part in pool.map(self._files.write, pieces) if part]
@@ -70,12 +74,14 @@ class Rewrite:
                 self._auditor.finish()
         if upto < 0:
             return ApplyOutcome(version=self._table.version(), plan="task_local")
-        gone = [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
+        gone = every if empties else [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
         exchange(self._table, gone, parts, app_id, upto, info)
         reach("delta.merged")
         changes = np.concatenate([NONE, *[c for _, c in found]])
         deleted = int(self._source.deletes[changes].sum())
-        return ApplyOutcome(added, len(changes) - deleted, deleted, self._table.version() + 1, "task_local")
+        updated = len(changes) - deleted
+        deleted += sum(f["num_records"] or 0 for f in every) if empties else 0
+        return ApplyOutcome(added, updated, deleted, self._table.version() + 1, "task_local")
 
     def _decided(
         self,

@@ -190,6 +190,8 @@ class DeltaTarget:
             small = audit.rules.mode == "archive" or is_local(size_of(table), self._limits)
             if not small or not is_plain(table):
                 return None
+            if batch.counts.get("T") and self.place(batch.table).partition:
+                return None  # what others feed stays
             app = self.app(batch.table)
             with distributed.naming_conflicts(path, table.version()):
                 done = audited(

@@ -36,10 +36,10 @@ from ...mapping import shared_rows as shared
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
-from ..auditor import BatchAuditor, archived, held, source_of, wanted
+from ..auditor import BatchAuditor, added, held, source_of, wanted
 from ..base import ApplyOutcome
 from ..delta.local import TOO_LARGE
-from ..delta.many import EXTRA, TaskBatch
+from ..delta.many import TaskBatch
 from .copying import Sending
 from .notes import Notes
 from .place import WORK_MEM, Place, session
@@ -49,7 +49,7 @@ from .repairs import Repairs
 from .stage import EXTRA_SQL, Staged
 from .types import casts
 from .values import batch, beyond, cells
-from .write import StagedWriter
+from .write import StagedWriter, truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -89,15 +89,19 @@ class DatabaseAudit:
         if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
             yield result(file=TOO_LARGE)
             return
-        schema, added = schema_of(self.relation.columns), None
-        if self.audit.rules.mode == "archive":
-            source, added = archived(rows, schema)
+        schema, key = schema_of(self.relation.columns), tuple(self.relation.key)
+        if key and not self.audit.archives:
+            yield self._told(source_of(rows, key, schema, self.audit.rules), None)
+        elif (made := added(rows, schema, self.audit)) is not None:
+            yield self._told(*made)
         else:
-            source = source_of(rows, tuple(self.relation.key), schema, self.audit.rules)
+            yield result(file=TOO_LARGE)
+
+    def _told(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
         auditor = BatchAuditor(self.audit, self.upto, source)
         with session(self.place, self._where) as on:
             done = self._done(on, source, auditor, added)
-        yield row_of(done, auditor.told(done))
+        return row_of(done, auditor.told(done))
 
     def _done(
         self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None
@@ -133,7 +137,7 @@ class DatabaseAudit:
 
 @dataclass
 class _Merge:
-    """One attempt, in its transaction; `added`: rows of an archive, which are all that is written."""
+    """One attempt, in its transaction; `added`: rows, all that is written then, whatever the table has."""
 
     on: Session
     order: DatabaseAudit
@@ -168,7 +172,7 @@ class _Merge:
                 inserted, updated, deleted = self._append(self.added), 0, 0
             else:
                 made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
-                inserted, updated, deleted = self._write(made)
+                inserted, updated, deleted = self._write(made, self._emptied() if self.auditor.empties else 0)
             self.auditor.finish()
         upto = self.auditor.upto
         if upto < 0:
@@ -183,7 +187,7 @@ class _Merge:
         """Of each key's number whether the table has a row that is not marked."""
         source = self.source
         exists = np.zeros(len(source.last), np.bool_)
-        if not len(exists):
+        if not len(exists) or self.auditor.blind:
             return exists
         numbers = pa.array(np.arange(len(exists)))
         self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
@@ -212,18 +216,25 @@ class _Merge:
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
 
-    def _write(self, made: Source) -> tuple[int, int, int]:
+    def _emptied(self) -> int:
+        """Empties the table of the source's rows, as a truncate says; gives how many they were."""
+        progress, table = self.order.progress, self.order.audit.table
+        own = progress.own_rows(table) if progress.own(table) else None
+        return truncate(self.on, self.order.target, own)
+
+    def _write(self, made: Source, emptied: int) -> tuple[int, int, int]:
         """Brings what counts of the changes into the table: rows inserted, updated, deleted."""
-        places = made.last[made.last >= 0]
+        last = np.where(made.deletes[made.last], -1, made.last) if self.auditor.empties else made.last
+        places = last[last >= 0]
         if not len(places):
-            return 0, 0, 0
+            return 0, 0, emptied
         gone = made.deletes[places]
         rows, extra = made.rows.take(pa.array(places)), [OP, *([KEPT] if made.partial else [])]
         kept = [_kept(rows[KEPT].combine_chunks(), gone)] if made.partial else []
         marks = pa.repeat(pa.scalar(1, pa.int64()), len(places))
         ops = pa.array(np.where(gone, "D", "U"))
         columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
-        keys = self._keys.take(pa.array(np.flatnonzero(made.last >= 0)))  # images of deletes need have none
+        keys = self._keys.take(pa.array(np.flatnonzero(last >= 0)))  # images of deletes need have none
         data = [(keys if n in made.key else rows)[n] for n in made.schema.names]
         wanted = self.order.relation.columns
         self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
@@ -235,7 +246,7 @@ class _Merge:
         deleted = to.delete() if gone.any() else 0
         partly = to.update_partly() if made.partial else 0
         inserted, updated = to.upsert(partial=made.partial)
-        return inserted, partly + updated, deleted
+        return inserted, partly + updated, emptied + deleted
 
     def _append(self, rows: pa.Table) -> int:
         relation = self.order.relation
@@ -310,8 +321,8 @@ def merged_here(
     """Does what such a task does, in this process; None: the batch is too large for that."""
     table, columns = one.table, one.layout or one.relation
     repairs, at = isinstance(progress, Repairs), progress.at(table)
-    order = DatabaseAudit(place, task, repairs, at, reached, one.upto, columns, EXTRA, memory, audit)
-    (found,) = order(one.read(wanted(EXTRA, schema_of(columns.columns)), changes))
+    order = DatabaseAudit(place, task, repairs, at, reached, one.upto, columns, one.extra, memory, audit)
+    (found,) = order(one.read(wanted(one.extra, schema_of(columns.columns)), changes))
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST:  # the table has it already

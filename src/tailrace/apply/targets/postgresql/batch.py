@@ -25,7 +25,7 @@ from .progress import Progress, Reached
 from .relax import relax
 from .stage import Staged
 from .values import cells
-from .write import StagedWriter
+from .write import StagedWriter, truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,7 @@ class PostgresBatch:
         batch, table = self.batch, self.batch.table
         to = StagedWriter(self.session, self.target, batch.relation, staged)
         own = self.progress.own_rows(table) if self.progress.own(table) else None
-        gone = to.truncate(own) if self.folded.replaces else 0
+        gone = truncate(self.session, self.target, own) if self.folded.replaces else 0
         if not staged.extra:
             return ApplyOutcome(inserted=to.append(), deleted=gone, plan=self.plan)
         if not batch.relation.key:

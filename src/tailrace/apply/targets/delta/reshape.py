@@ -1,0 +1,138 @@
+"""Rows of one layout in another, in arrays: renamed, widened, made text, added, dropped.
+
+A Delta table's files name themselves, so threads (on a cluster Spark's tasks) write them anew; only rows that
+deletion vectors hide are known to Spark alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ....config.spread import cluster, spread
+from ....lake import delta as lake
+from ....model.change import Column, Relation
+from ....model.types import arrow_type, schema_of
+from ....wire.pgoutput_write import text_of
+from ...tasks import RESULT, mapped, result, run
+from ..older_rows import value_of
+from .distributed import has_vectors, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH = 1 << 16
+"""Rows that are reshaped at a time."""
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Makes rows of the layout `before` those of the layout `after`. Columns are matched by `attnum`; one
+    that rows do not have has its `missing` value.
+
+    >>> a = Column("a", 1, "integer", "int4", "int")
+    >>> b = Column("b", 1, "bigint", "int8", "bigint")
+    >>> of = lambda column: Relation(1, "s", "t", "d", (column,))
+    >>> (made,) = Reshape(of(a), of(b))([pa.record_batch({"a": pa.array([7], pa.int32())})])
+    >>> made.to_pylist()
+    [{'b': 7}]
+    """
+
+    before: Relation
+    after: Relation
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        old, schema = {c.attnum: c for c in self.before.columns}, schema_of(self.after.columns)
+        for rows in batches:
+            have, made = set(rows.schema.names), []
+            for c in self.after.columns:
+                was = old.get(c.attnum)
+                there = was is not None and was.name in have
+                made.append(_turned(rows[was.name], c) if there and was else _missing(c, rows.num_rows))
+            yield pa.record_batch(made, schema=schema)
+
+
+def _turned(values: pa.Array, column: Column) -> pa.Array:
+    """Values in a column's type; as text, in PostgreSQL's own words."""
+    wanted = arrow_type(column.type)
+    if wanted != pa.string() or pa.types.is_string(values.type):
+        return values.cast(wanted)
+    if pa.types.is_boolean(values.type):
+        return values.cast(wanted)
+    text = text_of(values)
+    if pa.types.is_timestamp(values.type):
+        text = pc.replace_substring_regex(text, r"\.0+(\+00)?$", r"\1")
+        text = pc.replace_substring_regex(text, r"(\.\d*[1-9])0+(\+00)?$", r"\1\2")
+    return text.cast(wanted)
+
+
+def _missing(column: Column, rows: int) -> pa.Array:
+    """What rows older than a column have in it."""
+    if column.missing is None:
+        return pa.nulls(rows, arrow_type(column.type))
+    return pa.repeat(value_of(column, column.missing)[0], rows)
+
+
+@dataclass(frozen=True)
+class ReshapeTask:
+    """Writes rows in another layout to parts of a table's folder, not committed: those of some of its `files`
+    (given by their numbers), or the rows that it is given. `schema`: the table's."""
+
+    path: str
+    reshape: Reshape
+    files: tuple[str, ...]
+    schema: pa.Schema
+
+    def numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Of each number the part made of that file."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self(self._rows(self.files[number]))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part = lake.Part(self.path, schema_of(self.reshape.after.columns))
+        for rows in self.reshape(batches):
+            part.write(rows)
+        added = part.close()
+        yield result(file=added.to_json() if added else None)
+
+    def _rows(self, uri: str) -> Iterator[pa.RecordBatch]:
+        fs, place = lake.filesystem(uri)
+        with pq.ParquetFile(place, filesystem=fs, buffer_size=1 << 20) as file:
+            have = set(file.schema_arrow.names)
+            there = [n for n in self.schema.names if n in have]
+            for rows in file.iter_batches(BATCH, columns=there, use_threads=False):
+                many = rows.num_rows
+                made = [
+                    rows[f.name].cast(f.type) if f.name in have else pa.nulls(many, f.type)
+                    for f in self.schema
+                ]
+                yield pa.record_batch(made, schema=self.schema)
+
+
+def parts(
+    spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
+) -> list[lake.AddedFile]:
+    """All rows of a table (open as `table`) in another layout, as parts that are not committed. `spark` is
+    started for deletion vectors alone."""
+    names, schema = {c.name for c in before.columns}, lake.arrow_schema(table)
+    mine = pa.schema([f.with_nullable(True) for f in schema if f.name in names])
+    task = ReshapeTask(path, Reshape(before, after), tuple(table.file_uris()), mine)
+    if has_vectors(table):
+        found = [row["file"] for row in run(rows_of(spark, path, table), task)]
+    else:
+        work: Callable[..., Iterator[pa.RecordBatch]] = task.numbered
+        found = [row["file"] for row in spread(work, len(task.files), RESULT, cluster(spark))]
+    return [lake.AddedFile.from_json(one) for one in found if one]
+
+
+def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
+    """Rows of one layout in another, in Spark."""
+    kinds = ", ".join(f"c{i} {c.type}" for i, c in enumerate(after.columns))
+    return mapped(rows, Reshape(before, after), kinds).toDF(*[c.name for c in after.columns])
