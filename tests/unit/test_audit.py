@@ -178,6 +178,42 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
     assert (new["table"], new["file"]) == ("2", TOO_LARGE)
 
 
+@pytest.mark.parametrize(
+    ("keys", "limit", "alone", "done"),
+    [
+        ("1", 1.5, True, True),  # one file of four is written anew
+        ("1", 1.5, False, False),  # another machine could help with the rest
+        ("14", 1.5, True, False),
+        ("14", 2.5, True, True),
+        ("1", 0.5, True, False),  # no file may be
+        ("14T", 1.5, True, True),  # a truncate leaves none to be written
+        ("14", 4.5, False, True),
+    ],
+)
+def test_one_task_writes_anew_up_to_a_limit(
+    tmp_path: Path, keys: str, limit: float, alone: bool, done: bool
+) -> None:
+    place, path = Place(tmp_path, "upsert", {}), f"{tmp_path}/changes"
+    for n in range(4):
+        rows = [{"lane": n, "id": "k", "a": 0, "b": "x"}]
+        lake.append(place.path, pa.Table.from_pylist(rows, schema=COLUMNS))
+    size = pa.table(DeltaTable(place.path).get_add_actions(flatten=True))["size_bytes"][0].as_py()
+    changes = [
+        {"header__change_seq": seq(n), "header__change_oper": "T" if k == "T" else "U",
+         **({} if k == "T" else {"lane": int(k) - 1, "id": "k", "a": n, "b": "y"})}
+        for n, k in enumerate(keys, 1)
+    ]  # fmt: skip
+    headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
+    lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
+    one = TaskBatch("s.t", path, place.path, RELATION, 0, 9)
+    make = ManyTask((one,), "t", Limits(local_bytes=int(limit * size)), None, alone=alone)
+    (found,) = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0]})]))
+    assert (found["file"] is None) is done, found
+    assert (lake.progress(place.path, "t") == 9) is done
+    changed = 0 if keys.endswith("T") else len(keys)
+    assert len([r for r in place.rows() if r[3] == "y"]) == (changed if done else 0)
+
+
 def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
     place = Place(tmp_path, "strict", {"delete_missing": "stop"})
     start = [change(1, "I", "p"), change(2, "U", "q"), change(3, "I", "r"), change(4, "D", "s")]

@@ -136,9 +136,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Limits:
-    """`local_bytes`: smaller targets are merged inside one task. `rewrite_bytes`: batches that touch files of
-    up to so many bytes in a larger target write these anew; others mark rows in deletion vectors.
-    `rewrite_share`: batches of at least one change for so many rows write anew whatever they touch; 0: never.
+    """`local_bytes`: batches that touch files of up to so many bytes are merged inside one task; smaller
+    targets always are. `rewrite_bytes`: batches that touch up to so many bytes in a larger target write these
+    anew; others mark rows in deletion vectors. `rewrite_share`: batches of at least one change for so many
+    rows write anew whatever they touch; 0: never.
     """
 
     local_bytes: int = 1 << 30

@@ -76,12 +76,14 @@ class TargetSettings(Settings):
     enums: Literal["text", "check", "type"] = "text"
     """PostgreSQL to PostgreSQL: what an enum becomes: `text`; text with a `check` of its labels; a `type` of
     its name. Labels that are added at the source are added."""
-    local_limit: Bytes = 1 << 30
-    """Delta targets up to this size are merged by one task, larger ones by several."""
+    local_limit: Bytes | None = None
+    """Batches that write up to so many bytes of a Delta target's files anew are merged by one task, others by
+    several; on a cluster, only targets up to this size are. By default `rewrite_limit` on one machine, where
+    several tasks gain nothing, and 1GiB on a cluster."""
     rewrite_limit: Bytes = 4 << 30
     """Batches write the files that they touch anew up to this size. Batches that touch more mark rows in
     deletion vectors instead, unless they have a change for at least one row in twenty. It does not concern
-    targets up to `local_limit`, nor databases."""
+    what one task merges, nor databases."""
 
     @model_validator(mode="before")
     @classmethod
@@ -100,6 +102,16 @@ class TargetSettings(Settings):
         if not self.database and (self.not_null or self.defaults or self.enums != "text"):
             raise ValueError("not_null, defaults and enums are for a target that is a PostgreSQL database")
         return self
+
+    def one_task(self, *, alone: bool) -> int:
+        """`local_limit`, or its default; `alone`: no other machine works on the task.
+
+        >>> TargetSettings().one_task(alone=True) == TargetSettings().rewrite_limit
+        True
+        """
+        if self.local_limit is not None:
+            return self.local_limit
+        return self.rewrite_limit if alone else 1 << 30
 
 
 class CaptureSettings(Settings):

@@ -36,6 +36,7 @@ from ..apply.task_rules import TableRules, TaskRules, rules_of
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.policies import MEDIUM
+from ..config.spread import cluster
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, from_spark
 from ..lake import delta as lake
@@ -255,7 +256,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         spark,
         task.target.path,
         app_id=task.apply_app,
-        local_limit_bytes=task.target.local_limit,
+        local_limit_bytes=task.target.one_task(alone=cluster(spark) is None),
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
         places=places,

@@ -38,6 +38,7 @@ from ..apply.targets.delta.many import ROWS, TaskBatch
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import rules_of
+from ..config.spread import cluster
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError
 from ..lake import delta as lake
@@ -288,7 +289,7 @@ class Repair:
             session,
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
-            local_limit_bytes=task.target.local_limit,
+            local_limit_bytes=task.target.one_task(alone=cluster(spark) is None),
             rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
             places=places,

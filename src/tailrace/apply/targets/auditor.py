@@ -57,7 +57,12 @@ class BatchAuditor:
     @property
     def blind(self) -> bool:
         """Whether the table's rows tell nothing: without rules, a truncate takes them away unseen."""
-        return self._audit.plain and bool(self._changes.events.truncates)
+        return self._audit.plain and self.truncated
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a truncate is among the changes."""
+        return bool(self._changes.events.truncates)
 
     @property
     def empties(self) -> bool:

@@ -41,7 +41,8 @@ class AuditTask:
 
     `follows`: the progress that the table had when they were chosen; -1: none. With another one they are
     refused with ConcurrentCommitError: some would be judged, and added, that are there already. `table`: the
-    target, when the process has it open.
+    target, when the process has it open. `most`: when they touch files of more bytes, nothing is written
+    either (`TOO_LARGE`).
     """
 
     path: str
@@ -54,6 +55,7 @@ class AuditTask:
     audit: Audit
     follows: int
     table: DeltaTable | None = None
+    most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = held(batches, self.wanted, self.memory_bytes)
@@ -68,9 +70,9 @@ class AuditTask:
         auditor = BatchAuditor(self.audit, self.upto, source)
         done = merge(
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
-            follows=self.follows, table=self.table,
+            follows=self.follows, table=self.table, most=self.most,
         )  # fmt: skip
-        yield row_of(done, auditor.told(done))
+        yield result(file=TOO_LARGE) if done is None else row_of(done, auditor.told(done))
 
     def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""

@@ -63,6 +63,7 @@ class MergeTask:
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"),
             only_after=self.only_after,
         )  # fmt: skip
+        assert done is not None  # noqa: S101 - whatever it touches
         yield result(inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version)
 
 

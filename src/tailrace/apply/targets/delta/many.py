@@ -30,7 +30,7 @@ from ..audit import LOST, Audit, Audited, outcome_of, plain_audit
 from ..base import ApplyOutcome
 from .audit import AuditTask
 from .local import TOO_LARGE
-from .size import is_plain, size_of
+from .size import actions, is_plain, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,12 +122,13 @@ def _typed(batch: pa.RecordBatch, names: dict[str, str], kinds: pa.Schema) -> pa
 class ManyTask:
     """The function of tasks whose rows are places in `todo`; gives one row of `RESULT` each, `table` of which
     is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
-    were not applied, and `told` why."""
+    were not applied, and `told` why. `alone`: there is no other machine."""
 
     todo: tuple[TaskBatch, ...]
     app_id: str
     limits: Limits
     memory_bytes: int | None
+    alone: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -157,7 +158,7 @@ class ManyTask:
             return None
         table = DeltaTable(one.target)
         # What is only added to has nothing to do with its size.
-        if not (one.adds or is_local(size_of(table), self.limits)) or not is_plain(table):
+        if not (one.adds or self._may(table)) or not is_plain(table):
             return None
         reached = table.transaction_version(self.app_id)
         if one.audit is not None and reached is not None and one.after < reached < one.upto:
@@ -172,8 +173,16 @@ class ManyTask:
         follows = -1 if reached is None else int(reached)
         return AuditTask(
             one.target, self.app_id, one.upto, key, schema, one.extra, self.memory_bytes, audit, follows,
-            table,
+            table, self.limits.local_bytes,
         )  # fmt: skip
+
+    def _may(self, table: DeltaTable) -> bool:
+        """Whether one task may look for the rows: in large tables only if no other machine could help, and
+        it may write a file of the table."""
+        if is_local(size := size_of(table), self.limits):
+            return True
+        smallest = min(actions(table)["size_bytes"].to_pylist(), default=0)
+        return self.alone and not size.vectors and smallest <= self.limits.local_bytes
 
 
 def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:

@@ -53,8 +53,11 @@ class Rewrite:
         share = BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
         self._files = TargetFiles(path, source, min(BATCH, share))
 
-    def run(self, app_id: str, upto: int, info: dict[str, str]) -> ApplyOutcome:
-        """Merges and commits."""
+    def run(
+        self, app_id: str, upto: int, info: dict[str, str], most: int | None = None
+    ) -> ApplyOutcome | None:
+        """Merges and commits; None, and nothing is written, when that would write more than `most` bytes of
+        files anew."""
         every = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         blind = self._auditor is not None and self._auditor.blind
         files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.key[0]))]
@@ -62,6 +65,8 @@ class Rewrite:
         with lanes("rewrite", worth=size >= SMALL) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
             met = [(rows, keys) for rows, keys, _ in touched]
+            if most is not None and self._bytes(files, met) > most:
+                return None
             upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
             empties = self._auditor is not None and self._auditor.empties
             # What a truncate takes away is met by no change that remains.
@@ -82,6 +87,12 @@ class Rewrite:
         updated = len(changes) - deleted
         deleted += sum(f["num_records"] or 0 for f in every) if empties else 0
         return ApplyOutcome(added, updated, deleted, self._table.version() + 1, "task_local")
+
+    def _bytes(self, files: list[dict[str, Any]], met: list[tuple[Places, Places]]) -> int:
+        """How many bytes of files would be written anew, if all changes counted; none after a truncate."""
+        if self._auditor is not None and self._auditor.truncated:
+            return 0
+        return sum(int(f["size_bytes"]) for f, (rows, _) in zip(files, met, strict=True) if len(rows))
 
     def _decided(
         self,
@@ -191,11 +202,13 @@ def merge(
     only_after: int | None = None,
     follows: int | None = None,
     table: DeltaTable | None = None,
-) -> ApplyOutcome:
+    most: int | None = None,
+) -> ApplyOutcome | None:
     """Merges changes into a table (open as `table`, or not yet), once: an outcome without counts when the
     table already has them.
     `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
-    none). With another one, ConcurrentCommitError."""
+    none). With another one, ConcurrentCommitError. `most`: when changes touch files of more bytes, nothing is
+    written: None."""
     table = DeltaTable(path) if table is None else table
     for attempt in range(_ATTEMPTS):
         reached = table.transaction_version(app_id)
@@ -206,7 +219,7 @@ def merge(
         if follows is not None and follows != (-1 if reached is None else reached):
             raise ConcurrentCommitError.moved(path, app_id, follows, reached)
         try:
-            return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info)
+            return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info, most)
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise

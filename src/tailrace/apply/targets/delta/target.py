@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from ....config.spread import cluster
 from ....errors import ConcurrentCommitError, TailraceError, from_spark
 from ....lake import delta as lake
 from ....model.change import Relation
@@ -44,7 +45,8 @@ class DeltaTarget:
         spark: the session of the batches' DataFrames; `merge_many` does without one.
         root: folder or URI of the targets.
         app_id: under which name the progress stands in the tables' commits.
-        local_limit_bytes: smaller tables are merged inside one task, larger ones by several.
+        local_limit_bytes: batches that write files of up to so many bytes anew are merged inside one task
+            (on a cluster: those of smaller tables), others by several.
         merge_memory_bytes: what one task-local merge may hold in memory; a batch that needs more is merged by
             Spark. None: no limit.
         rewrite_share, rewrite_bytes: see `Limits`; a table whose rows are marked has deletion vectors, for
@@ -208,7 +210,9 @@ class DeltaTarget:
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """See `many.merge_many`."""
-        make = ManyTask(tuple(batches), self._app, self._limits, self._memory)
+        make = ManyTask(
+            tuple(batches), self._app, self._limits, self._memory, alone=cluster(self._spark) is None
+        )
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
