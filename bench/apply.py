@@ -190,14 +190,12 @@ def compare(spark: SparkSession, case: Case, folder: Path) -> dict[str, object]:
         for side in (theirs, ours) if number % 2 else (ours, theirs):
             side.take(*made)
         say(f"{case.name}: {ours.seconds[-1]:.2f} s ({ours.plan}), by hand {theirs.seconds[-1]:.2f} s")
-    _equal(
-        spark.read.format("delta").load(ours.path), spark.read.format("delta").load(theirs.path), case.name
-    )
+    same(spark.read.format("delta").load(ours.path), spark.read.format("delta").load(theirs.path), case.name)
     medians = [statistics.median(side.seconds[1:]) for side in (ours, theirs)]
     return {"name": case.name, "plan": ours.plan, "ours": medians[0], "theirs": medians[1], "goal": case.goal}
 
 
-def _equal(left: DataFrame, right: DataFrame, name: str) -> None:
+def same(left: DataFrame, right: DataFrame, name: str) -> None:
     one, other = left.select(*NAMES), right.select(*NAMES)
     if one.exceptAll(other).limit(1).count() or other.exceptAll(one).limit(1).count():
         raise RuntimeError(f"{name}: the targets differ")

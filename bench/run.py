@@ -1,6 +1,6 @@
 """`make bench`: every bench in one run, one table, and `bench/results/latest.json`.
 
-    python bench/run.py [--only capture,decode,store,way,apply,transaction,formats,queries,fresh] [--quick] [--folder F]
+    python bench/run.py [--only capture,decode,store,way,apply,plans,transaction,...] [--quick] [--folder F]
 
 Figures mean something on an idle machine, at full size; `--quick` only shows that everything works.
 """
@@ -23,6 +23,7 @@ import formats
 import fresh
 import keylog
 import load
+import plans
 import queries
 import report
 import tables
@@ -65,6 +66,10 @@ class Benches:
         """Apply alone."""
         return apply.rows(self.folder, quick=self.quick)
 
+    def plans(self) -> list[Row]:
+        """The rule that picks a plan."""
+        return plans.rows(self.folder, quick=self.quick)
+
     def keylog(self) -> list[Row]:
         """The key log's cost."""
         return keylog.rows(self.running, self.folder, quick=self.quick)
@@ -96,6 +101,7 @@ NAMES = (
     "store",
     "way",
     "apply",
+    "plans",
     "transaction",
     "keylog",
     "tables",
