@@ -182,8 +182,8 @@ class RamTarget(DeltaTarget):
             return None
         one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
         new = [i for i in images(self._ram, batch.changes, one) if i.number > self.held[batch.table].upto]
-        if any(i.oper == "T" for i in new):
-            found("counts", f"a shared job gets a truncate of {batch.table}")
+        if not batch.relation.key and (odd := {i.oper for i in new} - {"I"}):
+            found("counts", f"a task gets {sorted(odd)} of {batch.table}, which has no key")
         outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=False)
         self._ram.at("wrote", self.path(batch.table))
         return Audited(outcome, batch.upto, dict.fromkeys("IUDT", 0), {}, None, None)

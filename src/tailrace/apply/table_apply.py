@@ -146,7 +146,7 @@ class TableApply:
             return None
         if (batch := ours.of(table, one, route, counts, self.known.baselines.get(table))) is None:
             return None
-        made = ours.run([batch])[table]
+        made = ours.run([batch]).get(table)
         if isinstance(made, TailraceError):
             raise made
         return made
