@@ -37,7 +37,7 @@ def cases(quick: bool) -> list[Case]:
     """The comparisons: three sizes of target, and few changes in the largest."""
     sizes = [(1_000, 100_000), (200_000, 2_000_000), (200_000, 20_000_000), (2_000, 20_000_000)]
     return [
-        Case(f"{n:,} changes into {size:,} rows", n, size, 3 if size < 10_000_000 else 2, 1, limit=0)
+        Case(f"{n:,} changes into {size:,} rows", n, size, 3 if size < 10_000_000 else 2, 0.9, limit=0)
         for n, size in [(max(20, n // 100), size // 100) if quick else (n, size) for n, size in sizes]
     ]
 

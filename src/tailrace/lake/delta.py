@@ -22,6 +22,7 @@ from ..errors import ConcurrentCommitError, OvertakenError, room
 from ..model.types import plain_schema
 from . import guards, retrying
 from .failpoints import reach
+from .opened import opened
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset
 
@@ -44,6 +45,7 @@ __all__ = [
     "filesystem",
     "hours",
     "on_newest",
+    "opened",
     "overwrite",
     "progress",
     "progresses",
@@ -98,10 +100,10 @@ def progress(table: str, app_id: str) -> int:
 def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
     """The progress of several applications, as of one version."""
     try:
-        delta = DeltaTable(table)
+        with opened(table) as delta:
+            reached = [delta.transaction_version(one) for one in app_ids]
     except TableNotFoundError:
         return [-1] * len(app_ids)
-    reached = [delta.transaction_version(one) for one in app_ids]
     return [-1 if one is None else int(one) for one in reached]
 
 
@@ -217,7 +219,10 @@ def _commit(
     )
 
     def once() -> int | None:
-        delta = DeltaTable(table)
+        with opened(table) as delta:
+            return to(delta)
+
+    def to(delta: DeltaTable) -> int | None:
         guards.check()
         names = {*progress, *(after or {})}
         reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}

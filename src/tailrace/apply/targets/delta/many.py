@@ -138,25 +138,30 @@ class ManyTask:
     def _one(self, place: int) -> pa.RecordBatch:
         one, began = self.todo[place], time.monotonic()
         try:
-            changes = DeltaTable(one.changes)
-            task = self._task(one, changes)
-            if task is None:
-                return result(table=str(place), file=TOO_LARGE)
-            (done,) = task(one.read(task.wanted, changes))
+            done = self._merged(one)
         except ConcurrentCommitError:
             return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
             return result(table=str(place), file=FAILED, told=text)
+        if done is None:
+            return result(table=str(place), file=TOO_LARGE)
         took = int((time.monotonic() - began) * 1e6)
         return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
 
-    def _task(self, one: TaskBatch, changes: DeltaTable) -> AuditTask | None:
-        """The merge; None when the table, or its change table, is not for one task."""
+    def _merged(self, one: TaskBatch) -> pa.RecordBatch | None:
+        """What was done; None when it is not for one task."""
         if not lake.exists(one.target):
             return None
-        table = DeltaTable(one.target)
+        with lake.opened(one.changes) as changes, lake.opened(one.target) as table:
+            if (task := self._task(one, changes, table)) is None:
+                return None
+            (done,) = task(one.read(task.wanted, changes))
+            return done
+
+    def _task(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> AuditTask | None:
+        """The merge; None when the table, or its change table, is not for one task."""
         # What is only added to has nothing to do with its size.
         if not (one.adds or self._may(table)) or not is_plain(table):
             return None

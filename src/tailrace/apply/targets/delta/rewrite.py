@@ -209,14 +209,15 @@ def merge(
     `only_after`: the version that they were made from; `follows`: the progress that they were chosen by (-1:
     none). With another one, ConcurrentCommitError. `most`: when changes touch files of more bytes, nothing is
     written: None."""
+    known = None if table is None else follows  # whoever has it open chose the changes by its progress
     table = DeltaTable(path) if table is None else table
     for attempt in range(_ATTEMPTS):
-        reached = table.transaction_version(app_id)
-        if reached is not None and reached >= upto:
+        reached = _progress(table, app_id) if known is None or attempt else known
+        if reached >= upto:
             break
         if only_after is not None and table.version() != only_after:
             raise ConcurrentCommitError.at(path, only_after, table.version())
-        if follows is not None and follows != (-1 if reached is None else reached):
+        if follows is not None and follows != reached:
             raise ConcurrentCommitError.moved(path, app_id, follows, reached)
         try:
             return Rewrite(table, path, source, memory_bytes, auditor).run(app_id, upto, info, most)
@@ -225,3 +226,8 @@ def merge(
                 raise
             table = DeltaTable(path)
     return ApplyOutcome(version=table.version(), plan="task_local")
+
+
+def _progress(table: DeltaTable, app_id: str) -> int:
+    found = table.transaction_version(app_id)
+    return -1 if found is None else int(found)

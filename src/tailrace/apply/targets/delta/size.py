@@ -35,11 +35,16 @@ def actions(table: DeltaTable) -> pa.Table:
 
 def size_of(table: DeltaTable) -> Size:
     """Bytes and files in force, whether there are deletion vectors, and rows."""
-    sizes = actions(table)["size_bytes"].to_pylist()
-    return Size(sum(sizes), len(sizes), distributed.has_vectors(table), rows_in(table))
+    files = actions(table)
+    sizes = files["size_bytes"].to_pylist()
+    return Size(sum(sizes), len(sizes), distributed.has_vectors(table), _rows(files))
 
 
 def rows_in(table: DeltaTable) -> int:
     """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
-    found: list[Any] = actions(table)["num_records"].to_pylist()
+    return _rows(actions(table))
+
+
+def _rows(files: pa.Table) -> int:
+    found: list[Any] = files["num_records"].to_pylist()
     return sum(n or 0 for n in found)
