@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,16 @@ def test_words_come_as_they_are(tmp_path: Path) -> None:
 
 def test_nothing_said_is_no_word(tmp_path: Path) -> None:
     assert said(tmp_path, "").last_words(3) == ""
+
+
+def test_a_full_disk_loses_no_line_and_stops_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`/dev/full` takes nothing; the process prints more than a pipe holds."""
+    monkeypatch.setattr(logging.FileHandler, "_open", lambda _: Path("/dev/full").open("w"))  # noqa: SIM115
+    log = said(tmp_path, "for n in range(3000): print(n, 'x' * 90)")
+    log.last_words(1)
+    first, *lines = capfd.readouterr().err.splitlines()
+    words = "cannot be written ([Errno 28] No space left on device): what it misses is printed here"
+    assert first == f"{log.path} {words}"
+    assert lines == [f"{n} {'x' * 90}" for n in range(3000)]

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from ..config.table_settings import OnConflict, on_conflict
 from ..errors import ConfigError
 from ..wire.keylog_values import IGNORED
+from .lazy import lazy
 
 MODES: Final = {
     "strict": "every change must hit exactly the row it expects; anything else is flagged",
@@ -189,6 +190,15 @@ class Rules:
         >>> Rules.of("strict").outcome("U0")
         Outcome(effect='nothing', action='M', rows=0, flagged=True, conflict='update_missing')
         """
+        if situation not in self._outcomes:
+            self._outcomes[situation] = self._outcome(situation)
+        return self._outcomes[situation]
+
+    @lazy
+    def _outcomes(self) -> dict[str, Outcome]:
+        return {}
+
+    def _outcome(self, situation: str) -> Outcome:
         if situation == "?":
             return Outcome("nothing", "?", 0, True)
         kind = self.conflict(situation)

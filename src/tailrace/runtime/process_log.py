@@ -1,11 +1,13 @@
 """The log of a child process: lines in a file that is rotated when it is full.
 
 `capture.log` is the one that is written to; `capture.log.1` came before it, and so on; the oldest is deleted.
+What it cannot take (the disk is full) goes to standard error: the process is always listened to.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
@@ -23,6 +25,7 @@ class ProcessLog:
         self.path = path
         self._size, self._files = file_bytes, files
         self._taking: threading.Thread | None = None
+        self._full = False
 
     def take(self, stream: IO[bytes], also: Callable[[str], object] | None = None) -> None:
         """Writes a process's lines until it ends; `also` is called with each, too."""
@@ -40,11 +43,25 @@ class ProcessLog:
 
     def _copy(self, stream: IO[bytes], also: Callable[[str], object]) -> None:
         handler = RotatingFileHandler(
-            self.path, maxBytes=self._size, backupCount=self._files - 1, encoding="utf-8", errors="replace"
-        )
+            self.path, maxBytes=self._size, backupCount=self._files - 1, encoding="utf-8", errors="replace",
+            delay=True,
+        )  # fmt: skip
+        handler.handleError = self._missed  # type: ignore[method-assign]
         with stream:
             while line := stream.readline(_LINE_BYTES):  # a line without an end arrives in pieces
                 words = line.decode(errors="replace").rstrip("\n")
                 handler.emit(logging.makeLogRecord({"msg": words}))
                 also(f"{words}\n")
-        handler.close()
+        try:
+            handler.close()
+        except OSError:
+            self._missed(None)
+
+    def _missed(self, record: logging.LogRecord | None) -> None:
+        """Prints a line that the file did not take; the first time it says why. Called in its `except`."""
+        if not self._full:
+            self._full = True
+            told = f"{self.path} cannot be written ({sys.exc_info()[1]}): what it misses is printed here"
+            sys.stderr.write(f"{told}\n")
+        if record is not None:
+            sys.stderr.write(f"{record.getMessage()}\n")

@@ -173,7 +173,8 @@ def added(rows: pa.Table, schema: pa.Schema, audit: Audit) -> tuple[Source, pa.T
     rows that it adds: an archive's, and inserts of a table without key; None: others are among these."""
     if audit.archives:
         rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
-        rows = rows.set_column(rows.schema.names.index(_CARRIED), _CARRIED, _moved(rows, audit))
+        if (place := rows.schema.get_field_index(_CARRIED)) >= 0:
+            rows = rows.set_column(place, _CARRIED, _moved(rows, audit))
     elif pc.any(pc.not_equal(rows[OPER], INSERT)).as_py():
         return None
     keys, none = Keys([pa.nulls(rows.num_rows, pa.int8())]), np.zeros(rows.num_rows, np.bool_)
