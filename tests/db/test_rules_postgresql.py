@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.postgresql.refused import Trial
@@ -31,7 +30,7 @@ from tailrace.testing.mapped_targets import EU, US, places
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
 from ..spark.rules_model import RELATION, Change, Row, columns_of, told
-from ..spark.rules_task import TIME, Staged, every_mode
+from ..spark.rules_task import TIME, Staged, by_several_jobs, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +64,7 @@ class Rows(Staged):
 def test_what_somebody_else_commits_between_look_and_commit_is_met(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a batch that takes several jobs, as one with a truncate does."""
+    """By a batch that takes several jobs."""
     task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
     task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
     task.catch_up()
@@ -80,8 +79,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         return found
 
     monkeypatch.setattr(RulesApply, "_met", meanwhile)
-    for way in ("attempt", "prepared"):
-        monkeypatch.setattr(one_task, way, lambda *_: None)
+    by_several_jobs(monkeypatch)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     task.put({"s.t": more})
     task.catch_up()
@@ -156,13 +154,14 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
         return call
 
     one = [("audited", dies("audited", before)) for before in (True, False)]
-    # With truncates, exceptions, the transaction and the key log's rows are jobs of their own.
     several = [("apply_noted", dies("apply_noted", before)) for before in (True, False)]
     log = ("commit", no_commit("keylog"))
     points = [*one, log, *several, log]
     for place, (name, broken) in enumerate(points, 1):
         number = 10 * place
-        first = [Change(number - 1, "T", None, {})] if place > 3 else []
+        if place == 4:  # exceptions, the transaction and the key log's rows are jobs of their own
+            by_several_jobs(monkeypatch)
+        first = [Change(number - 1, "T", None, {})] if place % 2 else []
         task.store({"s.t": [*first, change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
         with monkeypatch.context() as patch:
             patch.setattr(lake if name == "commit" else PostgresTarget, name, broken)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tailrace.apply import one_task
 from tailrace.apply.applier import Applier
 from tailrace.apply.gate import Ordered
 from tailrace.apply.keylog.exceptions import Orders
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 TIME = 2026010100000000
+
+
+def by_several_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is one task's: exceptions, target and key log are written by jobs of their own."""
+    for way in ("attempt", "prepared"):
+        monkeypatch.setattr(one_task, way, lambda *_: None)
 
 
 class Staged:

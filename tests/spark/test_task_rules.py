@@ -25,7 +25,7 @@ from tailrace.model.types import schema_of
 from tailrace.state import ledger, orders
 
 from .rules_model import RELATION, Change
-from .rules_task import TIME, Staged, every_mode
+from .rules_task import TIME, Staged, by_several_jobs, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,19 +73,22 @@ ON = {"delete_missing": "log then stop after 1000"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("truncates", "points"),
-    # With truncates, exceptions, target and key log are jobs of their own.
-    [(False, [0, 1, 1, 2]), (True, [1, 2, 3, 2, 3])],
-    ids=["in one task", "in several jobs"],
+    ("jobs", "truncates", "points"),
+    [(False, False, [0, 1, 1, 2]), (False, True, [0, 1, 1, 2]), (True, True, [1, 2, 3, 2, 3])],
+    ids=["in one task", "in one task, with truncates", "in several jobs"],
 )
 def test_a_crash_between_any_two_writes_is_made_good(
     spark: SparkSession,
     tmp_path: Path,
     crash_at: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    jobs: bool,
     truncates: bool,
     points: list[int],
 ) -> None:
     """Exceptions, target, key log, applied: each slice dies before another one of them."""
+    if jobs:
+        by_several_jobs(monkeypatch)
     task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON))})
     crashes = 0
     for place, point in enumerate(points):
