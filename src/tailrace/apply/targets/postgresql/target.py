@@ -320,7 +320,10 @@ class PostgresTarget:
                 hint="call `alter` first; take a new baseline when somebody wrote to tailrace_progress",
             )
         if not batch.rows:
-            return ApplyOutcome(version=self._progress.advance(mine, batch.table, batch.upto))
+            with mine.transaction():
+                if note is not None:  # the key log tells what was passed over
+                    self._notes.leave(mine, batch.table, batch.upto, *note)
+                return ApplyOutcome(version=self._progress.advance(mine, batch.table, batch.upto))
         job = self._job(mine, batch, reached, str(batch.upto))
         try:
             return job.commit(job.stage(), self._notes, note)
