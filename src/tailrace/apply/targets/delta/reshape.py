@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from ....config.spread import cluster, spread
 from ....lake import delta as lake
+from ....lake.filestats import width
 from ....model.change import Column, Relation
 from ....model.types import arrow_type, schema_of
 from ....wire.pgoutput_write import text_of
@@ -27,8 +28,8 @@ from .distributed import has_vectors, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BATCH = 1 << 16
-"""Rows that are reshaped at a time."""
+BATCH = 16 << 20
+"""About so many bytes are reshaped at a time."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class ReshapeTask:
         with pq.ParquetFile(place, filesystem=fs, buffer_size=1 << 20) as file:
             have = set(file.schema_arrow.names)
             there = [n for n in self.schema.names if n in have]
-            for rows in file.iter_batches(BATCH, columns=there, use_threads=False):
+            most = BATCH // width(file.metadata, list(range(file.num_row_groups)), there)
+            for rows in file.iter_batches(max(1024, most), columns=there, use_threads=False):
                 many = rows.num_rows
                 made = [
                     rows[f.name].cast(f.type) if f.name in have else pa.nulls(many, f.type)
