@@ -39,7 +39,7 @@ class ApplyResult:
 def result_of(
     upto: int, counts: Mapping[str, int], expected: Expected, rules: Rules, outcome: ApplyOutcome
 ) -> ApplyResult:
-    """Counts the changes up to a number: all of them by operation, odd ones by what became of them."""
+    """Counts the changes up to a number: all of them by operation, odd ones by their outcome."""
     left = Counter({k: counts[k] for k in "IUDT"})
     actions: Counter[str] = Counter()
     conflicts: Counter[str] = Counter()

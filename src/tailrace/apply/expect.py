@@ -92,7 +92,7 @@ class Expected:
 
 
 def among(rules: Rules, which: Callable[[Outcome], bool]) -> Column:
-    """Whether what becomes of a change (by its `SITUATION`) is of some kind."""
+    """Whether the outcome of a change (by its `SITUATION`) is of some kind."""
     return col(SITUATION).isin(*[s for s in SITUATIONS if which(rules.outcome(s))])
 
 

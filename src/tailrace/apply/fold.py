@@ -35,7 +35,7 @@ def fold(
 
     Args:
         batch: the changes.
-        after: those up to this number are passed over.
+        after: those up to this number are skipped.
         truncate: the `change_seq` of the last truncate after that; None: there is none.
         there: the target's rows before the batch, asked for when images of rows that move lack columns.
             None: it has none.

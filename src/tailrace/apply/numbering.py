@@ -44,7 +44,7 @@ class Numbers:
 
 def look(changes: ChangeTable) -> Numbers:
     """Reads the sequences of a change table: one small job. Rows of a full load, which have no time, and
-    sequences that are none are passed over."""
+    sequences that are none are skipped."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

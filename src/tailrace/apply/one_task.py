@@ -67,7 +67,7 @@ def finished(
 def prepared(
     batch: TaskBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
 ) -> TaskBatch | None:
-    """A batch for one task with what its merge needs to find and log what becomes of the changes; None
+    """A batch for one task with what its merge needs to find and log the outcome of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
     if rules.mode == "archive" and rules.on["data_error"] != "stop":
         return None

@@ -86,7 +86,7 @@ class TableBatch:
     Attributes:
         table: `schema.name`; names the target.
         relation: the layout; the target has exactly its columns.
-        changes: the change rows. Those whose number the target has already reached are passed over.
+        changes: the change rows. Those whose number the target has already reached are skipped.
         upto: the change number that the target has reached once this is applied.
         counts: how many rows of each kind there may be (keys: `SPECIAL`; a missing key counts as 0).
             Upper bounds of all that `changes` holds, wherever slices begin: 0 means that none occurs, and

@@ -1,4 +1,4 @@
-"""Applies a change table under rules, and logs what became of every change.
+"""Applies a change table under rules, and logs the outcome of every change.
 
 The order is: exceptions, target, key log, each with its progress in its own commit. The key log's parts are
 written while the target is; they become visible after it. A crash between the two is made good by the next
@@ -110,7 +110,7 @@ class RulesApply:
         return self._guarded(replace(batch.changes, name=batch.table), work)
 
     def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch | None:
-        """A batch for one task with what its merge needs to find and log what becomes of the changes; None
+        """A batch for one task with what its merge needs to find and log the outcome of the changes; None
         when it needs more than one task. `baseline` as in `follow`."""
         self._begin(batch.table, batch.after, baseline)
         if self.adds_columns:

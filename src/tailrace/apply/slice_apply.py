@@ -142,7 +142,7 @@ class SliceApply:
         return self.task_batches.of(table, segment, route, counts, self.tables.known.baselines.get(table))
 
     def _ask_gate(self, went: Collection[str], failed: Failed) -> None:
-        """Tells the gate what became of each table; raises the first error that ends the task."""
+        """Tells the gate the outcome of each table; raises the first error that ends the task."""
         for table in sorted(went):
             self.tables.gate.went(table)
         ends: TailraceError | None = None

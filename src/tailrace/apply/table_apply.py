@@ -64,7 +64,7 @@ class TableApply:
         """
         try:
             self._apply(table, last, counts, done)
-        except Exception as error:  # noqa: BLE001 - the caller asks the gate what becomes of it
+        except Exception as error:  # noqa: BLE001 - the caller asks the gate what to do
             self.reach.forget([table])
             return self.explained(table, error)
         return None

@@ -81,7 +81,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Batch:
-    """The change rows of a batch, in order, and what became of each; `why`: what is wrong with the values of
+    """The change rows of a batch, in order, and the outcome of each; `why`: what is wrong with the values of
     each (NULL: nothing)."""
 
     rows: pa.Table
@@ -100,7 +100,7 @@ class Batch:
         return np.array([self.rules.outcome(n).flagged for n in NAMES])[self.decided.situation[rows]]
 
     def aside(self) -> Ints:
-        """The changes that were flagged and passed over."""
+        """The changes that were flagged and skipped."""
         rows = self.changes
         return rows[self.flagged(rows) & ~self.decided.effective[rows]]
 

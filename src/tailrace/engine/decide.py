@@ -1,7 +1,7 @@
 """What each change met: whether its row was there just before it, exact although all are decided at once.
 
 Per key, all its events in their order after the row that the target had: what the last event that says
-anything left is what the next one meets. An insert leaves a row, a delete none, an update that is passed over
+anything left is what the next one meets. An insert leaves a row, a delete none, an update that is skipped
 what was there.
 
 A change of key leaves two keys, and under a policy that passes changes over each may hang on the other. Then

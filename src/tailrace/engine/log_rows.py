@@ -1,4 +1,4 @@
-"""Rows of a key log: each change, its keys and image as text, and what became of it."""
+"""Rows of a key log: each change, its keys and image as text, and its outcome."""
 
 from __future__ import annotations
 

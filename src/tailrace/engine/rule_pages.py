@@ -1,4 +1,4 @@
-"""Generated parts of the documentation: modes, policies and what becomes of each kind of change."""
+"""Generated parts of the documentation: modes, policies and the outcome of each kind of change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def markdown() -> str:
 
 
 def outcomes_markdown() -> str:
-    """The page `docs/outcomes.md`: what becomes of each kind of change, by mode and policy."""
+    """The page `docs/outcomes.md`: the outcome of each kind of change, by mode and policy."""
     lines = [
         "# Outcomes: what each mode does with each change",
         "",

@@ -1,4 +1,4 @@
-"""What becomes of a change, as data: mode x what the change meets x policy -> effect, action, row count.
+"""The outcome of a change, as data: mode x what the change meets x policy -> effect, action, row count.
 
 A *situation* is a change and what it meets: a letter (I U D, K for an update that changes the key, T, `?` for
 an operation nobody knows) and a digit for each key it names, 1 when a row was there just before it. `K10`:
@@ -72,7 +72,7 @@ SOFT_COLUMN: Final = "_deleted"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of a change.
+    """The outcome of a change.
 
     Attributes:
         effect: on the target: `write` a row, `delete` it, `mark` it as deleted, `move` it to another key,
@@ -153,7 +153,7 @@ class Rules:
 
     @property
     def keeps(self) -> bool:
-        """Whether a change may be flagged and passed over."""
+        """Whether a change may be flagged and skipped."""
         return any((o := self.outcome(s)).flagged and not o.effective for s in SITUATIONS)
 
     @property
@@ -185,7 +185,7 @@ class Rules:
         return "insert_exists"
 
     def outcome(self, situation: str) -> Outcome:
-        """What becomes of a change in that situation.
+        """The outcome of a change in that situation.
 
         >>> Rules.of("strict").outcome("U0")
         Outcome(effect='nothing', action='M', rows=0, flagged=True, conflict='update_missing')

@@ -1,5 +1,5 @@
 """A shard of a batch: all changes of some keys, and what the target has under these keys. A batch that one
-task holds is one shard, a larger one is many; what becomes of the changes is decided here for both.
+task holds is one shard, a larger one is many; their outcome is decided here for both.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shard:
         Args:
             rows: `SEQ`, `OPER`, `schema`, and which there is of `MASK`, `WHY` (what is wrong with a change's
                 values, NULL: nothing) and `SILENT` (updates that are only looked at); in any order.
-            there: as in `Shard`; rows whose keys no change names are passed over.
+            there: as in `Shard`; rows whose keys no change names are skipped.
             key: empty: the table has none.
             mark: the column that marks rows of the target as deleted, if it has one.
             truncates: the `change_seq` of all truncates of the batch; they are not among `rows`.

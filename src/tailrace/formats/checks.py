@@ -43,7 +43,7 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     """Marks rows whose change number does not increase although their time does: if only the number is kept,
     the sequence runs backwards there.
 
-    For change sequences of 35 digits; others are passed over. Numbers are looked at second by second, so
+    For change sequences of 35 digits; others are skipped. Numbers are looked at second by second, so
     what has to be sorted in one place is one row a second of the source's time.
     """
     from pyspark.sql import Window

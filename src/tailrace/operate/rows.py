@@ -51,7 +51,7 @@ def opened(keylog: str) -> DeltaTable:
 def flagged() -> ds.Expression:
     """Rows that did not end as expected: a row count other than one, or an error.
 
-    What was passed over by a rule (`0x00`) is as it should be, and a truncate tells no number.
+    What was skipped by a rule (`0x00`) is as it should be, and a truncate tells no number.
     """
     odd = pc.field("action_taken").isin(_TRIED) & (pc.field("result_row_count") != 1)
     return pc.field("result_error").is_valid() | odd

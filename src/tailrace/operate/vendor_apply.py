@@ -93,7 +93,7 @@ def run(
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
     by action and by conflict), `bad` (rows kept aside), `rejects` (where) and `notes`. A table without key
     options or metadata has no key: its rows are known by all of their values, and its updates and deletes
-    must have them. Suspended tables are passed over, but with `resume`. `tables`: their mappings
+    must have them. Suspended tables are skipped, but with `resume`. `tables`: their mappings
     (docs/mapping.md).
 
     Raises:

@@ -1,4 +1,4 @@
-"""What operators look at besides the targets: changes that were passed over, tables that are suspended.
+"""What operators look at besides the targets: changes that were skipped, tables that are suspended.
 
 Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the targets.
 """
@@ -38,7 +38,7 @@ def _is(columns: Sequence[str], task: str, table: str) -> str:
 
 
 class Exceptions:
-    """`attrep_apply_exceptions` below a folder: one row a change that was flagged and passed over.
+    """`attrep_apply_exceptions` below a folder: one row a change that was flagged and skipped.
 
     Written before the target's own commit, each table under its own progress. What is there of changes after
     the one that the target has reached is of an attempt that did not come through: a batch that comes again

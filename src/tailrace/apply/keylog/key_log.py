@@ -1,4 +1,4 @@
-"""The key log: one row per change with what became of it, in the columns of SQDR's `ir_keylog`.
+"""The key log: one row per change with its outcome, in the columns of SQDR's `ir_keylog`.
 
 Rows are rendered in one pass without a shuffle (`tasks`): what is usual follows from the change alone,
 what is odd is joined to it. A batch is one append whose commit

@@ -101,7 +101,7 @@ def header_of(
 
 
 def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bool) -> list[lake.AddedFile]:
-    """Writes changes with what became of each as parts, not committed; `counts`: flagged changes are counted
+    """Writes changes with the outcome of each as parts, not committed; `counts`: flagged changes are counted
     up to each."""
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     extra = extras(changes)
@@ -139,7 +139,7 @@ class LogTask:
     """Writes the rows of one task to a part of the key log, or of the exceptions; the driver commits it.
 
     `images`: whether rows have `after_image`; `flagged_only`: only changes that are flagged; `exceptions`:
-    only those that are passed over besides, as exceptions.
+    only those that are skipped besides, as exceptions.
     """
 
     path: str

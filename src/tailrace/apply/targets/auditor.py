@@ -1,4 +1,4 @@
-"""What a merge inside one task finds out on its way: what became of each change, whatever the target is.
+"""What a merge inside one task finds out on its way: the outcome of each change, whatever the target is.
 
 The look at the target's keys that a merge takes in any case tells what each change met. Exceptions are
 committed before the target; the part of the key log is handed to whoever commits it after.

@@ -46,7 +46,7 @@ class Target(Protocol):
     - Afterwards the target has exactly the relation's columns, and the rows that the source had after the
       change `upto`; `progress` is `upto`, also for a batch without rows.
     - A batch whose `upto` is reached already changes nothing (plan `none`); changes at or below the reached
-      number are passed over. So any batch may come again, after a crash too.
+      number are skipped. So any batch may come again, after a crash too.
     - Rows of a batch come in any order; (`change_seq`, `change_oper`) orders them.
     - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
       keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Audits(Protocol):
-    """Merges a batch and finds what became of each change, in one task."""
+    """Merges a batch and finds the outcome of each change, in one task."""
 
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """Applies one batch without truncates.

@@ -1,7 +1,7 @@
 """Change tables written as a key log. Source: spec/sqdr.md §2-§5.
 
 A row that was read from a key log keeps what only that log knew (`header__native_*`). Others get what follows
-from the change: no action and no row count, because nothing says what became of it at a destination.
+from the change: no action and no row count, because nothing says its outcome at a destination.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows come as the driver gives them; all that is done with them after that is columnar. An update's two rows
 become one record, images become pgoutput messages (LOG has one kind of image), and what is no change of a
-table that is wanted is passed over: statements of DDL, records of kinds nobody published (`skipped` counts
+table that is wanted is skipped: statements of DDL, records of kinds nobody published (`skipped` counts
 them), transactions with CAPTURE_OFF as the policy says.
 """
 

@@ -1,4 +1,4 @@
-"""A merge into a Delta table inside one task that also finds what became of each change, and writes the key
+"""A merge into a Delta table inside one task that also finds the outcome of each change, and writes the key
 log of it: one Spark job does what otherwise takes several.
 """
 

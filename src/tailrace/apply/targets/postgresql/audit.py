@@ -1,4 +1,4 @@
-"""A merge into a PostgreSQL table by one Spark task that also finds what became of each change, and writes
+"""A merge into a PostgreSQL table by one Spark task that also finds the outcome of each change, and writes
 the key log of it: the keys go to the database first, and what it has of them comes back.
 
 All of it is one transaction, which sees the table as it was at its beginning: when somebody else changes a

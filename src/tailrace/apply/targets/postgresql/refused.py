@@ -140,7 +140,7 @@ class Trial:
     @property
     def probe(self) -> str:
         """A table of the target's columns and conditions, but without keys, as quoted SQL. A change that is
-        passed over for what it meets is tried there by its own image; one that lacks columns by its types."""
+        skipped for what it meets is tried there by its own image; one that lacks columns by its types."""
         return self.place.own(f"{self.name}_probe")
 
     def run(self) -> int:

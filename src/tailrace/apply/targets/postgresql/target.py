@@ -321,7 +321,7 @@ class PostgresTarget:
             )
         if not batch.rows:
             with mine.transaction():
-                if note is not None:  # the key log tells what was passed over
+                if note is not None:  # the key log tells what was skipped
                     self._notes.leave(mine, batch.table, batch.upto, *note)
                 return ApplyOutcome(version=self._progress.advance(mine, batch.table, batch.upto))
         job = self._job(mine, batch, reached, str(batch.upto))

@@ -223,5 +223,5 @@ as its primary key or as a unique index, or no primary key at all.
 
 A target that is there already keeps its types: tables made by an earlier release, and columns whose type
 somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
-refused, and [rules](apply.md) decide what becomes of its change.
+refused, and [rules](apply.md) decide the outcome of its change.
 """
