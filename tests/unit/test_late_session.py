@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.apply.targets.delta import distributed
-from tailrace.config.late_session import LateSession, is_started
+from tailrace.config.late_session import LateSession, is_started, seconds_to_start
 from tailrace.config.spread import cluster, spread
 from tailrace.runtime import session as sessions
 
@@ -105,3 +105,10 @@ def test_an_error_of_one_number_is_raised_when_the_others_are_done() -> None:
     with pytest.raises(ValueError, match="no room"):
         spread(work, 2, "n bigint")
     assert done == [1]
+
+
+def test_the_seconds_of_its_start_are_known() -> None:
+    late = LateSession(Started()).as_session
+    assert (seconds_to_start(late), seconds_to_start(None)) == (0.0, 0.0)  # type: ignore[arg-type]
+    assert late.version == "4.2.0"
+    assert 0.05 <= seconds_to_start(late) < 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,12 @@ class LateSession:
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start, self._lock = start, threading.Lock()
         self._session: SparkSession | None = None
+        self._took = 0.0
+
+    @property
+    def took(self) -> float:
+        """Seconds that its start took; 0 before."""
+        return self._took
 
     @property
     def started(self) -> bool:
@@ -38,13 +45,20 @@ class LateSession:
         with self._lock:
             if self._session is None:
                 logger.info("Spark starts")
+                began = time.monotonic()
                 self._session = self._start()
+                self._took = time.monotonic() - began
         return getattr(self._session, name)
 
     @property
     def as_session(self) -> SparkSession:
         """The same, for type checkers."""
         return self  # type: ignore[return-value]
+
+
+def seconds_to_start(spark: SparkSession) -> float:
+    """Seconds that the start of a late session has taken so far; 0 for others."""
+    return spark.took if isinstance(spark, LateSession) else 0.0
 
 
 def is_started(spark: SparkSession) -> bool:
