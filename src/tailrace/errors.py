@@ -11,6 +11,7 @@ TailraceError
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
+│   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
 ├── LeaseLostError     another process has taken over what this one did
 ├── SparkLostError     the JVM of the Spark session is gone
@@ -106,6 +107,11 @@ class ApplyError(TailraceError):
 class BaselineNeededError(ApplyError):
     """Changes that the target's rows cannot follow (a column's type changed): only a new baseline brings the
     target up to date."""
+
+
+class TargetLostError(ApplyError):
+    """The target's server went away, or nobody answers at its address. Retrying is safe: its own tables say
+    how far it is."""
 
 
 class ConcurrentCommitError(ApplyError):

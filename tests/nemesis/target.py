@@ -14,8 +14,8 @@ from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.base import ApplyOutcome
-from tailrace.apply.targets.delta.many import TaskBatch
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, ChangeTable, Relation
@@ -182,9 +182,9 @@ class RamTarget(DeltaTarget):
             return None
         one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
         new = [i for i in images(self._ram, batch.changes, one) if i.number > self.held[batch.table].upto]
-        if not batch.relation.key and (odd := {i.oper for i in new} - {"I"}):
-            found("counts", f"a task gets {sorted(odd)} of {batch.table}, which has no key")
-        outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=False)
+        if batch.adds and (odd := {i.oper for i in new} - {"I"}):
+            found("counts", f"a task that only adds rows gets {sorted(odd)} of {batch.table}")
+        outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
         self._ram.at("wrote", self.path(batch.table))
         return Audited(outcome, batch.upto, dict.fromkeys("IUDT", 0), {}, None, None)
 

@@ -111,4 +111,4 @@ def test_the_seconds_of_its_start_are_known() -> None:
     late = LateSession(Started()).as_session
     assert (seconds_to_start(late), seconds_to_start(None)) == (0.0, 0.0)  # type: ignore[arg-type]
     assert late.version == "4.2.0"
-    assert 0.05 <= seconds_to_start(late) < 5
+    assert seconds_to_start(late) >= 0.05

@@ -28,7 +28,7 @@ from tailrace.operate import control_tables
 from tailrace.operate.lateness import late
 from tailrace.operate.status import Status, TableStatus, status
 from tailrace.operate.status_views import status_row
-from tailrace.state import ledger, live, rolling
+from tailrace.state import ledger, live, orders, rolling
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
 
@@ -161,6 +161,22 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     assert f"{said}connection refused\n" in words(found)
 
 
+def test_a_target_that_cannot_be_reached_is_said_with_its_reason(task: Task, held: ExitStack) -> None:
+    for name in ("capture", "pipeline"):
+        held.enter_context(live.lock(task.run_path, name))
+    CaptureState("running").tell(task.run_path)
+    lost = {"state": "reconnecting", "since": ago(minutes=1), "attempts": 4, "message": "refused\n  more"}
+    json_files.write(task.run_path, "pipeline", lost)
+    found = status(task)
+    assert of(found)[0] == "target unreachable"
+    said = "pipeline reconnecting: the target is unreachable since 2026-"
+    assert said in words(found) and "(4 attempts); 10 rows wait to be applied; refused\n" in words(found)
+    CaptureState("running", baselines={"s.t": {"state": "target unreachable"}}).tell(task.run_path)
+    json_files.write(task.run_path, "pipeline", {"state": "running"})
+    orders.resync(task.orders_path, "s.t", "")
+    assert of(status(task))[0] == "target unreachable"
+
+
 def test_what_a_source_keeps_is_said_when_it_is_much_or_near_its_end(task: Task, held: ExitStack) -> None:
     held.enter_context(live.lock(task.run_path, "capture"))
     for kept, left, expected in ((1 << 20, None, False), (3 << 30, None, True), (60 << 20, 40 << 20, True)):
@@ -216,6 +232,10 @@ def ago(**span: float) -> str:
         (
             {"capture": {"running": True, "state": "reconnecting", "unreachable_since": ago(hours=3)}},
             ["capture has not reached the source for 3 h"],
+        ),
+        (
+            {"pipeline": {"running": True, "state": "reconnecting", "unreachable_since": ago(hours=2)}},
+            ["pipeline has not reached the target for 2 h"],
         ),
         ({"capture": {"running": True, "lag_seconds": 400.0}}, ["capture is 6 min behind the source"]),
         ({"seconds_unstored": 301.0}, ["captured changes have waited 5 min for the store"]),

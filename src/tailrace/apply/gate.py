@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..config.groups import GroupSettings, group_of
-from ..errors import BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
+from ..errors import BaselineNeededError, LeaseLostError, SparkLostError, TailraceError, TargetLostError
 from ..lake import delta as lake
 from ..state import orders as tables
 from ..state import retries
@@ -183,8 +183,8 @@ class Ordered:
 
     def failed(self, table: str, error: TailraceError) -> None:
         """Suspends the table or its group, or has it tried again."""
-        if isinstance(error, (LeaseLostError, SparkLostError)):
-            raise error  # the process cannot go on, whatever the table is
+        if isinstance(error, (LeaseLostError, SparkLostError, TargetLostError)):
+            raise error  # whatever the table is
         name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
         if isinstance(error, BaselineNeededError) and (name is not None or state.wanted):
             self._needs_baseline(table, error, name, state)

@@ -12,18 +12,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from ..apply.keyless_checks import needs_locks, why_not
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import TableMovedError
+from ..errors import TableMovedError, TargetLostError
 from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state import orders as tables
+from ..state.capture_state import AWAY, RETRY_S
 from ..state.orders import TableControl
 from . import baseline
 from .baseline import Attempt, BaselineProgress
@@ -146,7 +148,7 @@ class Baselines:
         for pause in (0.0, *PAUSES_S):
             if pause and self._stop.wait(pause):
                 raise Stopped
-            moved = self._once(left, ready)
+            moved = self._once_there(left, ready)
             self._busy.difference_update(set(left) - moved.keys())
             if not moved:
                 return
@@ -160,6 +162,23 @@ class Baselines:
             self.progress[table]["state"] = "given up"
             logger.warning("%s: %s", table, why, extra={"table": table})
             tables.suspend(self._orders, table, why, who="capture")
+
+    def _once_there(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
+        """As `_once`, begun again for as long as a target that was reached before does not answer: capture
+        goes on meanwhile."""
+        for attempt in count():
+            try:
+                return self._once(due, ready)
+            except TargetLostError as error:
+                if not ledger.read_baselines(self._record):
+                    raise  # its address may be wrong
+                for table in due:
+                    self.progress[table] = {"state": AWAY}
+                seconds = RETRY_S[min(attempt, len(RETRY_S) - 1)]
+                logger.warning("%s; the baseline begins again in %.0f s", error.what, seconds)
+                if self._stop.wait(seconds):
+                    raise Stopped from None
+        raise AssertionError  # it counts for ever
 
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """Reads each table once; returns those that were truncated or altered in the meantime."""

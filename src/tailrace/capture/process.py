@@ -23,7 +23,7 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import live, orders
-from ..state.capture_state import STOPPED, CaptureState
+from ..state.capture_state import RETRY_S, STOPPED, CaptureState
 from .constraints import ConstraintWatch
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
@@ -36,8 +36,6 @@ LOOK_EVERY_S = 1.0
 STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """Maximum seconds that one read may collect records; less if a caller waits for the end."""
-RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds to wait before each attempt to reconnect; the last value is repeated."""
 CALM_S = 60.0
 """A session that lasted this many seconds resets the waiting times."""
 

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from ..config.quantities import about, span
 from ..lake import json_files
-from ..operate.status import ENDED, RECONNECTING, RUNNING, Status
+from ..operate.status import ENDED, Status
 from ..operate.status import status as status_of
+from ..state.capture_state import RECONNECTING, RUNNING
 from .out import console
 from .screen_fit import Col, Fit
 
@@ -92,11 +93,7 @@ def _capture(found: Status) -> str:
     if said is None or not said["running"]:
         return f"{words}; lag unknown"
     if said.get("state") == RECONNECTING:
-        tries = said.get("attempts") or 1
-        since = _moment(said.get("unreachable_since") or said["at"])
-        words = (
-            f"capture reconnecting: the source is unreachable since {since} ({tries} attempts); lag unknown"
-        )
+        words = f"{_away('capture', said, 'source')}; lag unknown"
     else:
         rate, behind, seconds = (said.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
         if behind is None or seconds is None:
@@ -116,7 +113,16 @@ def _pipeline(found: Status) -> str:
         does.append(f"{rows:,} rows wait to be applied")
     if not does and said is not None and said["running"]:
         does.append("everything captured is applied")
+    if said is not None and said["running"] and said.get("state") == RECONNECTING:
+        return "; ".join([_away("pipeline", said, "target"), *does, str(said["message"]).splitlines()[0]])
     return "; ".join([_process("pipeline", said), *does])
+
+
+def _away(name: str, said: dict[str, Any], lacks: str) -> str:
+    """Since when a process looks for its source or target."""
+    since = _moment(said.get("unreachable_since") or said["at"])
+    tries = said.get("attempts") or 1
+    return f"{name} reconnecting: the {lacks} is unreachable since {since} ({tries} attempts)"
 
 
 def _kept(capture: dict[str, Any]) -> list[str]:

@@ -6,14 +6,15 @@ import datetime as dt
 from collections.abc import Iterator
 
 from ..config.quantities import span
-from .status import RECONNECTING, Status
+from ..state.capture_state import RECONNECTING
+from .status import Status
 
 _HELD_BACK = ("removed", "tracked only")
 
 
 def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
     """Why a task is more than that many seconds behind, or why it is unknown: one line per reason; empty if
-    it is not. A process that does not run, and a source that does not answer, count from that moment."""
+    it is not. What does not run or does not answer (a process, source, target) counts from that moment."""
     at = now or dt.datetime.now(dt.timezone.utc)
     return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
 
@@ -26,7 +27,11 @@ def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]
         away = said.get("state") == RECONNECTING and said["running"]
         since = said.get("unreachable_since") if away else said.get("since")
         if since and (seconds := _age(since, now)) > limit_s:
-            what = "has not reached the source" if away else "has not run"
+            what = (
+                f"has not reached the {'source' if name == 'capture' else 'target'}"
+                if away
+                else "has not run"
+            )
             yield f"{name} {what} for {span(seconds)}"
 
 

@@ -17,12 +17,12 @@ from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
 from ..state import ledger, live, retries
+from ..state.capture_state import AWAY, RECONNECTING, RUNNING
 from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
 from .consumers import consumers_said
 
-RUNNING, RECONNECTING = "running", "reconnecting"
 ENDED = ("stopped", "drained")
 Baselines = dict[str, ledger.Baseline]
 States = dict[str, TableControl]
@@ -37,8 +37,9 @@ class TableStatus:
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
     nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
-    does not run, and `source unreachable` while capture looks for its source. `why`, `who` and `since` belong
-    to it where somebody ordered it. `target`: the name of its target, where that is not the table's.
+    does not run, and `source unreachable` or `target unreachable` while it looks for these. `why`, `who` and
+    `since` belong to it where somebody ordered it. `target`: the name of its target, where that is not the
+    table's.
     `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
     `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
     `unknown_columns`: columns of which it could not be proved which of the source's they are."""
@@ -72,7 +73,7 @@ class Status:
 
     `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
     never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
-    `unreachable_since`: since when capture, reconnecting, has not reached its source.
+    `unreachable_since`: since when one of them, reconnecting, has not reached its source or target.
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
     `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
     of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
@@ -101,7 +102,7 @@ def status(task: Task) -> Status:
     where = log.state(task.log_path)
     tables: dict[str, TableStatus] = {}
     for name, state in ((capture or {}).get("baselines") or {}).items():
-        tables[name] = TableStatus(name, f"baseline {state.get('parts_done', 0)}/{state.get('parts', 0)}")
+        tables[name] = TableStatus(name, _baseline(state))
     for name, taken in baselines.items():
         tables[name] = TableStatus(
             name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)
@@ -135,7 +136,13 @@ def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> s
         return "not applied" if captured else "stopped"
     if not captured or capture is None:
         return "not captured"
+    if pipeline is not None and pipeline.get("state") == RECONNECTING:
+        return AWAY
     return "source unreachable" if capture.get("state") == RECONNECTING else RUNNING
+
+
+def _baseline(at: dict[str, Any]) -> str:
+    return AWAY if at.get("state") == AWAY else f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
 
 
 def _ordered(
@@ -147,7 +154,9 @@ def _ordered(
 ) -> None:
     """Applies orders and open windows to the tables; what holds a table takes precedence over what it is
     doing."""
-    reading = {t for t, one in (capture.get("baselines") or {}).items() if one.get("state") == "running"}
+    reading = {
+        t for t, one in (capture.get("baselines") or {}).items() if one.get("state") in (RUNNING, AWAY)
+    }
     for name in ledger.read_open(task.control_path("baselines")):
         tables.setdefault(name, TableStatus(name, "")).state = "window open"
     for name, one in states.items():
@@ -161,8 +170,7 @@ def _ordered(
         if one.moving and not one.held:
             mine.state = "being renamed"
         if one.wanted and name in reading and not one.held:
-            at = capture["baselines"][name]
-            mine.state = f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
+            mine.state = _baseline(capture["baselines"][name])
         mine.target = one.target or None
         mine.why, mine.who = one.why or None, one.who or None
         mine.since = one.since.isoformat(timespec="seconds") if one.since else None

@@ -55,10 +55,7 @@ def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, 
             (r["timeslot_type"], r["timeslot"]): r for r in (*lake.dataset(now).to_table().to_pylist(), *rows)
         }
         rows = [slots[at] for at in sorted(slots)]
-    part = lake.Part(path, schema)
-    part.write(pa.Table.from_pylist(rows, schema=schema))
-    added = part.close()
-    files = [added] if added else []
+    files = lake.write_part(path, pa.Table.from_pylist(rows, schema=schema))
     done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
     return None if done is None else len(rows)
 

@@ -38,7 +38,7 @@ from ..config import state_version
 from ..config.policies import MEDIUM
 from ..config.spread import cluster
 from ..config.task import Task
-from ..errors import ConfigError, TailraceError, from_spark
+from ..errors import ConfigError, TailraceError, TargetLostError, from_spark
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
@@ -51,6 +51,7 @@ from ..store.running import runner
 from ..store.writer import Store, StorePaths
 from .counts import Counts
 from .maintenance import Maintenance
+from .reconnecting import Reconnecting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +94,7 @@ class Pipeline:
         self._seen = Counts()
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
+        self._target_there = Reconnecting(self._over, reached=self._applier.recorded >= 0)
         self._files: LogFiles
 
     def drain(self) -> None:
@@ -132,7 +134,7 @@ class Pipeline:
                     self._tell("running")
                     self._runs.note()
                     if self._maintenance.due():
-                        self._maintenance.run()
+                        self._maintained()
             finally:
                 self._end()
                 for one in loops:
@@ -173,10 +175,11 @@ class Pipeline:
         cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
         while not self._over.is_set():
             self._news.clear()
-            self._catch_up(cadence)
+            if not self._target_there(lambda: self._catch_up(cadence)):
+                continue
             # Many changes need not wait until a batch is due, and commands are looked at meanwhile.
             while (left := cadence.wait()) and not self._over.wait(min(left, STATE_EVERY_S)):
-                self._catch_up(cadence)
+                self._target_there(lambda: self._catch_up(cadence))
                 self._news.set()  # what came meanwhile may be due now
             self._news.wait(STATE_EVERY_S)
 
@@ -204,10 +207,19 @@ class Pipeline:
         except Exception as error:
             raise from_spark(error, where=self._task.name) from error
 
-    def _catch_up(self, cadence: Cadence | None = None) -> None:
+    def _catch_up(self, cadence: Cadence | None = None) -> bool:
+        """Applies what waits; whether there was any."""
         began = time.monotonic()
         done = self._applier.catch_up(self.stop, cadence)
         self._seen.applied(done, time.monotonic() - began)
+        return bool(done)
+
+    def _maintained(self) -> None:
+        """Maintenance; what of it needs a target that does not answer is done when it is due again."""
+        try:
+            self._maintenance.run()
+        except TargetLostError as error:
+            logger.warning("maintenance waits: %s", error.what)
 
     def counted(self) -> dict[str, Any]:
         """What store and apply have done since this process began (`Counts.as_dict`)."""
@@ -218,7 +230,8 @@ class Pipeline:
             self._task.run_path,
             "pipeline",
             {"state": state, "applied": self._applier.recorded, "orders": self._gate.orders}
-            | self._seen.as_dict(),
+            | self._seen.as_dict()
+            | self._target_there.said,
         )
 
 

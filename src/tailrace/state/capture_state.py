@@ -11,6 +11,10 @@ from ..lake import json_files
 from .timings import Timings
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
+AWAY = "target unreachable"
+"""State of a table whose changes, or baseline, wait for the target."""
+RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds to wait before each attempt to reconnect; the last value is repeated."""
 
 
 @dataclass

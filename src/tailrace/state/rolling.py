@@ -86,8 +86,7 @@ class Ledger:
 
     def progress(self, app: str) -> int:
         """The progress of an application; -1 if it never began."""
-        reached = None if self._delta is None else self._delta.transaction_version(app)
-        return -1 if reached is None else int(reached)
+        return -1 if self._delta is None else lake.reached(self._delta, app)
 
     def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
         """One row per table, over all rows ever written; also one for the batches themselves."""

@@ -115,7 +115,8 @@ _ALL: Final = (
         "tailrace_table_state", "gauge", "pipeline",
         "1 for the state a table is in: `running`, `paused`, `suspended`, `removed`, `baseline`, "
         "`window open`, `waits for its baseline`, `waits for a new baseline`, `being renamed`, "
-        "`tracked only`, `not captured`, `not applied`, `stopped`, `source unreachable`.",
+        "`tracked only`, `not captured`, `not applied`, `stopped`, `source unreachable`, "
+        "`target unreachable`.",
         ("table", "state"),
     ),
     Metric(

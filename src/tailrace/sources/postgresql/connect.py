@@ -97,9 +97,18 @@ def _why(said: str) -> tuple[type[SourceError], str]:
     return UnreachableError, "check the address's host and port, and that the server runs"
 
 
+def is_lost(sqlstate: str | None) -> bool:
+    """Whether an error ended the connection: the server went away, or is starting or stopping.
+
+    >>> is_lost(None), is_lost("57P01"), is_lost("23505")
+    (True, True, False)
+    """
+    return not sqlstate or sqlstate.startswith(_LOST)
+
+
 def refused(what: str, sqlstate: str | None, where: str) -> SourceError:
     """The error for a server message: PositionError if the slot or its log is gone."""
-    if not sqlstate or sqlstate.startswith(_LOST):
+    if not sqlstate or is_lost(sqlstate):
         return ConnectionLostError(what.strip(), where=where, hint="it will be retried; see the server's log")
     kind = PositionError if sqlstate in _GONE else SourceError
     return kind(what.strip(), where=where, hint=_HINTS.get(sqlstate, "see the server's log"))

@@ -1,0 +1,67 @@
+"""A pipeline whose target does not answer for a while: it tries again after growing pauses, and says so."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import TargetLostError
+from ..state.capture_state import RECONNECTING, RETRY_S
+
+logger = logging.getLogger("tailrace.pipeline")
+
+
+class Reconnecting:
+    """Does work on a target that may be away.
+
+    Args:
+        over: ends the pauses.
+        reached: whether the task has reached the target before.
+    """
+
+    def __init__(self, over: threading.Event, *, reached: bool) -> None:
+        self._over, self._reached = over, reached
+        self._attempts, self._since, self._message = 0, "", ""
+
+    def __call__(self, work: Callable[[], bool]) -> bool:
+        """Does it; False: the target did not answer, and it is time to try again. `work` says whether it has
+        written to the target.
+
+        Raises:
+            TargetLostError: it was never reached, so that its address may be wrong.
+        """
+        try:
+            self._reached = work() or self._reached
+        except TargetLostError as error:
+            if not self._reached:
+                raise
+            self._wait(error)
+            return False
+        if self._attempts:
+            logger.warning("the target answers again")
+        self._attempts = 0
+        return True
+
+    def _wait(self, error: TargetLostError) -> None:
+        if not self._attempts:
+            self._since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+        seconds = RETRY_S[min(self._attempts, len(RETRY_S) - 1)]
+        self._message = error.what
+        self._attempts += 1
+        logger.warning("%s; trying again in %.0f s", error.what, seconds, extra={"attempt": self._attempts})
+        self._over.wait(seconds)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the state of the pipeline says of it (`control.capture_state`); empty: the target answers."""
+        if not self._attempts:
+            return {}
+        return {
+            "state": RECONNECTING,
+            "since": self._since,
+            "attempts": self._attempts,
+            "message": self._message,
+        }

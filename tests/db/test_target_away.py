@@ -1,0 +1,120 @@
+"""A target database that goes away for a while: the pipeline waits for it, and says so."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace.capture import initial_load
+from tailrace.capture.process import Capture
+from tailrace.config.late_session import LateSession
+from tailrace.config.task import load
+from tailrace.errors import TargetLostError
+from tailrace.lake import json_files
+from tailrace.operate.status import status
+from tailrace.runtime import reconnecting
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.state import ledger, orders
+
+from .test_running import meanwhile, wait_for
+
+pytestmark = pytest.mark.db
+
+
+def never() -> None:
+    raise AssertionError("Spark was asked for")
+
+
+def test_a_target_that_comes_back_gets_its_changes(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table in a group that suspends after two errors, and one in none, with a key log."""
+    monkeypatch.setattr(reconnecting, "RETRY_S", (0.1, 0.2))
+    db.execute("create table t (id int primary key); create table u (id int primary key)")
+    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+        file = tmp_path / "shop.yaml"
+        file.write_text(
+            f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\n"
+            f"target: '{server.tcp_url()}?schema=copies'\nkeylog: {{mode: all}}\n"
+            "apply: {every: 100ms}\ngroups: {some: {tables: [public.t], retries: 2}}\n"
+        )
+        task, stop = load(file), threading.Event()
+        Capture(task, once=True).run()
+        db.execute("insert into t values (1); insert into u values (1)")
+        Capture(task, once=True).run()
+        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+
+        def told() -> dict[str, Any]:
+            return json_files.read(task.run_path, "pipeline") or {}
+
+        def rows() -> list[Any]:
+            with psycopg.connect(server.tcp_url()) as target:
+                found = "select 't', id from copies.t union all select 'u', id from copies.u order by 1, 2"
+                return target.execute(found).fetchall()
+
+        with meanwhile(made.run, stop=stop):
+            wait_for(lambda: told().get("state") == "running" and rows() == [("t", 1), ("u", 1)], 30)
+            server.stop()
+            db.execute("insert into t values (2); insert into u values (2); delete from t where id = 1")
+            Capture(task, once=True).run()
+            wait_for(lambda: told().get("attempts", 0) >= 3, 30)
+            assert told()["state"] == "reconnecting" and "refused" in told()["message"]
+            assert status(task).pipeline["unreachable_since"] == told()["since"]  # type: ignore[index]
+            server.start()
+            wait_for(lambda: told().get("state") == "running", 30)
+            wait_for(lambda: rows() == [("t", 2), ("u", 1), ("u", 2)], 30)
+        assert [(t.state, t.behind, t.errors) for t in status(task).tables] == [("stopped", 0, 0)] * 2
+
+
+def test_a_baseline_waits_for_a_target_that_comes_back(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture goes on meanwhile."""
+    monkeypatch.setattr(initial_load, "RETRY_S", (0.1, 0.2))
+    db.execute("create table t (id int primary key); insert into t values (1)")
+    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+        file = tmp_path / "shop.yaml"
+        file.write_text(
+            f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\n"
+            f"target: '{server.tcp_url()}?schema=copies'\n"
+        )
+        task, stop = load(file), threading.Event()
+        Capture(task, once=True).run()
+        server.stop()
+        db.execute("update t set id = 2")
+        orders.resync(task.orders_path, "public.t", "")
+
+        def told() -> dict[str, Any]:
+            return json_files.read(task.run_path, "capture") or {}
+
+        with meanwhile(Capture(task, stop=stop).run, stop=stop):
+            wait_for(lambda: [t.state for t in status(task).tables] == ["target unreachable"], 30)
+            db.execute("update t set id = 3")
+            wait_for(lambda: told().get("records", 0) >= 3 and told()["state"] == "running", 30)
+            server.start()
+            wait_for(lambda: ledger.read_baselines(task.control_path("baselines"))["public.t"].number > 1, 30)
+        with psycopg.connect(server.tcp_url()) as target:
+            assert target.execute("select id from copies.t").fetchall() == [(3,)]
+
+
+def test_a_target_that_was_never_there_is_an_error(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create table t (id int primary key)")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\nbaseline: {{enabled: false}}\n"
+        f"target: 'postgresql://postgres@127.0.0.1:{free_port()}/postgres?schema=copies'\n"
+    )
+    task = load(file)
+    Capture(task, once=True).run()
+    db.execute("insert into t values (1)")
+    Capture(task, once=True).run()
+    with pytest.raises(TargetLostError, match="the target does not answer") as caught:
+        Pipeline(task, LateSession(never).as_session).run()  # type: ignore[arg-type]
+    assert "check target.url" in str(caught.value.hint)
