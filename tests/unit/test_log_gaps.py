@@ -17,6 +17,7 @@ from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.store import gaps
+from tailrace.store import writer as writing
 from tailrace.store.kept import kept, spans
 from tailrace.store.running import Run
 from tailrace.store.task import LOG_COLUMNS
@@ -109,6 +110,27 @@ def test_where_every_table_has_a_newer_baseline_the_store_goes_on_and_says_from_
     mine.batch(tasks(pa.table(pq.ParquetFile(parts(at)[3]).read())))
     assert (mine.reached, ids(at)) == (12, [0, 3])
     assert [kept(str(at / name)) for name in ("item__ct", "tracking")] == [9, 9]
+
+
+def test_what_change_tables_had_before_tracking_behind_a_gap_does_not_come_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch ended between the change tables and TRACKING, and LOG lost its first records then."""
+    at = home(tmp_path, 3)
+
+    def ends(point: str) -> None:
+        if point == "store.tracking":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(writing, "reach", ends)
+        store(at).batch(records(at, *range(1, 10)))
+    parts(at)[0].unlink()  # 1 to 3
+    mine = store(at, passed=3)
+    assert mine.begin() == 3
+    mine.batch(tasks(pa.concat_tables([pq.ParquetFile(p).read() for p in parts(at)[1:]])))
+    assert (mine.reached, ids(at)) == (9, [0, 1, 2])
+    assert lake.read(str(at / "tracking")).num_rows == 2
 
 
 def test_files_that_are_gone_with_nothing_behind_them_are_missed_before_the_store_begins(

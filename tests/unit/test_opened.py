@@ -97,3 +97,22 @@ def test_side_by_side_each_sees_its_own_commits(path: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(10, 40)))
     assert rows(path) == [1, 2, *range(10, 40)]
+
+
+def test_no_more_files_are_kept_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `large`, a checkpoint names two actions more than files: those of the table itself."""
+    monkeypatch.setattr(module, "_kept", type(module._kept)())
+    small, large = f"{tmp_path}/small", f"{tmp_path}/large"
+    for path, many in ((small, 1), (large, 4)):
+        table_of(path, *range(many))
+        DeltaTable(path).create_checkpoint()
+    monkeypatch.setattr(module, "ACTIONS", 9)
+    assert rows(small) and rows(large) == [0, 1, 2, 3]
+    assert list(module._kept) == [small, large]
+    monkeypatch.setattr(module, "ACTIONS", 8)
+    assert rows(small)
+    assert list(module._kept) == [small]
+    assert rows(large) == [0, 1, 2, 3]
+    assert list(module._kept) == [large]
+    monkeypatch.setattr(module, "ACTIONS", 5)
+    assert rows(large) == [0, 1, 2, 3] and not module._kept

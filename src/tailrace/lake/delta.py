@@ -22,9 +22,9 @@ from ..errors import ConcurrentCommitError, OvertakenError, room
 from ..model.types import plain_schema
 from . import guards, retrying
 from .failpoints import reach
-from .opened import opened
+from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset
+from .reading import dataset, fitted
 
 __all__ = [
     "ROW_GROUP",
@@ -43,18 +43,21 @@ __all__ = [
     "exists",
     "file_name",
     "filesystem",
+    "fitted",
     "hours",
     "on_newest",
     "opened",
     "overwrite",
     "progress",
     "progresses",
+    "reached",
     "read",
     "replace_all",
     "retried",
     "schema_json",
     "vacuum",
     "version",
+    "write_part",
 ]
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
@@ -89,7 +92,11 @@ def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None =
 
 def version(table: str) -> int:
     """The newest version of the table; -1 when there is no table."""
-    return DeltaTable(table).version() if exists(table) else -1
+    try:
+        with opened(table) as delta:
+            return int(delta.version())
+    except TableNotFoundError:
+        return -1
 
 
 def progress(table: str, app_id: str) -> int:
@@ -101,10 +108,9 @@ def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
     """The progress of several applications, as of one version."""
     try:
         with opened(table) as delta:
-            reached = [delta.transaction_version(one) for one in app_ids]
+            return [reached(delta, one) for one in app_ids]
     except TableNotFoundError:
         return [-1] * len(app_ids)
-    return [-1 if one is None else int(one) for one in reached]
 
 
 def commit(
@@ -220,15 +226,14 @@ def _commit(
 
     def once() -> int | None:
         with opened(table) as delta:
-            return to(delta)
+            return written(delta)
 
-    def to(delta: DeltaTable) -> int | None:
+    def written(delta: DeltaTable) -> int | None:
         guards.check()
-        names = {*progress, *(after or {})}
-        reached = {k: -1 if (v := delta.transaction_version(k)) is None else int(v) for k in names}
+        numbers = {k: reached(delta, k) for k in {*progress, *(after or {})}}
         # If another writer moves one of them before this commit, it fails: Delta sees that both name it.
         there = int(delta.version())
-        if not admits(table, reached, there, progress, only_after=only_after, begin=begin, after=after):
+        if not admits(table, numbers, there, progress, only_after=only_after, begin=begin, after=after):
             return None
         if schema is not None:
             _need_features(delta, schema)
@@ -288,6 +293,14 @@ def retried(once: Callable[[], _T]) -> _T:
     return retrying.retried(attempt, CommitFailedError)
 
 
+def write_part(table: str, rows: pa.Table) -> list[AddedFile]:
+    """Rows as one part of a table's folder, to be committed; no part when there are none."""
+    part = Part(table, rows.schema)
+    part.write(rows)
+    added = part.close()
+    return [added] if added else []
+
+
 def append(
     table: str,
     rows: pa.Table,
@@ -297,15 +310,13 @@ def append(
 ) -> int | None:
     """Appends a few rows (control tables), creating the table if it is missing; otherwise like `commit`."""
     create(table, rows.schema)
-    part = Part(table, rows.schema)
-    part.write(rows)
-    added = part.close()
-    return commit(table, [added] if added else [], progress=progress or {}, after=after)
+    return commit(table, write_part(table, rows), progress=progress or {}, after=after)
 
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """A small table, as a whole (control tables, relation history)."""
-    return dataset(DeltaTable(table)).to_table(columns=list(columns) if columns else None)
+    with opened(table) as delta:
+        return dataset(delta).to_table(columns=list(columns) if columns else None)
 
 
 def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:

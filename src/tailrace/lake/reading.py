@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
 from deltalake import DeltaTable
@@ -17,3 +18,15 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
     """
     fs, folder = filesystem(delta.table_uri)
     return delta.to_pyarrow_dataset(filesystem=pyarrow.fs.SubTreeFileSystem(folder, fs))
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A file's rows in a schema's columns and types; columns that are younger than the file are NULL.
+
+    >>> rows = pa.record_batch({"a": pa.array([1], pa.int32()), "gone": [2]})
+    >>> fitted(rows, pa.schema([("a", pa.int64()), ("new", pa.string())])).to_pylist()
+    [{'a': 1, 'new': None}]
+    """
+    have, many = set(batch.schema.names), batch.num_rows
+    arrays = [batch[f.name].cast(f.type) if f.name in have else pa.nulls(many, f.type) for f in schema]
+    return pa.record_batch(arrays, schema=schema)

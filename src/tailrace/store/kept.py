@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ..errors import PositionError
+from ..lake import delta as lake
 from ..model.sequence import WIDTH, number_of
 
 KEPT_APP = "tailrace/kept"
@@ -40,9 +41,7 @@ class Span:
 
 def kept(table: DeltaTable | str) -> int:
     """The change number after which a table is complete; -1: nothing was ever removed."""
-    delta = DeltaTable(table) if isinstance(table, str) else table
-    found = delta.transaction_version(KEPT_APP)
-    return -1 if found is None else int(found)
+    return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
 
 
 def spans(delta: DeltaTable, column: str) -> list[Span]:

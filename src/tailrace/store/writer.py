@@ -107,11 +107,12 @@ class Store:
             last = lost[-1][1]
             if last > self._paths.passed():
                 gaps.refuse(lost, self._paths.log)
-            changes = sorted({p.path for p in self._plans.values()})
-            for path in (*changes, self._paths.tracking):
+            # A change table is ahead of TRACKING where a batch ended in between.
+            self._plans = {relid: replace(p, after=max(p.after, last)) for relid, p in self._plans.items()}
+            reached = {p.path: p.after for p in self._plans.values()}
+            for path, after in (*sorted(reached.items()), (self._paths.tracking, last)):
                 reach("store.behind")
-                lake.commit(path, [], progress={KEPT_APP: last, STORE_APP: last})
-            self._plans = {relid: replace(p, after=last) for relid, p in self._plans.items()}
+                lake.commit(path, [], progress={KEPT_APP: last, STORE_APP: after})
             self._tracking_after = last
         return self._tracking_after
 
