@@ -14,12 +14,13 @@ import pytest
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.targets.postgresql.audit import DatabaseAudit
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
-from tailrace.errors import ApplyError, TailraceError
+from tailrace.errors import ApplyError, TargetLostError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Relation
@@ -30,7 +31,7 @@ from tailrace.testing.mapped_targets import EU, US, places
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
 from ..spark.rules_model import RELATION, Change, Row, columns_of, told
-from ..spark.rules_task import TIME, Staged, by_several_jobs, every_mode
+from ..spark.rules_task import TIME, CrashError, Staged, by_several_jobs, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,6 +124,34 @@ def change(number: int, oper: str, key: str, **values: Any) -> Change:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("transactional", [False, True])
+def test_the_key_log_lacks_nothing_of_a_commit_whose_answer_was_lost(
+    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch, transactional: bool
+) -> None:
+    """The connection ends when the database has committed, and the same process tries again."""
+    rules = TableRules(Rules.of("strict"), transactional=transactional)
+    task = staged(spark, tmp_path, database, {"s.t": rules})
+    task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
+    task.catch_up()
+    committed, lost = DatabaseAudit._done, []
+
+    def unheard(*given: Any) -> Any:
+        done = committed(*given)
+        if not lost:
+            lost.append(1)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return done
+
+    monkeypatch.setattr(DatabaseAudit, "_done", unheard)
+    task.store({"s.t": [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d")]})
+    process = task.applier()
+    with pytest.raises(TargetLostError):
+        process.catch_up()
+    process.catch_up()
+    task.same()
+
+
+@pytest.mark.slow
 def test_a_crash_before_or_after_the_transaction_is_made_good(
     spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +169,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
             if not before:
                 real(*args)
             crashes.append(name)
-            raise KeyError
+            raise CrashError
 
         return call
 
@@ -148,12 +177,12 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
         def call(path: str, *args: Any, **kwargs: Any) -> Any:
             if path.endswith(which):
                 crashes.append(which)
-                raise KeyError
+                raise CrashError
             return commit(path, *args, **kwargs)
 
         return call
 
-    one = [("audited", dies("audited", before)) for before in (True, False)]
+    one = [("_merged", dies("_merged", before)) for before in (True, False)]
     several = [("apply_noted", dies("apply_noted", before)) for before in (True, False)]
     log = ("commit", no_commit("keylog"))
     points = [*one, log, *several, log]
@@ -165,7 +194,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
         task.store({"s.t": [*first, change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
         with monkeypatch.context() as patch:
             patch.setattr(lake if name == "commit" else PostgresTarget, name, broken)
-            with suppress(TailraceError, KeyError):
+            with suppress(CrashError):
                 task.catch_up()
         assert len(crashes) == place
     task.catch_up()

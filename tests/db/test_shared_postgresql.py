@@ -72,7 +72,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
     """After the snapshot, and before the look at the keys: the other task has to wait."""
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
-    real, widening = postgresql_audit._Merge._exists, list[Future[None]]()
+    real, widening = postgresql_audit._Merge._there, list[Future[None]]()
 
     def raced(merge: Any) -> np.ndarray[Any, Any]:
         widening.append(pool.submit(widen, other))
@@ -80,7 +80,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         return real(merge)
 
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(postgresql_audit._Merge, "_exists", raced)
+        patch.setattr(postgresql_audit._Merge, "_there", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
     assert isinstance(done, Audited) and dict(done.tally) == {}

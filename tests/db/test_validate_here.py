@@ -121,28 +121,31 @@ def test_what_differs_is_repaired_without_spark(
 ) -> None:
     db.execute(CREATE)
     task = task_of(tmp_path, database, more)
-    path = task.target_path("s.t")
+    path, bag = task.target_path("s.t"), task.target_path("s.bag")
     for again in ("x", "y"):  # the second repair goes on where the first one ended
         DeltaTable(path).delete("id = 7")
         DeltaTable(path).update(updates={"v": f"'{again}'", "n": "NULL"}, predicate="id = 9")
         extra = DeltaTable(path).to_pyarrow_table(filters=[("id", "=", 1)])
         write_deltalake(path, extra.set_column(0, "id", pa.array([501], pa.int32())), mode="append")
+        DeltaTable(bag).delete("v = 'w1'")
+        write_deltalake(bag, pa.table({"v": ["w2", again, again]}), mode="append")
         said = list[str]()
         steps = Steps(lambda words, *_, said=said: said.append(words))
         before, done, after = setup.repair_task(task, (), dry_run=False, samples=3, steps=steps)
         assert not before.equal and after is not None and after.equal
         assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
-            ("s.t", 1, 1, 1, None)
+            ("s.bag", 17, 0, 3, None),
+            ("s.t", 1, 1, 1, None),
         ]
         assert "repairing s.t" in said and not any("Spark" in words for words in said)
-        assert (done[0].run_id is not None) == bool(runs)
+        assert (done[1].run_id is not None) == bool(runs)
     rows = DeltaTable(path).to_pyarrow_table().select(["id", "v", "n"]).sort_by("id").to_pylist()
     assert [r["v"] for r in rows if r["id"] in (7, 9)] == ["v7", "v9"] and rows[8]["n"] == Decimal("3.00")
     if runs:
         logged = lake.read(task.keylog_path).select(
             ["run_id", "change_row_type", "action_taken", "after_key"]
         )
-        found = [tuple(r.values()) for r in logged.to_pylist() if r["run_id"] == done[0].run_id]
+        found = [tuple(r.values()) for r in logged.to_pylist() if r["run_id"] == done[1].run_id]
         assert [r[1:3] for r in found] == [("I", "I"), ("U", "M"), ("D", "D")]
 
 
@@ -157,10 +160,14 @@ def test_a_postgresql_target_is_repaired_without_spark(
             f"delete from copies.t where id = 7; update copies.t set v = '{again}', n = null where id = 9"
         )
         db.execute("insert into copies.t select 501, v from copies.t where id = 1")
+        db.execute(
+            "delete from copies.bag where v = 'w1'; insert into copies.bag values ('w2'), ('z'), ('z')"
+        )
         _, done, after = setup.repair_task(task, (), dry_run=False, samples=3)
         assert after is not None and after.equal
         assert [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in done] == [
-            ("s.t", 1, 1, 1, None)
+            ("s.bag", 17, 0, 3, None),
+            ("s.t", 1, 1, 1, None),
         ]
     rows = [db.execute(f"select * from {schema}.t order by id").fetchall() for schema in ("s", "copies")]
     assert rows[0] == rows[1]
@@ -196,10 +203,10 @@ def test_spark_starts_for_changes_that_only_it_can_apply_and_that_is_said(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     db.execute(CREATE)
-    db.execute("alter table s.bag replica identity full")
-    task, said = task_of(tmp_path, database), list[str]()
-    db.execute("delete from s.bag where v = 'w1'")
-    with pytest.raises(ApplyError, match=r"apply s\.bag"):
+    more = "target: {path: target, local_limit: 0}\n"
+    task, said = task_of(tmp_path, database, more), list[str]()
+    db.execute("delete from s.t where id = 1")
+    with pytest.raises(ApplyError, match=r"apply s\.t"):
         validated(task, Steps(lambda words, *_: said.append(words)))
     assert said[-1] == "starting Spark: changes wait that only Spark can apply"
 

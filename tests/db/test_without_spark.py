@@ -1,15 +1,18 @@
-"""On one machine a pipeline needs no JVM for tables with keys, whatever happens to them, nor for inserts into
-others: every kind of target and rules, truncates, new layouts."""
+"""On one machine a pipeline needs no JVM, whatever happens to tables, with a key or without: every kind of target
+and rules, truncates, new layouts."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
+from tailrace.capture import initial_load
 from tailrace.capture.process import Capture
 from tailrace.config.late_session import LateSession
 from tailrace.config.task import load
@@ -26,13 +29,17 @@ create table s.other (id int, part int, v text, primary key (id, part));
 alter table s.other replica identity full;
 alter table s.t alter v set storage external;
 create table s.log (at int, what text);
+alter table s.log replica identity full;
+alter table s.log alter what set storage external;
 insert into s.t select i, 'v' || i, i / 3.0 from generate_series(1, 500) i;
 insert into s.t values (400000, repeat('x', 9000), 1);
-insert into s.log values (1, 'a'), (1, 'a');
+insert into s.log values (1, 'a'), (1, 'a'), (null, null), (3, repeat('y', 9000));
 """
 ROUNDS = [
     "insert into s.t select i, 'w', 1 from generate_series(501, 900) i; delete from s.t where id <= 10; "
     "insert into s.log values (1, 'a'), (2, 'b'), (2, 'b')",
+    "delete from s.log where ctid = (select min(ctid) from s.log where at = 1); update s.log set at = 5 where at > 2 or at is null; "
+    "insert into s.log values (null, null), (7, 'new'); update s.log set what = 'B' where at = 2",
     "update s.t set id = id + 5000 where id % 50 = 0 or n = 1 and id > 5000; insert into s.other values (1, 1, 'a'), (1, 2, null)",
     "update s.other set v = 'b', part = 7 where part = 2; delete from s.t where id between 5200 and 9999; insert into s.t values (1)",
     "insert into s.other values (2, 2, 'x'); truncate s.other; insert into s.other values (3, 3, 'c'); "
@@ -42,7 +49,9 @@ ROUNDS = [
     "alter table s.t alter n type numeric(12,2); update s.t set n = 1e9 where id = 21; "
     "alter table s.other add flag bool; insert into s.other values (7, 7, 'x', true); truncate s.other; "
     "alter table s.other drop v; insert into s.other values (9, 9, false); "
-    "alter table s.log add more int; insert into s.log values (1, 'a', 5)",
+    "alter table s.log add more int; insert into s.log values (1, 'a', 5); update s.log set more = 6 where at = 1; "
+    "delete from s.log where at = 5; truncate s.log; insert into s.log values (8, 'z', null), (8, 'z', null); "
+    "delete from s.log where ctid = (select min(ctid) from s.log)",
 ]
 KINDS = {
     "delta": "",
@@ -50,6 +59,8 @@ KINDS = {
     "soft delete": "apply: {mode: soft_delete}\n",
     "archive": "apply: {mode: archive}\nkeylog: {mode: keys}\n",
     "postgresql": "target: '{url}'\nkeylog: {{mode: all}}\n",
+    "transactional": "apply: {mode: strict, transactional: true}\nkeylog: {mode: all}\n",
+    "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
 
 
@@ -80,7 +91,7 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
     url = database + ("&" if "?" in database else "?") + "schema=copies"
     file = tmp_path / "shop.yaml"
     tables = "s.t, s.other" if kind == "soft delete" else "s.*"  # which needs a key
-    more = KINDS[kind].format(url=url) if kind == "postgresql" else KINDS[kind]
+    more = KINDS[kind].format(url=url) if "postgresql" in kind else KINDS[kind]
     file.write_text(f"name: shop\nsource: {{url: '{database}', tables: [{tables}]}}\n{more}")
     task = load(file)
     Capture(task, once=True).run()
@@ -94,7 +105,7 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
     if "key log" in more:
         log = lake.read(task.keylog_path)
         assert pc.all(pc.equal(log["result_error"].fill_null(""), "")).as_py(), log
-    if kind in ("delta", "postgresql", "rules and key log"):
+    if kind not in ("archive", "soft delete"):
         found = setup.validate_task(file, task, (), timeout_s=60, samples=3)
         assert [(t.table, t.equal) for t in found.tables] == [(t, True) for t in ("s.log", "s.other", "s.t")]
     elif kind == "archive":
@@ -106,3 +117,75 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
         source = {row[0] for row in db.execute("select id from s.t")}
         assert {r["id"] for r in rows if not r["_deleted"]} == source
         assert len(source) == 878
+
+
+@pytest.mark.parametrize("kind", ["delta", "rules and key log", "postgresql"])
+def test_changes_of_an_open_window_start_no_jvm(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Of the changes made before and after a table's rows are read, those before are in the rows already."""
+    db.execute(CREATE)
+    url = database + ("&" if "?" in database else "?") + "schema=copies"
+    more = KINDS[kind].format(url=url) if kind == "postgresql" else KINDS[kind]
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nsource: {{url: '{database}', tables: [s.t, s.other]}}\n{more}"
+        "baseline: {window: open, workers: 1}\n"
+    )
+    task, take = load(file), initial_load.baseline.take
+
+    def read_meanwhile(*args: Any) -> Any:
+        db.execute("update s.t set v = 'early' where id % 5 = 0; delete from s.t where id % 13 = 0")
+        db.execute(
+            "insert into s.t select max(id) + 1, 'new', 1 from s.t; insert into s.other values (1, 1, 'a')"
+        )
+        made = take(*args)
+        db.execute("update s.t set v = 'late' where id % 7 = 0; delete from s.t where id % 11 = 0")
+        db.execute("insert into s.t values (13, 'again', 2); delete from s.other")
+        return made
+
+    monkeypatch.setattr(initial_load.baseline, "take", read_meanwhile)
+    Capture(task, once=True).run()
+    monkeypatch.undo()
+    db.execute("update s.t set n = 0 where id < 100")
+    Capture(task, once=True).run()
+    Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+    found = setup.validate_task(file, task, (), timeout_s=60, samples=3)
+    assert [(t.table, t.equal) for t in found.tables] == [("s.other", True), ("s.t", True)]
+    if kind != "delta":
+        log = lake.read(task.keylog_path)
+        assert pc.all(pc.equal(log["result_error"].fill_null(""), "")).as_py(), log
+
+
+def test_each_transaction_is_a_commit_of_the_target(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """In their order, each as a whole; what several of them do to a row is seen one after the other."""
+    db.execute("create table t (id int primary key, v text); create table u (id int primary key)")
+    file = tmp_path / "shop.yaml"
+    more = "apply: {mode: strict, transactional: true}\nkeylog: {mode: all}\n"
+    file.write_text(f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\n{more}")
+    task = load(file)
+    Capture(task, once=True).run()
+    for one in (
+        "insert into t values (1, 'a'), (2, 'b')",
+        "insert into u values (1); update t set v = 'c' where id = 1; update t set id = 3 where id = 2",
+        "delete from t where id = 1",
+        "insert into u values (2)",
+        "insert into t values (1, 'd'); delete from t where id = 3; insert into t values (4, null)",
+    ):
+        db.execute(one)
+    Capture(task, once=True).run()
+    Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+    path = task.target_path("public.t")
+    states = [
+        sorted((r["id"], r["v"]) for r in DeltaTable(path, version=n).to_pyarrow_table().to_pylist())
+        for n in range(1, lake.version(path) + 1)
+    ]
+    assert [s for was, s in pairwise([[], *states]) if s != was] == [
+        [(1, "a"), (2, "b")], [(1, "c"), (3, "b")], [(3, "b")], [(1, "d"), (4, None)],
+    ]  # fmt: skip
+    log = lake.read(task.keylog_path).to_pylist()
+    assert [r["action_taken"] for r in sorted(log, key=lambda r: r["keylog_sort"])
+            if r["subscription_id"] == "public.t"] == list("IIMMDIDI")  # fmt: skip
+    assert len(DeltaTable(task.keylog_path).file_uris()) == 1  # of both tables, all transactions

@@ -213,7 +213,16 @@ class RamLake:
         names += ("add_columns", "arrow_schema")
         # What stands here alone may reach disk, or not at all.
         others = {n for n, f in vars(lake).items() if inspect.isfunction(f) and f.__module__ == lake.__name__}
-        plain = {"admits", "append", "retried", "hours", "file_name", "schema_json", "progresses"}
+        plain = {
+            "admits",
+            "append",
+            "write_part",
+            "retried",
+            "hours",
+            "file_name",
+            "schema_json",
+            "progresses",
+        }
         names_left = others - {*names, *plain}
 
         def read(one: rolling.Ledger, files: Sequence[rolling.File]) -> _Dataset:

@@ -39,6 +39,10 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 TIME = 2026010100000000
 
 
+class CrashError(BaseException):
+    """Stands for a kill: nobody tries another way."""
+
+
 def by_several_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch is one task's: exceptions, target and key log are written by jobs of their own."""
     for way in ("attempt", "prepared"):

@@ -14,8 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
+from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
@@ -25,7 +27,7 @@ from tailrace.model.types import schema_of
 from tailrace.state import ledger, orders
 
 from .rules_model import RELATION, Change
-from .rules_task import TIME, Staged, by_several_jobs, every_mode
+from .rules_task import TIME, CrashError, Staged, by_several_jobs, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,10 +38,6 @@ pytestmark = pytest.mark.spark
 def change(number: int, oper: str, key: str, **values: Any) -> Change:
     row = {"lane": 0, "id": key} | ({} if oper == "D" else {"a": number, "b": key} | values)
     return Change(number, oper, None, row)
-
-
-class CrashError(BaseException):
-    """Stands for a kill: nobody tries another way."""
 
 
 @pytest.fixture
@@ -73,9 +71,14 @@ ON = {"delete_missing": "log then stop after 1000"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("jobs", "truncates", "points"),
-    [(False, False, [0, 1, 1, 2]), (False, True, [0, 1, 1, 2]), (True, True, [1, 2, 3, 2, 3])],
-    ids=["in one task", "in one task, with truncates", "in several jobs"],
+    ("jobs", "truncates", "each", "points"),
+    [
+        (False, False, False, [0, 1, 1, 2]),
+        (False, True, False, [0, 1, 1, 2]),
+        (True, True, False, [1, 2, 3, 2, 3]),
+        (False, True, True, [0, 1, 3, 4, 6]),
+    ],
+    ids=["in one task", "in one task, with truncates", "in several jobs", "transaction by transaction"],
 )
 def test_a_crash_between_any_two_writes_is_made_good(
     spark: SparkSession,
@@ -84,12 +87,13 @@ def test_a_crash_between_any_two_writes_is_made_good(
     monkeypatch: pytest.MonkeyPatch,
     jobs: bool,
     truncates: bool,
+    each: bool,
     points: list[int],
 ) -> None:
     """Exceptions, target, key log, applied: each slice dies before another one of them."""
     if jobs:
         by_several_jobs(monkeypatch)
-    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON))})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON), each)}, per_transaction=2)
     crashes = 0
     for place, point in enumerate(points):
         number, kept = 10 * (place + 1), f"k{place}"
@@ -150,9 +154,19 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
 
 
 @pytest.mark.slow
-def test_transaction_by_transaction_comes_to_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """In every mode, over histories with truncates and targets that somebody else has written to."""
-    seed = random.randrange(10**6)
+@pytest.mark.parametrize("by_task", [1, 2, 0])
+def test_transaction_by_transaction_comes_to_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_task: int
+) -> None:
+    """In every mode, over histories with truncates and targets that somebody else has written to; all, or the
+    first one, or none of the transactions by one task, the others by several jobs."""
+    seed, prepared, calls = random.randrange(10**6), one_task.prepared, Counter[str]()
+
+    def sometimes(batch: TaskBatch, *more: Any) -> TaskBatch | None:
+        calls[batch.table] += 1
+        return prepared(batch, *more) if by_task and calls[batch.table] % by_task == by_task - 1 else None
+
+    monkeypatch.setattr(one_task, "prepared", sometimes)
     rules, changes = every_mode(seed, ["batch", "transaction"])
     cut = 5 * len(rules)
     task = Staged(spark, tmp_path, rules, per_transaction=cut)

@@ -136,13 +136,13 @@ class World:
 
         return land
 
-    def applier(self, **more: Any) -> Applier:
+    def applier(self, spark: Any = None, **more: Any) -> Applier:
         """A new process."""
         paths = ApplyPaths("relations", "stored", "applied", "baselines", lambda t: t)
         self.keeper = KeyLog(self) if self.keylog else None
         limits: dict[str, Any] = {"max_changes": 4, "parallel": 1, "need_baseline": True} | more
         parts: dict[str, Any] = {"gate": Door(self), "rules": self.keeper, "read": self.segment}
-        return Applier(None, paths, Target(self), **parts, **limits)  # type: ignore[arg-type]
+        return Applier(spark, paths, Target(self), **parts, **limits)  # type: ignore[arg-type]
 
     def segment(self, _: object, table: str, one: Segment) -> ChangeTable | None:
         """The change table's rows."""

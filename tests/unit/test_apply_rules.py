@@ -116,7 +116,6 @@ def test_defaults() -> None:
     }
     assert [list(Rules.of(m).on) for m in ("strict", "upsert")] == [list(CONFLICTS)] * 2
     assert [Rules.of(m).plain for m in MODES] == [False, True, False, False]
-    assert [Rules.of(m).tolerant for m in MODES] == [False, True, False, False]
 
 
 @pytest.mark.parametrize(

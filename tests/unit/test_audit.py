@@ -20,7 +20,8 @@ from tailrace.apply.plan import Limits
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
-from tailrace.apply.targets.delta.many import FAILED, ManyTask, TaskBatch
+from tailrace.apply.targets.delta.many import FAILED, ManyTask
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
@@ -263,23 +264,6 @@ def test_without_rules_a_truncate_takes_rows_away_unseen(tmp_path: Path) -> None
     (told,) = replace(task, audit=audit)([pa.RecordBatch.from_pylist(rows, task.wanted)])
     assert (told["inserted"][0].as_py(), told["deleted"][0].as_py()) == (2, 8)
     assert place.rows() == [(0, "p1", 7, None), (0, "z", 10, "z")]
-
-
-def test_inserts_into_a_table_without_key_are_added_and_nothing_else_is(tmp_path: Path) -> None:
-    place = Place(tmp_path, "strict", {})
-    same = [change(1, "I", "p"), replace(change(2, "I", "p"), values=change(1, "I", "p").values)]
-    for some, told in ((same, None), ([change(3, "I", "q"), change(4, "D", "p")], TOO_LARGE)):
-        task = replace(place.task(some[-1].number, some[0].number - 1), key=())
-        rows = [row for one in some for row in images(one)]
-        (found,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
-        assert found["file"][0].as_py() == told
-        assert place.rows() == [(0, "p", 1, "p")] * 2
-        done = outcome_of(Row(**found.to_pylist()[0]))
-        if isinstance(done, Audited):
-            assert (done.outcome.inserted, dict(done.tally), done.ends) == (2, {}, None)
-            assert done.part is not None
-            lake.commit(place.log, [done.part], progress={})
-    assert [(r["action_taken"], r["result_row_count"]) for r in place.logged()] == [("I", 1)] * 2
 
 
 def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -> None:

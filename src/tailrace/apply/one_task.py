@@ -17,12 +17,12 @@ from .expect import Ends, Expected
 from .images import col
 from .keylog import tasks as keylog_tasks
 from .keylog.exceptions import Exceptions
-from .keylog.key_log import SCHEMA, ChangeRange, KeyLog
+from .keylog.key_log import FEW, SCHEMA, ChangeRange, KeyLog
 from .plan import TableBatch
 from .rules_batch import RulesBatch
 from .targets.audit import Audit, Audited, LogPart
 from .targets.base import Target
-from .targets.delta.many import TaskBatch
+from .targets.task_batch import TaskBatch
 
 
 def attempt(
@@ -37,7 +37,7 @@ def attempt(
     batch ended, and what is wrong with its values. `LOST`: it was done, and what was found is not known;
     None: it is not for one task."""
     found = batch.found
-    if (audits := target.capabilities.audits) is None or batch.tolerant:
+    if (audits := target.capabilities.audits) is None:
         return None
     if not fits(batch.changes, found.relation, rules):
         return None
@@ -60,7 +60,7 @@ def finished(
     expected = Expected(tally=done.tally)
     if done.upto >= 0 and log is not None:
         one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
-        log.commit([done.part] if done.part else [], one)
+        log.commit([done.part] if done.part else [], one, done.logged)
     return result_of(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
 
 
@@ -69,7 +69,7 @@ def prepared(
 ) -> TaskBatch | None:
     """A batch for one task with what its merge needs to find and log the outcome of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
-    if rules.mode == "archive" and rules.on["data_error"] != "stop":
+    if not _allowed(batch.relation, rules):
         return None
     if log is not None and log.standing(batch.table).reached != batch.after:
         return None
@@ -81,9 +81,15 @@ def prepared(
 def fits(changes: ChangeTable, relation: Relation, rules: Rules) -> bool:
     """Whether a batch is of the kind that one task does: values that a retyped column may not hold take the
     long way."""
+    return _allowed(relation, rules) and not retyped(changes, relation)
+
+
+def _allowed(relation: Relation, rules: Rules) -> bool:
+    """Whether rules let one task do a batch: it does not judge the values that an archive gets, and marks no
+    rows without a key."""
     if rules.mode == "archive":
-        return rules.on["data_error"] == "stop" and not retyped(changes, relation)
-    return bool(relation.key) and not retyped(changes, relation)
+        return rules.on["data_error"] == "stop"
+    return rules.mode != "soft_delete" or bool(relation.key)
 
 
 def audit(
@@ -106,7 +112,9 @@ def audit(
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
-        part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table))
+        # A note names files.
+        handed = FEW if target.capabilities.notes is None else 0
+        part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table), handed)
     places: tuple[int, ...] = ()
     if rules.mode == "archive":
         there = list(target.columns(relation.table))

@@ -33,8 +33,8 @@ PLANS: dict[str, str] = {
     "merge": "the same with deletes or partial images: Spark MERGE, pruned to the batch's range of keys; "
     "also when a task has not the memory",
     "upsert": "PostgreSQL: tasks stage the folded rows by COPY, one transaction deletes and upserts by key",
-    "bag": "a table without key: exactly as many copies of each full row are added or taken away as changes "
-    "say; the target is rewritten",
+    "bag": "a large table without key, or one whose changes are decided: as many copies of each full row are "
+    "added or taken away as changes say; the target is rewritten",
 }
 """Plan name -> what it does and when."""
 
@@ -176,7 +176,8 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
     if truncated:
         return "replace_all"
     if not batch.relation.key:
-        return "bag" if batch.may("U", "D") else "append"
+        here = batch.folded is None and size.files and is_local(size, limits)
+        return "append" if not batch.may("U", "D") else "task_local" if here else "bag"
     if size.files == 0:
         return "append"
     if is_local(size, limits):

@@ -31,7 +31,7 @@ from .rules_batch import Cut, RulesBatch, of_table, of_task
 from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
 from .targets.base import ApplyOutcome, Target
-from .targets.delta.many import TaskBatch
+from .targets.task_batch import TaskBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -226,8 +226,10 @@ class RulesApply:
             return
         if standing.reached >= reached:
             return
-        if self._target.capabilities.notes is not None:  # they were read at the start: nothing is missing
-            self._log.commit([], ChangeRange(name, reached, reached, 0))
+        if self._target.capabilities.notes is not None:  # one that has none changed nothing that is logged
+            recover(self._target, self._log)
+            if (self._log.standing(name).reached or 0) < reached:
+                self._log.commit([], ChangeRange(name, reached, reached, 0))
             return
         batch = cut(standing.reached, reached)
         if exact and batch.found.upto != reached:

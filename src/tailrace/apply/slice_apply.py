@@ -13,7 +13,7 @@ from .plan import SPECIAL
 from .record import Record
 from .segment_apply import applied
 from .table_apply import TableApply, is_plain
-from .targets.delta.many import TaskBatch
+from .targets.task_batch import TaskBatch
 from .task_batches import TaskBatches
 
 Failed = dict[str, TailraceError]
@@ -56,11 +56,18 @@ class SliceApply:
         except Exception:
             with suppress(Exception):  # what is raised is why the slice has ended
                 self.record.write(last, ends=False)
+            self._look_anew()
             raise
         self.record.write(last, ends=ends)
         short = failed.keys() | {t for t in counts if not self.tables.reach.has(t, last.upto)}
         self.failed |= short
         return set(tables) - short
+
+    def _look_anew(self) -> None:
+        """Has targets and key log looked at as after a start: a commit may be there that was not confirmed."""
+        self.tables.reach.forget()
+        if rules := self.tables.rules:
+            rules.again()
 
     def _counts(self, batches: Sequence[Stored], tables: Collection[str]) -> dict[str, dict[str, int]]:
         """What the store has counted in a slice, by table that lacks some of it."""
@@ -88,8 +95,7 @@ class SliceApply:
             try:
                 rules.flush()
             except BaseException:
-                self.tables.reach.forget()  # the key log is behind its targets
-                rules.again()
+                self._look_anew()  # the key log is behind its targets
                 raise
         failed |= {t: error for t, error in found.items() if error is not None}
         flat = [one for many in done.values() for one in many]

@@ -114,17 +114,21 @@ class TableApply:
             to = replace(one, before=route.before, relation=route.relation)
             way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
             way.alter()
-            if not plain and (task := self._by_task(table, one, route, counts)) is not None:
-                done.append(applied(table, task))
-                if task.suspended is not None:
-                    return
-                continue
-            changes = self.read(self.spark, self.paths.changes(table), one)
+            after = one.after
+            if not plain or self.task_batches.transactional(table):
+                for upto, task in self.task_batches.each(table, one, route, counts, baseline):
+                    done.append(replace(applied(table, task), upto=task.upto if task.upto >= 0 else upto))
+                    if task.suspended is not None:
+                        return
+                    after = upto
+            rest = replace(one, after=after)
+            changes = self.read(self.spark, self.paths.changes(table), rest) if after < one.upto else None
             if changes is None:
                 continue
             changes, mine = route.through(changes, counts)
             if (why := to.unclear(mine)) and self._unclear(table, why):
                 return
+            way.segment = replace(to, after=after)
             for made in way.apply(changes, mine):
                 done.append(made if made.upto >= 0 else replace(made, upto=last.upto))
             if way.suspended is not None:
@@ -136,20 +140,6 @@ class TableApply:
         if not done or done[-1].upto < last.upto:
             done.append(self._nothing(table, last.upto))
         self.reach.came(table, last, baseline)
-
-    def _by_task(
-        self, table: str, one: Segment, route: Route, counts: Mapping[str, int]
-    ) -> ApplyResult | None:
-        """What one task did with a stretch that the target has the layout of; None: it needs a job."""
-        ours = self.task_batches
-        if not ours.may(table, counts):
-            return None
-        if (batch := ours.of(table, one, route, counts, self.known.baselines.get(table))) is None:
-            return None
-        made = ours.run([batch]).get(table)
-        if isinstance(made, TailraceError):
-            raise made
-        return made
 
     def _unclear(self, table: str, why: str) -> bool:
         with self._telling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import TailraceError, from_spark
@@ -14,8 +14,10 @@ from .route import Route
 from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import Target
-from .targets.delta.many import ROWS, TaskBatch
+from .targets.delta.many import ROWS
+from .targets.task_batch import TaskBatch
 from .task_rules import TaskRules
+from .transactions import by_transaction
 
 logger = logging.getLogger("tailrace.apply")
 
@@ -43,19 +45,53 @@ class TaskBatches:
         counts: Mapping[str, int],
         baseline: Baseline | None,
     ) -> TaskBatch | None:
-        """The batch of a stretch of a table's changes, whose layout the target has; None: it has a mapping or
-        an open window to follow, or is applied transaction by transaction, or by rules that need more than
-        one task, or looks for rows in a table without key."""
+        """The batch of a stretch of a table's changes, whose layout the target has; None: it has a mapping to
+        follow, or an open window that tells too little, or is applied transaction by transaction (`each`), or
+        by rules that need more than one task."""
+        if self.transactional(table) or (one := self._batch(table, segment, route, counts)) is None:
+            return None
+        return self._prepared(one, baseline)
+
+    def each(
+        self,
+        table: str,
+        segment: Segment,
+        route: Route,
+        counts: Mapping[str, int],
+        baseline: Baseline | None,
+    ) -> Iterator[tuple[int, ApplyResult]]:
+        """Applies such a stretch, at once or transaction by transaction, as its table is applied: gives up to
+        which change number, and what was done. What is left needs a job of its own.
+
+        Raises:
+            TailraceError: changes could not be applied.
+        """
+        if not self.may(table, counts) or (one := self._batch(table, segment, route, counts)) is None:
+            return
+        memory = self.target.capabilities.memory_bytes
+        for part in by_transaction(one, memory) if self.transactional(table) else [one]:
+            ready = self._prepared(part, baseline)
+            made = self.run([ready]).get(table) if ready is not None else None
+            if isinstance(made, TailraceError):
+                raise made
+            if made is None:
+                return
+            yield part.upto, made
+
+    def transactional(self, table: str) -> bool:
+        """Whether each transaction of the source is a commit of the table's target."""
+        return self.rules is not None and self.rules.transactional(table)
+
+    def _batch(
+        self, table: str, segment: Segment, route: Route, counts: Mapping[str, int]
+    ) -> TaskBatch | None:
         shares = self.target.capabilities.shares
         path = shares.own_path(table) if shares is not None else None
-        if path is None or route.steps or segment.tolerant:
+        if path is None or route.steps or segment.unclear(counts):
             return None
         archives = self.rules is not None and self.rules.archives(table)
-        if not (segment.relation.key or archives) and any(counts.get(k) for k in "UDT"):
-            return None
-        if self.rules and self.rules.transactional(table):
-            return None
-        one = TaskBatch(
+        looks = bool(segment.relation.key) or any(counts.get(k) for k in "UDT")
+        return TaskBatch(
             table,
             self.paths.changes(table),
             path,
@@ -63,7 +99,11 @@ class TaskBatches:
             segment.after,
             segment.upto,
             segment.position,
+            adds=archives or not looks,
+            tolerant=segment.tolerant,
         )
+
+    def _prepared(self, one: TaskBatch, baseline: Baseline | None) -> TaskBatch | None:
         applier = self._applier(one)
         return applier.prepared(one, baseline.number if baseline else 0) if applier else one
 
@@ -93,4 +133,4 @@ class TaskBatches:
         return found
 
     def _applier(self, one: TaskBatch) -> RulesApply | None:
-        return self.rules.of(one.table, one.relation) if self.rules else None
+        return self.rules.of(one.table, one.relation, window=one.tolerant) if self.rules else None

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
 _TEXTS = ("file", "told", "table")
-RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS]])
+RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS], "logged binary"])
+"""The columns of results; `logged`: a few rows of a key log, as an Arrow stream."""
 
 
 def result(**values: Any) -> pa.RecordBatch:
     """One row of `RESULT`."""
     numbers = [pa.array([values.get(n, 0)], pa.int64()) for n in _NUMBERS]
     texts = [pa.array([values.get(n)], pa.string()) for n in _TEXTS]
-    return pa.record_batch([*numbers, *texts], [*_NUMBERS, *_TEXTS])
+    logged = pa.array([values.get("logged")], pa.binary())
+    return pa.record_batch([*numbers, *texts, logged], [*_NUMBERS, *_TEXTS, "logged"])
 
 
 @dataclass(frozen=True)

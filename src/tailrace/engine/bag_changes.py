@@ -11,7 +11,7 @@ from ..errors import BaselineNeededError, UnsupportedError
 from .change_arrays import B, ChangeArrays, Codes, D, I, Ints, T, U
 from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
-from .keys import Keys
+from .keys import Keys, nth
 from .lines import ABSENT
 
 
@@ -145,12 +145,7 @@ class BagState:
         if self._keys is None or not batch.num_rows:
             return batch
         found = self._keys.find([batch[n] for n in self._more.column_names])
-        order = np.argsort(found, kind="stable")
-        ordered = found[order]
-        begin = np.searchsorted(ordered, ordered)
-        rank = np.empty(len(found), np.int64)
-        rank[order] = np.arange(len(found)) - begin
-        gone = (found >= 0) & (rank < self._left[np.maximum(found, 0)])
+        gone = (found >= 0) & (nth(found) < self._left[np.maximum(found, 0)])
         np.subtract.at(self._left, found[gone], 1)
         return batch.filter(pa.array(~gone))
 

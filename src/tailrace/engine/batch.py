@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model.change import BEFORE, DELETE, TRUNCATE, UPDATE
+from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from ..model.sequence import number_of
 from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
@@ -60,6 +60,22 @@ class Changes:
         said = pc.coalesce(said, said.take(pa.array(other)))
         bad = said.is_valid().to_numpy(zero_copy_only=False)
         return replace(self, events=replace(self.events, bad=bad), why=said)
+
+    def unclear(self, ordinals: tuple[int, ...]) -> tuple[str, str] | None:
+        """Of a table without key the first change that does not name its row (`change_seq`), and why; None:
+        all do. `ordinals`: the bits of the columns in the column mask."""
+        events, there = self.events, carried(self.rows, ordinals)
+        paired = np.zeros(int(events.change.max(initial=-1)) + 1, np.bool_)
+        paired[events.change[(events.oper == UPDATE) & (events.before >= 0)]] = True
+        wrong = {
+            "an update has no before image": (events.oper == UPDATE) & (events.before < 0),
+            "a before image has no update": (events.oper == BEFORE) & ~paired[events.change],
+        }
+        if there is not None:
+            images = np.isin(events.oper, [UPDATE, BEFORE, DELETE])
+            wrong["an image leaves columns out"] = images & ~there.all(axis=1)
+        found = [(int(np.argmax(rows)), what) for what, rows in wrong.items() if rows.any()]
+        return min((str(self.rows[SEQ][row]), what) for row, what in found) if found else None
 
     @property
     def first_bad(self) -> str | None:
@@ -124,6 +140,12 @@ class Batch:
         return {name: (many, str(self.rows[SEQ][row])) for name, (many, row) in found.items()}
 
     @property
+    def missing(self) -> int:
+        """How many changes behind the last truncate look for a row that is not there."""
+        lasting = self.decided.situation[self.events.behind(self.truncates)]
+        return int(np.isin(lasting, [NAMES.index("U0"), NAMES.index("D0")]).sum())
+
+    @property
     def ends(self) -> tuple[str, str, str] | None:
         """`change_seq`, conflict and policy of the change before which the batch ends; None: it does not."""
         if (row := self.decided.ends) is None:
@@ -144,15 +166,30 @@ class Batch:
         end, epoch = self.decided.ends, self.events.epoch
         return self.events.truncates if end is None or epoch is None else int(epoch[end])
 
+    def net(self, source: Source) -> Ints:
+        """What is left of them in a table without key, see `Source.net`."""
+        effective = self.decided.effective & self.events.behind(self.truncates)
+        return net_copies(source, self.events, effective)
+
     def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
-        """What is left of the changes after the last truncate, one image a key; `ordinals`: the bits of the
-        columns in the column mask."""
+        """What is left of the changes after the last truncate: one image a key; without key, what `net` says.
+        `ordinals`: the bits of the columns in the column mask."""
+        if not source.key:
+            return replace(source, net=self.net(source), deletes=np.ones(len(source.deletes), np.bool_))
         events, decided = self.events, self.decided
         decided = replace(decided, effective=decided.effective & events.behind(self.truncates))
         there, marks = carried(self.rows, ordinals), source.mark is not None
         if marks:
             source, there = marked(source, events, decided, there)
         return _left(source, events, decided, there, rows_of)
+
+
+def net_copies(source: Source, events: Events, effective: Bools | None = None) -> Ints:
+    """Of each different row of a table without key, by its number, how many copies changes bring (take, when
+    negative); `effective`: the rows that count; None: all."""
+    counts = np.isin(events.oper, [INSERT, UPDATE]) * 2 - 1
+    counts = counts if effective is None else counts * effective
+    return np.bincount(source.keys.place, counts, len(source.last)).astype(np.int64)
 
 
 def folded(source: Source, events: Events, there: Bools | None, rows_of: RowsOf) -> Source:

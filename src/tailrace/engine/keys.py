@@ -61,11 +61,27 @@ class Keys:
         (words, _), *rest = self._steps
         place = words.find(columns[0])
         for column, (words, pairs) in zip(columns[1:], rest, strict=True):
-            index = words.find(column)
-            code = np.where((place < 0) | (index < 0), -1, place * len(words) + index)
+            here = np.flatnonzero(place >= 0)  # what the columns so far have not excluded
+            few = 2 * len(here) < len(place)
+            index = words.find(column.take(pa.array(here)) if few else column)
+            mine = place[here] if few else place
+            code = np.where((mine < 0) | (index < 0), -1, mine * len(words) + index)
             at = np.minimum(np.searchsorted(pairs, code), len(pairs) - 1)
-            place = np.where(pairs[at] == code, at, -1)
+            place[here if few else slice(None)] = np.where(pairs[at] == code, at, -1)
         return place
+
+
+def nth(numbers: Places) -> Places:
+    """Of each number how many equal ones come before it.
+
+    >>> nth(np.array([7, 8, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(numbers, kind="stable")
+    sorted_ = numbers[order]
+    found = np.empty(len(numbers), np.int64)
+    found[order] = np.arange(len(numbers)) - np.searchsorted(sorted_, sorted_)
+    return found
 
 
 class _Words:

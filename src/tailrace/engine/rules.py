@@ -147,11 +147,6 @@ class Rules:
         return self.on.get("insert_exists") == self.on.get("update_missing") == "apply"
 
     @property
-    def tolerant(self) -> bool:
-        """Whether folding all changes gives the right rows without a look at what they meet."""
-        return self.mode == "upsert" and self.overwrites and self.on["delete_missing"] in ("apply", "ignore")
-
-    @property
     def keeps(self) -> bool:
         """Whether a change may be flagged and skipped."""
         return any((o := self.outcome(s)).flagged and not o.effective for s in SITUATIONS)

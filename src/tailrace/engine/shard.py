@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from ..model.change import INSERT, UPDATE
-from .batch import Batch, Changes, folded
+from ..model.change import UPDATE
+from .batch import Batch, Changes, folded, net_copies
 from .carry import complete
 from .columns import HAVE, MASK, MOVED, NET, OPER, SEQ, SILENT, SITUATION, WHY, carried, one
 from .decide import NAMES
@@ -64,10 +64,9 @@ class Shard:
             mark: the column that marks rows of the target as deleted, if it has one.
             truncates: the `change_seq` of all truncates of the batch; they are not among `rows`.
         """
-        names = list(key or schema.names)
-        source = Source.of(ordered(rows), tuple(names), schema, partial=False)
-        number = source.keys.find([one(there[n]) for n in names])
-        named, source = number >= 0, replace(source, key=key, mark=mark)
+        source = replace(Source.of(ordered(rows), key, schema, partial=False), mark=mark)
+        number = source.keys.find([one(there[n]) for n in source.known_by])
+        named = number >= 0
         changes, have = Changes.of(source, truncates), source.rows.schema.names
         if WHY in have:
             changes = changes.spoiled(one(source.rows[WHY]))
@@ -115,8 +114,8 @@ class Shard:
             WHY: pa.nulls(len(rows), pa.string()) if batch.why is None else batch.why.take(pa.array(rows)),
             MOVED: pa.array(old >= 0),
         }
-        keyed = self.source.key or self.source.schema.names
-        made |= {n: one(batch.rows[n]).take(at) for n in self.source.schema.names if n in keyed}
+        known_by = self.source.known_by
+        made |= {n: one(batch.rows[n]).take(at) for n in self.source.schema.names if n in known_by}
         return pa.table(made)
 
     def completed(self, rules: Rules) -> pa.Table:
@@ -160,11 +159,7 @@ class Shard:
         return known, self.there.select(self.source.schema.names).take(pa.array(self._place[known]))
 
     def _net(self, batch: Batch | None) -> pa.Table:
-        events, place = self.changes.events, self.source.keys.place
-        counts = np.isin(events.oper, [INSERT, UPDATE]) * 2 - 1
-        if batch is not None:
-            counts = counts * (batch.decided.effective & events.lasting)
-        net = np.bincount(place, counts, len(self.source.last)).astype(np.int64)
+        net = net_copies(self.source, self.changes.events) if batch is None else batch.net(self.source)
         changed = np.flatnonzero(net)
         rows = self.source.rows.select(self.source.schema.names).take(pa.array(self.source.last[changed]))
         return rows.add_column(0, NET, pa.array(net[changed]))

@@ -23,7 +23,11 @@ RowsOf = Callable[[Places], tuple[Places, pa.Table]]
 class Source:
     """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
     images (`SEQ`, `OPER`, the data columns). `last`: of each key's number the row that counts, -1: none.
-    `mark`: the column that marks rows of the table as deleted, if it has one."""
+    `mark`: the column that marks rows of the table as deleted, if it has one.
+
+    Without `key` rows are known by all of their values. `net` then says of each different row, once that is
+    known, how many copies come (go, when negative); whatever row of the table goes is deleted (`deletes`).
+    """
 
     rows: pa.Table
     key: tuple[str, ...]
@@ -33,13 +37,20 @@ class Source:
     last: Places
     deletes: npt.NDArray[np.bool_]
     mark: str | None = None
+    net: Places | None = None
+
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        """The columns that tell rows apart."""
+        return self.key or tuple(self.schema.names)
 
     @staticmethod
     def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:
-        """Makes the changes ready to be looked up."""
+        """Makes the changes ready to be looked up; `key`: empty when the table has none."""
         rows = rows.combine_chunks()
         folded = OP in rows.schema.names
-        keys = Keys([one(rows[k]) for k in key], None if folded else order(rows))
+        names = key or tuple(schema.names)
+        keys = Keys([one(rows[k]) for k in names], None if folded else order(rows))
         deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
         return Source(rows, key, schema, partial, keys, keys.last, np.asarray(deletes.to_numpy(), np.bool_))
 

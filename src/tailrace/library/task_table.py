@@ -16,7 +16,7 @@ from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from ..lake import log
-from ..lake.reading import dataset
+from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX, Column
 from ..model.types import arrow_type, header_schema, plain_schema, schema_of
@@ -259,11 +259,7 @@ def _read(
     try:
         for fragment in watched("the target", list(data.get_fragments(filter=which))):
             for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
-                columns = [
-                    batch[f.name].cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
-                    for f in schema
-                ]
-                yield pa.record_batch(columns, schema=schema)
+                yield fitted(batch, schema)
     except FileNotFoundError as error:
         raise PositionError(
             "files of this version are gone", where=where,

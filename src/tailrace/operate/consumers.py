@@ -212,11 +212,9 @@ class Consumers:
             version, have = self.look()
             made = [asdict(c) for c in work(have)]
             lake.create(self.path, SCHEMA)
-            part = lake.Part(self.path, SCHEMA)
-            part.write(pa.Table.from_pylist(made, schema=SCHEMA))
-            added = part.close()
+            files = lake.write_part(self.path, pa.Table.from_pylist(made, schema=SCHEMA))
             reach("control.consumers")
-            files, now = [added] if added else [], max(version, 0)
+            now = max(version, 0)
             done = lake.overwrite(self.path, files, schema=SCHEMA, progress={}, only_after=now)
             if done is not None:
                 if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the previous one

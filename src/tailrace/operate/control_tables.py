@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ..errors import ConfigError
 from ..formats.sqdr.control import TABLES
@@ -75,10 +74,7 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
         made = work([dict(r) for r in have])
         if made == have:
             return
-        part = lake.Part(place, columns)
-        part.write(pa.Table.from_pylist(made, schema=columns))
-        added = part.close()
-        files = [added] if added else []
+        files = lake.write_part(place, pa.Table.from_pylist(made, schema=columns))
         reach("control.change")
         done = lake.overwrite(place, files, schema=columns, progress={}, only_after=version)
         if done is not None:
@@ -91,6 +87,6 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
 def _read(place: str) -> tuple[int, list[Row]]:
     if not lake.exists(place):
         return -1, []
-    table = DeltaTable(place)
-    found: list[Row] = lake.dataset(table).to_table().to_pylist()
-    return int(table.version()), found
+    with lake.opened(place) as table:
+        found: list[Row] = lake.dataset(table).to_table().to_pylist()
+        return int(table.version()), found

@@ -50,7 +50,7 @@ class HistoryEvents:
     @property
     def number(self) -> int:
         """The last batch; -1: none."""
-        return reached(self.delta, APP)
+        return lake.reached(self.delta, APP)
 
     @property
     def horizon(self) -> pa.Scalar:
@@ -142,10 +142,7 @@ class HistoryEvents:
 
     def _part(self, rows: pa.Table, number: int) -> list[lake.AddedFile]:
         rows = rows.append_column(BATCH, pa.array(np.full(rows.num_rows, number)))
-        part = lake.Part(self.path, rows.schema)
-        part.write(rows)
-        added = part.close()
-        return [added] if added else []
+        return lake.write_part(self.path, rows)
 
     def _read(self, which: ds.Expression, *more: str) -> pa.Table:
         names = [*self.schema.names, *more]
@@ -167,9 +164,3 @@ def first_cut(events: pa.Table) -> pa.Scalar:
 def flow_app(name: str) -> str:
     """What counts the batches of a flow in a history."""
     return f"{APP}/{name}"
-
-
-def reached(delta: DeltaTable, app: str) -> int:
-    """The last number that an application has reached in a table; -1: none."""
-    found = delta.transaction_version(app)
-    return -1 if found is None else int(found)

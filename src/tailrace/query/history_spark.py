@@ -21,7 +21,7 @@ from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
 from ..lake import delta as lake
 from ..model.types import spark_type
-from .history_events import APP, BATCH, flow_app, reached
+from .history_events import APP, BATCH, flow_app
 from .history_flow import HistoryFlow, with_masks
 from .history_table import HistoryTable
 
@@ -45,13 +45,13 @@ def apply_in_tasks(
     A replay of what a crash has cut off changes what is missing, and nothing else.
     """
     spark = df.sparkSession
-    if batch is None or reached(DeltaTable(history.events_path), flow_app(name)) < batch:
-        number = reached(DeltaTable(history.events_path), APP) + 1
+    if batch is None or lake.reached(DeltaTable(history.events_path), flow_app(name)) < batch:
+        number = lake.reached(DeltaTable(history.events_path), APP) + 1
         _store(spark, history, flow, df, number)
         if batch is not None:
             lake.commit(history.events_path, [], progress={flow_app(name): batch})
-    changed = _changed(spark, history, reached(DeltaTable(history.path), APP))
-    number = reached(DeltaTable(history.events_path), APP)
+    changed = _changed(spark, history, lake.reached(DeltaTable(history.path), APP))
+    number = lake.reached(DeltaTable(history.events_path), APP)
     _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))
     lake.commit(history.path, [], progress={APP: number})
 

@@ -24,7 +24,7 @@ from ..errors import ConcurrentCommitError, ConfigError, OvertakenError, Positio
 from ..lake import delta as lake
 from ..model.types import plain_schema
 from .history_checks import conformed, differences, refuse
-from .history_events import APP, HistoryEvents, first_cut, flow_app, reached, stored
+from .history_events import APP, HistoryEvents, first_cut, flow_app, stored
 from .history_files import FILE, ROW, HistoryFiles
 from .result import Result
 
@@ -140,7 +140,7 @@ class HistoryTable:
         found = cleaned(conformed(events, there.schema, self.path), self.rules.key)
         found = placed(found, there.horizon)
         aside = found.aside.num_rows
-        if batch is None or reached(there.delta, flow_app(flow)) < batch:
+        if batch is None or lake.reached(there.delta, flow_app(flow)) < batch:
             known = there.append(found, {} if batch is None else {flow_app(flow): batch})
         else:
             known, aside = found.events.num_rows, 0
@@ -224,7 +224,7 @@ class HistoryTable:
     def _settle(self, at: dt.datetime) -> Settled:
         """Does what the stored events change in the versions."""
         delta, there = DeltaTable(self.path), self.events()
-        done = reached(delta, APP)
+        done = lake.reached(delta, APP)
         new = there.after(done)
         files = HistoryFiles(self.path, delta, lake.arrow_schema(self.path))
         since, cut = Since.of(new, self.rules.key), first_cut(new)
@@ -262,5 +262,5 @@ def batch_of(path: str, flow: str) -> int | None:
     """The last batch of a flow that the history at a path has; None: none."""
     if not lake.exists(path):
         return None
-    found = reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app(flow))
+    found = lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app(flow))
     return None if found < 0 else found

@@ -48,6 +48,10 @@ class TargetCapabilities(TargetCase):
             (4, "I", image(1, "there")), (5, "U", image(9, "missing")), (6, "D", {"id": 2}),
             *move(7, 3, image(30, "moved")), *move(8, 2, image(20, "gone")), (9, "U", {"id": 30, "v": "C"}),
         ]  # fmt: skip
+        cut = [
+            (10, "U", image(1, "A")), (11, "T", {}), (12, "I", image(1, "again")), (13, "D", {"id": 30}),
+            (14, "I", image(30, "new")), (15, "U", {"id": 1, "v": "last"}),
+        ]  # fmt: skip
         found = []
         for name, declared in (("able", able), ("plain", replace(able, audits=None, shares=None))):
             to: Any = Declares(target, declared)
@@ -56,13 +60,17 @@ class TargetCapabilities(TargetCase):
             applier = RulesApply(
                 spark, to, Rules.of("strict"), root=str(tmp_path / name), task="t", app_id="t", keylog=log
             )
-            for some in (images, odd):
+            for some, flagged, rows in (
+                (images, 0, [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5)]),
+                (odd, 3, [(1, "a", 1.5), (30, "C", 1.5)]),
+                (cut, 1, [(1, "last", 1.5), (30, "new", 1.5)]),
+            ):
                 changes = replace(change_table(spark, relation, some), name=relation.table)
-                assert applier.apply(changes).flagged == (0 if some is images else 3)
-            self.same(spark, target, (1, "a", 1.5), (30, "C", 1.5), of=relation)
-            rows = spark.read.format("delta").load(log.path).orderBy("keylog_sort")
+                assert applier.apply(changes).flagged == flagged
+                self.same(spark, target, *rows, of=relation)
+            logged = spark.read.format("delta").load(log.path).orderBy("keylog_sort")
             told = ("change_row_counter", "action_taken", "result_row_count", "flagged_count", "result_error")
-            found.append([tuple(r) for r in rows.select(*told, "before_key", "after_key").collect()])
+            found.append([tuple(r) for r in logged.select(*told, "before_key", "after_key").collect()])
         assert found[0] == found[1]
 
     def test_versions_are_there_when_it_declares_them(self, spark: SparkSession, filled: Target) -> None:

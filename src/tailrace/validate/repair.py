@@ -34,9 +34,10 @@ from ..apply.plan import SPECIAL, TableBatch
 from ..apply.targets.audit import Audited
 from ..apply.targets.delta import distributed
 from ..apply.targets.delta.local import PartTask, write_parts
-from ..apply.targets.delta.many import ROWS, TaskBatch
+from ..apply.targets.delta.many import ROWS
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
+from ..apply.targets.task_batch import TaskBatch
 from ..apply.task_rules import rules_of
 from ..config.spread import cluster
 from ..config.task import Task
@@ -184,7 +185,7 @@ class Repair:
         """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
         does with them; gives the run in the key log, empty without one. None: work for Spark."""
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
-        if not relation.key or upto - after > ROWS or not task_map(self.task, table).plain:
+        if upto - after > ROWS or not task_map(self.task, table).plain:
             return None
         if self.task.target.database and not (rules.plain and logbook is None):
             return None  # its notes for the key log are those of the source's changes

@@ -70,8 +70,7 @@ def _newest_without(path: str, app: str, number: int, version: int, mark: str | 
     columns = _columns(DeltaTable(path, version=version), mark)
     for newer in range(lake.version(path), version, -1):
         table = DeltaTable(path, version=newer)
-        reached = table.transaction_version(app)
-        if (-1 if reached is None else reached) <= number and _columns(table, mark) == columns:
+        if lake.reached(table, app) <= number and _columns(table, mark) == columns:
             return newer
     return version
 

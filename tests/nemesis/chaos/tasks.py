@@ -17,6 +17,7 @@ store: {{every: 500ms}}
 apply: {{every: 500ms, ddl: {{rename_table: {named}}}, max_changes: {changes}{mode}}}
 baseline: {{workers: 1, window: {window}}}
 maintenance: {{every: 5s, small_files: 6, keep_log: {keep}}}
+tables: {{m.coded: {{transactional: {each}}}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
 spark: {{spark.driver.memory: 2g}}
 {keylog}
@@ -72,6 +73,7 @@ def written(random: Random, one: Plan, source: str, database: str) -> str:
         keep=random.choice(["0s", "1h"]),
         mode=f", mode: {one.mode}" if one.mode else "",
         window="open" if one.opened else "auto",
+        each=random.choice(["true", "false"]),
         keylog="keylog: {mode: all}" if one.logged else "",
     )
 

@@ -37,6 +37,8 @@ LOG_MODES = {
 }
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in KEYLOG_TABLE.columns])
 _SORT = "tailrace/keylog/sort"
+FEW, _HELD = 1_000, 100_000
+"""Up to so many rows of a batch are no file of their own; so many are held at most."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class KeyLog:
         self._visible: dict[str, int | None] = {}
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
+        self._rows: list[pa.Table] = []
         self._begun, self._sort = -1, 0
         self._last: tuple[str, int, int, int] | None = None
         self._table: DeltaTable | None = None  # as it was before anything of ours
@@ -157,8 +160,9 @@ class KeyLog:
             self._last = *mine[:3], self._sort
             return at
 
-    def commit(self, files: list[Any], one: ChangeRange) -> None:
-        """Makes written parts visible, once; with `at_once` false at the next `flush`."""
+    def commit(self, files: list[Any], one: ChangeRange, rows: pa.Table | None = None) -> None:
+        """Makes written parts visible, once, and `rows` that are in none; with `at_once` false at the next
+        `flush`."""
         reach("keylog.parts")
         with self._lock:
             at = self._standing(one.subscription)
@@ -167,6 +171,9 @@ class KeyLog:
                 self._known[one.subscription] = replace(at, reached=one.upto, flagged=flagged)
                 self._moved |= {name: one.upto, self._flagged(one.subscription): flagged}
                 self._files += files
+                self._rows += [] if rows is None else [rows]
+                if sum(held.num_rows for held in self._rows) > _HELD:
+                    self._write()
         if self._at_once:
             self.flush()
 
@@ -193,6 +200,7 @@ class KeyLog:
                 return
             try:
                 lake.create(self.path, SCHEMA)
+                self._write()
                 reach("keylog.flush")
                 progress = {**self._moved, _SORT: self._sort}
                 lake.commit(self.path, self._files, progress=progress, after={_SORT: self._begun})
@@ -206,6 +214,12 @@ class KeyLog:
                 raise
             self._begun, self._files, self._moved = self._sort, [], {}
             self._visible = {name: one.reached for name, one in self._known.items()}
+
+    def _write(self) -> None:
+        """Writes the rows that are in no file yet."""
+        if self._rows:
+            self._files += lake.write_part(self.path, pa.concat_tables(self._rows))
+            self._rows = []
 
     def _standing(self, subscription: str) -> Standing:
         if not self._known:
@@ -224,7 +238,7 @@ class KeyLog:
         return None if found is None else int(found)
 
     def _forget(self) -> None:
-        self._known, self._visible, self._moved, self._files = {}, {}, {}, []
+        self._known, self._visible, self._moved, self._files, self._rows = {}, {}, {}, [], []
         self._begun, self._sort, self._last = -1, 0, None
 
     def _name(self, subscription: str) -> str:

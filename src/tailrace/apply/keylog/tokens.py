@@ -58,9 +58,7 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
         for t in new
     ]  # fmt: skip
     lake.create(keylog.path, SCHEMA)
-    part = lake.Part(keylog.path, SCHEMA)
-    part.write(pa.Table.from_pylist(rows, schema=SCHEMA))
-    keylog.commit([part.close()], one)
+    keylog.commit([], one, pa.Table.from_pylist(rows, schema=SCHEMA))
     return len(rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,13 +30,15 @@ LOST = "lost"
 @dataclass(frozen=True)
 class LogPart:
     """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
-    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody."""
+    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody.
+    `handed`: up to so many rows are handed to the driver, which writes those of all tables into one file."""
 
     path: str
     schema: pa.Schema
     sheet: KeyLogHeader
     mode: str
     visible: int = -1
+    handed: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Audited:
         tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
         ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
         why: what is wrong with the values of that change; None: nothing is.
-        part: of the key log, not committed; None: no rows.
+        part: of the key log, not committed; None: no rows, or few of them: see `logged`.
+        logged: rows of the key log that are in no file yet; None: there are none.
     """
 
     outcome: ApplyOutcome
@@ -86,9 +89,10 @@ class Audited:
     ends: tuple[str, str, str] | None
     part: lake.AddedFile | None
     why: str | None = None
+    logged: pa.Table | None = None
 
     def to_json(self) -> str:
-        """For the driver, without the outcome."""
+        """For the driver, without the outcome and rows of the key log."""
         ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
         counts, odd = dict(self.counts), dict(self.tally)
         told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
@@ -115,10 +119,19 @@ def plain_audit(table: str, relation: Relation, names: Sequence[str], after: int
 
 def row_of(done: ApplyOutcome, told: Audited | None) -> pa.RecordBatch:
     """One row of results; `outcome_of` reads it."""
+    done = told.outcome if told else done
     return result(
-        inserted=done.inserted, updated=done.updated, deleted=done.deleted, version=done.version,
-        table=done.plan, told=told.to_json() if told else None,
+        inserted=done.inserted, updated=done.updated, deleted=done.deleted, missing=done.missing,
+        version=done.version, table=done.plan, told=told.to_json() if told else None,
+        logged=None if told is None or told.logged is None else _stream(told.logged),
     )  # fmt: skip
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
 
 
 def merge_audited(df: DataFrame, task: Work, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
@@ -137,5 +150,11 @@ def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
     """What one row of results says; see `merge_audited`."""
     if row["file"] == TOO_LARGE:
         return TOO_LARGE
-    outcome = ApplyOutcome(row["inserted"], row["updated"], row["deleted"], row["version"], row["table"])
-    return Audited.from_json(row["told"], outcome) if row["told"] else LOST
+    numbers = {n: row[n] for n in ("inserted", "updated", "deleted", "missing", "version")}
+    outcome = ApplyOutcome(plan=row["table"], **numbers)
+    if not row["told"]:
+        return LOST
+    found = Audited.from_json(row["told"], outcome)
+    if not (stream := row["logged"]):
+        return found
+    return replace(found, logged=pa.ipc.open_stream(stream).read_all())

@@ -12,13 +12,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.batch import Batch, Changes
 from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
-from ...engine.keys import Keys
+from ...engine.keys import Keys, Places
 from ...engine.log_rows import logged
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
@@ -29,9 +28,12 @@ from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
 from ..keylog.key_log import ChangeRange
 from ..keylog.outbox import note_of
+from ..whole_rows import refuse
 from .audit import Audit, Audited
 from .base import ApplyOutcome
 
+NONE_THERE: Places = np.zeros(1, np.int64)
+"""What a table has for changes that look for no row (see `added_rows`)."""
 _CARRIED = PREFIX + "column_mask"
 
 
@@ -44,9 +46,12 @@ class BatchAuditor:
         self._changes = Changes.of(source)
         if audit.plain and (seq := self._changes.first_bad) is not None:
             raise null_key(audit.table, source.key, seq)
+        if not self._keyed:
+            refuse(audit.table, self._changes.unclear(audit.sheet.ordinals))
         self._batch: Batch | None = None
-        self._writing: Future[lake.AddedFile | None] | None = None
+        self._writing: Future[list[lake.AddedFile] | pa.Table] | None = None
         self._part: lake.AddedFile | None = None
+        self._logged: pa.Table | None = None
 
     @property
     def upto(self) -> int:
@@ -70,27 +75,29 @@ class BatchAuditor:
         assert self._batch is not None  # noqa: S101 - asked once decided
         return bool(self._batch.truncates)
 
-    def decide(
-        self, source: Source, exists: npt.NDArray[np.bool_], rows_of: RowsOf, pool: Executor
-    ) -> Source:
-        """The changes with what counts of them; `exists`: of each key's number whether the table has a row
-        that is not marked as deleted. The pool runs what can be done during the writing."""
-        return self.judge(exists, pool).left(source, self._audit.sheet.ordinals, rows_of)
+    def decide(self, source: Source, there: Places, rows_of: RowsOf, pool: Executor) -> Source:
+        """The changes with what counts of them; `there`: of each key's number how many rows of the table have
+        it that are not marked as deleted. The pool runs what can be done during the writing."""
+        return self.judge(there, pool).left(source, self._audit.sheet.ordinals, rows_of)
 
-    def judge(self, exists: npt.NDArray[np.bool_], pool: Executor) -> Batch:
+    def judge(self, there: Places, pool: Executor) -> Batch:
         """Decides all changes, and begins to write the key log."""
         audit, changes = self._audit, self._changes
         if self._keyed:
-            self._batch = changes.met(exists, audit.rules, audit.counted)
+            self._batch = changes.met(there > 0, audit.rules, audit.counted)
         else:
-            self._batch = changes.met_copies(np.zeros(len(exists), np.int64), audit.rules, audit.counted)
+            self._batch = changes.met_copies(there, audit.rules, audit.counted)
         self._writing = pool.submit(self._log, self._batch)
         return self._batch
 
     def finish(self) -> None:
         """Ends what was begun; called before the commit."""
         assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
-        self._part = self._writing.result()
+        made = self._writing.result()
+        if isinstance(made, pa.Table):
+            self._logged = made
+        else:
+            self._part = next(iter(made), None)
         audit = self._audit
         if audit.plain:  # nothing is kept without rules
             self._refuse_unknown(self._batch)
@@ -121,14 +128,13 @@ class BatchAuditor:
                 found[kind] = before, now + many
         return found
 
-    def _log(self, batch: Batch) -> lake.AddedFile | None:
+    def _log(self, batch: Batch) -> list[lake.AddedFile] | pa.Table:
         if (log := self._audit.keylog) is None:
-            return None
+            return []
         rows = batch.changes
-        part = lake.Part(log.path, log.schema)
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        part.write(logged(batch, log.sheet, log.schema, rows, _now(), images=log.mode != "keys"))
-        return part.close()
+        made = logged(batch, log.sheet, log.schema, rows, _now(), images=log.mode != "keys")
+        return made if len(rows) <= log.handed else lake.write_part(log.path, made)
 
     def note(self) -> tuple[str, int] | None:
         """What a target without versions keeps of the part of the key log, and up to which change number
@@ -144,7 +150,10 @@ class BatchAuditor:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
             return None
-        return Audited(outcome, self.upto, batch.counts, batch.odd, batch.ends, self._part, batch.why_it_ends)
+        if not self._keyed and self._audit.plain:
+            outcome = replace(outcome, missing=batch.missing)
+        ends, why = batch.ends, batch.why_it_ends
+        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._part, why, self._logged)
 
 
 def _now() -> datetime:
@@ -159,23 +168,33 @@ def wanted(extra: pa.Schema, data: pa.Schema) -> pa.Schema:
 
 def held(batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: int | None) -> pa.Table | None:
     """A batch's rows in their order; None when they take more than a third of the memory."""
+    rows = gathered((typed(batch, columns) for batch in batches), columns, memory_bytes)
+    return None if rows is None else ordered(rows)
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: int | None
+) -> pa.Table | None:
+    """A batch's rows; None when they take more than a third of the memory."""
     found, size = [], 0
     for batch in batches:
-        found.append(typed(batch, columns))
+        found.append(batch)
         size += batch.nbytes
         if memory_bytes is not None and size > memory_bytes // 3:
             return None
-    return ordered(pa.Table.from_batches(found, columns))
+    return pa.Table.from_batches(found, columns)
 
 
-def added(rows: pa.Table, schema: pa.Schema, audit: Audit) -> tuple[Source, pa.Table] | None:
-    """The changes of a batch that looks for no row of the table, which have no key to be looked up, and the
-    rows that it adds: an archive's, and inserts of a table without key; None: others are among these."""
+def added_rows(
+    rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, audit: Audit
+) -> tuple[Source, pa.Table] | None:
+    """The changes of a batch that looks for no row of the table, and the rows that it adds: an archive's, and
+    inserts of a table without key; None: it looks for some."""
     if audit.archives:
         rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
         if (place := rows.schema.get_field_index(_CARRIED)) >= 0:
             rows = rows.set_column(place, _CARRIED, _moved(rows, audit))
-    elif pc.any(pc.not_equal(rows[OPER], INSERT)).as_py():
+    elif key or pc.any(pc.not_equal(rows[OPER], INSERT)).as_py():
         return None
     keys, none = Keys([pa.nulls(rows.num_rows, pa.int8())]), np.zeros(rows.num_rows, np.bool_)
     source = Source(rows, (), schema, False, keys, keys.last, none)

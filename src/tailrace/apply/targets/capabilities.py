@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ..plan import TableBatch
     from .audit import Audit, Audited
     from .base import ApplyOutcome
-    from .delta.many import TaskBatch
+    from .task_batch import TaskBatch
 
 
 class Audits(Protocol):
     """Merges a batch and finds the outcome of each change, in one task."""
 
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
-        """Applies one batch without truncates.
+        """Applies one batch, truncates among its changes: what is left of them is what the engine says.
 
         `extras`: the columns of `engine.columns` that the batch has. Gives what was found; None when the
         table, or the batch, is not for one task: nothing is written then. `audit.LOST`: the table has the
@@ -55,7 +55,8 @@ class Tests(Protocol):
 
 
 class Shares(Protocol):
-    """Has batches of different tables merged by tasks that read the changes themselves, side by side."""
+    """Has batches of different tables, whatever their changes are, merged by tasks that read them themselves,
+    side by side."""
 
     def own_path(self, table: str) -> str | None:
         """Where the table's files are; None: they are not its own, or not for such a job."""

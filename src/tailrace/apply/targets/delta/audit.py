@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -21,7 +20,7 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import Audit, Audited, merge_audited, row_of
-from ..auditor import BatchAuditor, added, held, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
 from ..base import ApplyOutcome
 from .files import SMALL
 from .local import TOO_LARGE, append, info
@@ -62,9 +61,8 @@ class AuditTask:
         if rows is None:
             yield result(file=TOO_LARGE)
             return
-        if self.audit.archives or not self.key:
-            made = added(rows, self.schema, self.audit)
-            yield result(file=TOO_LARGE) if made is None else self._added(*made)
+        if (made := added_rows(rows, self.key, self.schema, self.audit)) is not None:
+            yield self._added(*made)
             return
         source = source_of(rows, self.key, self.schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, self.upto, source)
@@ -80,13 +78,11 @@ class AuditTask:
         if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
             return row_of(ApplyOutcome(version=reached), None)
         with lanes("key log", 1, worth=rows.nbytes >= SMALL) as pool:
-            auditor.judge(np.zeros(1, np.bool_), pool)
-            part = lake.Part(self.path, self.schema)
-            part.write(rows)
-            file = part.close()
+            auditor.judge(NONE_THERE, pool)
+            files = lake.write_part(self.path, rows)
             auditor.finish()
         reach("delta.local")
-        files, words = [file] if file else [], info(plan="append")
+        words = info(plan="append")
         version = append(self.path, files, self.app_id, self.upto, self.follows, words)
         done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return row_of(done, auditor.told(done))

@@ -80,17 +80,21 @@ class DeltaBatch:
         )  # fmt: skip
 
     def task_local(self) -> ApplyOutcome:
-        """The plan `task_local`; one that the task has not the memory for becomes `merge`."""
+        """The plan `task_local`, unless the task has not the memory for it."""
         with distributed.naming_conflicts(self.path, self.table.version()):
             done = self._decided_there() if self.batch.folded is None else self._merged()
-        # Spark's MERGE sorts and spills; the table itself stays small, so it gets no deletion vectors.
-        return done or self.distributed("merge")
+        return done or self.by_spark()
+
+    def by_spark(self) -> ApplyOutcome:
+        """A batch for a small table that is not one task's: Spark sorts and spills."""
+        # A MERGE gives a small table no deletion vectors.
+        return self.distributed("merge") if self.batch.relation.key else self.parts("bag")
 
     def _decided_there(self) -> ApplyOutcome | None:
         """The task that merges the changes folds them, too; None: it has not the memory."""
         batch, changes = self.batch, self.batch.changes
         audit = plain_audit(batch.table, batch.relation, changes.df.columns, self.after)
-        if not batch.may("key_changes", "absent"):  # old images tell nothing then
+        if batch.relation.key and not batch.may("key_changes", "absent"):  # old images tell nothing then
             changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != BEFORE))
         done = audited(
             replace(batch, changes=changes), audit, masked(changes) if batch.may("absent") else {},
@@ -157,8 +161,7 @@ class DeltaBatch:
         progress, words = {self.app: self.batch.upto}, info(plan=done.plan)
         now = self.table.version()
         if adds:
-            reached = self.table.transaction_version(self.app)
-            follows = -1 if reached is None else int(reached)
+            follows = lake.reached(self.table, self.app)
             return replace(done, version=append(self.path, files, self.app, self.batch.upto, follows, words))
         if done.plan == "append":
             version = lake.commit(self.path, files, progress=progress, info=words, only_after=now)

@@ -252,8 +252,7 @@ def as_of(path: str, app_id: str, reached: int) -> DeltaTable:
     """A target's newest version that was no further than a change number."""
     for version in range(DeltaTable(path).version(), -1, -1):
         found = DeltaTable(path, version=version)
-        at = found.transaction_version(app_id)
-        if at is None or at <= reached:
+        if lake.reached(found, app_id) <= reached:
             return found
     raise ApplyError(f"no version of the target before change {reached + 1} is left", where=path)
 

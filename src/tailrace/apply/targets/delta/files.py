@@ -57,10 +57,12 @@ class TargetFiles:
     batch_bytes: int = BATCH
 
     def may_touch(self, low: Any, high: Any) -> bool:
-        """Whether a file's range of the first key (None: not known) meets the changes'; only for types whose
-        ranges mean the same to all writers of statistics."""
-        key = self.source.rows[self.source.key[0]]
+        """Whether a file's range of the first column that rows are known by (None: not known) meets the
+        changes'; only for types whose ranges mean the same to all writers of statistics."""
+        key = self.source.rows[self.source.known_by[0]]
         if low is None or high is None or not (pa.types.is_integer(key.type) or pa.types.is_date(key.type)):
+            return True
+        if key.null_count:  # which ranges do not tell
             return True
         found = pc.min_max(key)
         if not found["max"].is_valid:  # no change at all
@@ -74,8 +76,8 @@ class TargetFiles:
         opened = self._open(name)
         marks = [source.mark] if source.mark else []
         # Large batches: each look-up begins with a hash table of the changes' keys.
-        for batch in self._batches(opened, groups, [*source.key, *marks], _MANY):
-            found = source.keys.find(batch.columns[: len(source.key)])
+        for batch in self._batches(opened, groups, [*source.known_by, *marks], _MANY):
+            found = source.keys.find(batch.columns[: len(source.known_by)])
             here = np.flatnonzero(found >= 0)
             rows.append(here + begin)
             keys.append(found[here])
@@ -147,11 +149,7 @@ class TargetFiles:
         size = max(1024, min(most, self.batch_bytes // width(file.metadata, groups, have)))
         # Threads read files side by side; more threads within each make it slower.
         for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
-            arrays = [
-                batch[f.name].cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type)
-                for f in wanted
-            ]
-            yield pa.record_batch(arrays, schema=wanted)
+            yield lake.fitted(batch, wanted)
 
     def _changed(self, batch: pa.RecordBatch, here: Places, changes: Places) -> pa.Table:
         """A batch without the rows `here` and with what their changes make of them."""

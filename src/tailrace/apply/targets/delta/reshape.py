@@ -6,7 +6,7 @@ deletion vectors hide are known to Spark alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,12 +110,7 @@ class ReshapeTask:
             there = [n for n in self.schema.names if n in have]
             most = BATCH // width(file.metadata, list(range(file.num_row_groups)), there)
             for rows in file.iter_batches(max(1024, most), columns=there, use_threads=False):
-                many = rows.num_rows
-                made = [
-                    rows[f.name].cast(f.type) if f.name in have else pa.nulls(many, f.type)
-                    for f in self.schema
-                ]
-                yield pa.record_batch(made, schema=self.schema)
+                yield lake.fitted(rows, self.schema)
 
 
 def parts(
@@ -129,8 +124,7 @@ def parts(
     if has_vectors(table):
         found = [row["file"] for row in run(rows_of(spark, path, table), task)]
     else:
-        work: Callable[..., Iterator[pa.RecordBatch]] = task.numbered
-        found = [row["file"] for row in spread(work, len(task.files), RESULT, cluster(spark))]
+        found = [row["file"] for row in spread(task.numbered, len(task.files), RESULT, cluster(spark))]
     return [lake.AddedFile.from_json(one) for one in found if one]
 
 

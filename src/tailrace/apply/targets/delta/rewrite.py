@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ....config.lanes import lanes
 from ....config.machine import cores
-from ....engine.keys import Places
+from ....engine.keys import Places, nth
 from ....engine.source import Source
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
@@ -60,7 +61,7 @@ class Rewrite:
         files anew."""
         every = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         blind = self._auditor is not None and self._auditor.blind
-        files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.key[0]))]
+        files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.known_by[0]))]
         size = self._source.rows.nbytes + sum(f["size_bytes"] for f in files)
         with lanes("rewrite", worth=size >= SMALL) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
@@ -70,7 +71,7 @@ class Rewrite:
             upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
             empties = self._auditor is not None and self._auditor.empties
             # What a truncate takes away is met by no change that remains.
-            found = [] if empties else [self._counting(rows, keys) for rows, keys in met]
+            found = [] if empties else self._counting(met)
             files = [] if empties else files
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
@@ -105,9 +106,7 @@ class Rewrite:
         """Lets the auditor say what counts, and which change number is reached by it."""
         if self._auditor is None:
             return upto
-        exists = np.zeros(len(self._source.last), np.bool_)
-        for keys in living:
-            exists[keys] = True
+        there = np.bincount(np.concatenate([NONE, *living]), minlength=len(self._source.last))
 
         def rows_of(wanted: Places) -> tuple[Places, pa.Table]:
             found = [self._rows_of(f["path"], *one, wanted) for f, one in zip(files, met, strict=True)]
@@ -115,7 +114,7 @@ class Rewrite:
             keys = np.concatenate([NONE, *[k for k, _ in found]])
             return keys, pa.concat_tables([none, *[t for _, t in found]])
 
-        source = self._auditor.decide(self._source, exists, rows_of, pool)
+        source = self._auditor.decide(self._source, there, rows_of, pool)
         self._files = replace(self._files, source=source)
         return self._auditor.upto
 
@@ -124,10 +123,18 @@ class Rewrite:
         mine = np.isin(keys, wanted)
         return keys[mine], self._files.rows_of(name, rows[mine])
 
-    def _counting(self, rows: Places, keys: Places) -> tuple[Places, Places]:
-        """Of a file's rows whose keys changes have, those with a change that counts, and these changes."""
-        changes = self._source.last[keys]
-        return rows[changes >= 0], changes[changes >= 0]
+    def _counting(self, met: list[tuple[Places, Places]]) -> list[tuple[Places, Places]]:
+        """Of the files' rows whose keys changes have, those with a change that counts, and these changes;
+        without key the first copies, as many as go."""
+        last, net = self._source.last, self._source.net
+        if net is None:
+            counts = [last[keys] >= 0 for _, keys in met]
+        else:
+            every = np.concatenate([NONE, *[keys for _, keys in met]])
+            ends = np.cumsum([0, *[len(keys) for _, keys in met]])
+            gone = nth(every) < -net[every]
+            counts = [gone[a:b] for a, b in pairwise(ends)]
+        return [(rows[c], last[keys[c]]) for (rows, keys), c in zip(met, counts, strict=True)]
 
     @property
     def _source(self) -> Source:
@@ -148,11 +155,14 @@ class Rewrite:
                 continue
             met[changes] = True
             pieces += self._files.pieces(file["path"], file["size_bytes"], rows, changes)
-            high = edges(file, source.key[0])[1]
+            high = edges(file, source.known_by[0])[1]
             if greatest is None or (high is not None and high >= greatest):
                 last, greatest = len(pieces) - 1, high
-        counts = source.last[source.last >= 0]
-        new = counts[~(met | source.deletes)[counts]]
+        if source.net is None:
+            counts = source.last[source.last >= 0]
+            new = counts[~(met | source.deletes)[counts]]
+        else:
+            new = np.repeat(source.last, np.maximum(source.net, 0))
         own = last < 0 or source.rows.nbytes * len(new) // max(1, len(met)) > lake.SMALL_FILE
         if len(new) and own:
             pieces.append(TargetPiece("", [], NONE, NONE, new))
@@ -212,7 +222,7 @@ def merge(
     known = None if table is None else follows  # whoever has it open chose the changes by its progress
     table = DeltaTable(path) if table is None else table
     for attempt in range(_ATTEMPTS):
-        reached = _progress(table, app_id) if known is None or attempt else known
+        reached = lake.reached(table, app_id) if known is None or attempt else known
         if reached >= upto:
             break
         if only_after is not None and table.version() != only_after:
@@ -226,8 +236,3 @@ def merge(
                 raise
             table = DeltaTable(path)
     return ApplyOutcome(version=table.version(), plan="task_local")
-
-
-def _progress(table: DeltaTable, app_id: str) -> int:
-    found = table.transaction_version(app_id)
-    return -1 if found is None else int(found)

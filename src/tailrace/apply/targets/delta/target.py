@@ -25,13 +25,14 @@ from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_
 from ..audit import Audit, Audited
 from ..base import ApplyOutcome
 from ..capabilities import Capabilities
+from ..task_batch import TaskBatch
 from . import distributed
 from . import layout as delta_layout
 from .audit import audited
 from .batch import DeltaBatch
 from .load import load, load_part
 from .local import LEAST_MEMORY, TOO_LARGE
-from .many import ManyTask, TaskBatch, merge_many
+from .many import ManyTask, merge_many
 from .size import is_plain, rows_in, size_of
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class DeltaTarget:
             app = self.app(batch.table)
             with distributed.naming_conflicts(path, table.version()):
                 done = audited(
-                    batch, audit, extras, path=path, app_id=app, follows=_reached(table, app),
+                    batch, audit, extras, path=path, app_id=app, follows=lake.reached(table, app),
                     memory_bytes=self._memory,
                 )  # fmt: skip
         if isinstance(done, Audited):
@@ -236,15 +237,13 @@ class DeltaTarget:
 
     def _once(self, batch: TableBatch, table: DeltaTable) -> ApplyOutcome:
         path, app = self.path(batch.table), self.app(batch.table)
-        reached = table.transaction_version(app)
-        if reached is not None and reached >= batch.upto:
+        if (after := lake.reached(table, app)) >= batch.upto:
             return ApplyOutcome(version=table.version())
         if batch.looked is not None and batch.looked != table.version():
             raise ConcurrentCommitError.at(path, batch.looked, table.version())
         if not batch.rows:
             version = lake.commit(path, [], progress={app: batch.upto})
             return ApplyOutcome(version=table.version() if version is None else version)
-        after = _reached(table, app)
         truncate = None if batch.folded else last_truncate(batch.changes, batch.counts, after)
         job = DeltaBatch(self._spark, self._session, batch, path, app, table, after, truncate, self._memory)
         empties = job.folded.replaces if batch.folded else truncate is not None
@@ -262,7 +261,7 @@ class DeltaTarget:
         refusing = plan == "append" and batch.relation.key and delta_layout.demands(table)
         if plan == "task_local" or refusing:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
-            return job.task_local() if is_plain(table) else job.distributed("merge")
+            return job.task_local() if is_plain(table) else job.by_spark()
         if plan in ("append", "replace_all", "bag"):
             return job.parts(plan)
         if plan == "purge":
@@ -297,9 +296,3 @@ class DeltaTarget:
         if table not in self._merge_sessions:
             self._merge_sessions[table] = distributed.merge_session(self._spark)
         return self._merge_sessions[table]
-
-
-def _reached(table: DeltaTable, app: str) -> int:
-    """The change number that a table has reached; -1: none."""
-    found = table.transaction_version(app)
-    return -1 if found is None else int(found)

@@ -36,10 +36,11 @@ from ...mapping import shared_rows as shared
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
-from ..auditor import BatchAuditor, added, held, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
 from ..base import ApplyOutcome
 from ..delta.local import TOO_LARGE
-from ..delta.many import TaskBatch
+from ..task_batch import TaskBatch
+from .copies import Copies
 from .copying import Sending
 from .notes import Notes
 from .place import WORK_MEM, Place, session
@@ -90,12 +91,8 @@ class DatabaseAudit:
             yield result(file=TOO_LARGE)
             return
         schema, key = schema_of(self.relation.columns), tuple(self.relation.key)
-        if key and not self.audit.archives:
-            yield self._told(source_of(rows, key, schema, self.audit.rules), None)
-        elif (made := added(rows, schema, self.audit)) is not None:
-            yield self._told(*made)
-        else:
-            yield result(file=TOO_LARGE)
+        made = added_rows(rows, key, schema, self.audit)
+        yield self._told(*made or (source_of(rows, key, schema, self.audit.rules), None))
 
     def _told(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
         auditor = BatchAuditor(self.audit, self.upto, source)
@@ -168,10 +165,11 @@ class _Merge:
             )
         with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
             if self.added is not None:
-                self.auditor.judge(np.zeros(1, np.bool_), pool)
+                self.auditor.judge(NONE_THERE, pool)
                 inserted, updated, deleted = self._append(self.added), 0, 0
             else:
-                made = self.auditor.decide(self.source, self._exists(), self._rows_of, pool)
+                there = np.zeros(len(self.source.last), np.int64) if self.auditor.blind else self._there()
+                made = self.auditor.decide(self.source, there, self._rows_of, pool)
                 inserted, updated, deleted = self._write(made, self._emptied() if self.auditor.empties else 0)
             self.auditor.finish()
         upto = self.auditor.upto
@@ -183,23 +181,29 @@ class _Merge:
         reach("postgresql.audited")
         return ApplyOutcome(inserted, updated, deleted, version, "upsert")
 
-    def _exists(self) -> npt.NDArray[np.bool_]:
-        """Of each key's number whether the table has a row that is not marked."""
+    def _there(self) -> Places:
+        """Of each key's number how many rows the table has that are not marked."""
         source = self.source
-        exists = np.zeros(len(source.last), np.bool_)
-        if not len(exists) or self.auditor.blind:
-            return exists
-        numbers = pa.array(np.arange(len(exists)))
+        if not source.key:
+            return self._copies.there()
+        found = np.zeros(len(source.last), np.int64)
+        if not len(found):
+            return found
+        numbers = pa.array(np.arange(len(found)))
         self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
-        found = self._sent.answer(
+        data = self._sent.answer(
             f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
         )
         head = len(pgbinary.HEADER)
-        many = (len(found) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
-        body = np.frombuffer(found, _ANSWER, many, head)
-        exists[body["value"].astype(np.int64)] = True
-        return exists
+        many = (len(data) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
+        body = np.frombuffer(data, _ANSWER, many, head)
+        found[body["value"].astype(np.int64)] = 1
+        return found
+
+    @property
+    def _copies(self) -> Copies:
+        return Copies(self.on, self.order.place, self.order.target, self.order.relation, self.source)
 
     def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
         """See `delta_changes.RowsOf`."""
@@ -224,6 +228,9 @@ class _Merge:
 
     def _write(self, made: Source, emptied: int) -> tuple[int, int, int]:
         """Brings what counts of the changes into the table: rows inserted, updated, deleted."""
+        if made.net is not None:
+            inserted, deleted = self._copies.write(made.net)
+            return inserted, 0, emptied + deleted
         last = np.where(made.deletes[made.last], -1, made.last) if self.auditor.empties else made.last
         places = last[last >= 0]
         if not len(places):
@@ -318,14 +325,15 @@ def merged_here(
     audit: Audit,
     memory: int | None,
 ) -> Audited | None:
-    """Does what such a task does, in this process; None: the batch is too large for that."""
+    """Does what such a task does, in this process; None: the batch is too large for that, or an attempt
+    before this one committed it, and what that found is not known."""
     table, columns = one.table, one.layout or one.relation
     repairs, at = isinstance(progress, Repairs), progress.at(table)
     order = DatabaseAudit(place, task, repairs, at, reached, one.upto, columns, one.extra, memory, audit)
     (found,) = order(one.read(wanted(one.extra, schema_of(columns.columns)), changes))
     (row,) = found.to_pylist()
     done = outcome_of(row)
-    if done == LOST:  # the table has it already
+    if done == LOST and one.audit is None:
         outcome = ApplyOutcome(version=row["version"])
         return Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
     return done if isinstance(done, Audited) else None

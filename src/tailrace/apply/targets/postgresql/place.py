@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import psycopg
 
-from ....errors import ApplyError, ConfigError, SourceError
+from ....errors import ApplyError, ConfigError, ConnectionLostError, SourceError, TargetLostError
 from ....lake import guards
 from ....sources.postgresql.address import address
-from ....sources.postgresql.connect import Session, connect, quoted
+from ....sources.postgresql.connect import Session, connect, is_lost, quoted
 
 SCHEMES = ("postgresql", "postgres")
 """URL schemes of PostgreSQL targets."""
@@ -121,21 +121,25 @@ def number_of(*words: str) -> int:
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns what the target's server says into ApplyError."""
+    """Turns what the target's server says into ApplyError, and that it went away into TargetLostError."""
     try:
         yield
     except psycopg.Error as error:
+        if isinstance(error, psycopg.OperationalError) and is_lost(error.sqlstate):
+            said = f"the target does not answer: {str(error).strip()}"
+            raise TargetLostError(said, where=where, hint="see the target server's log") from error
         hint = _HINTS.get(error.sqlstate or "", "see the target server's log")
         raise ApplyError(str(error).strip(), where=where, hint=hint) from error
 
 
 @contextmanager
 def session(place: Place, where: str) -> Iterator[Session]:
-    """A connection to the target in autocommit mode; its errors come out as ApplyError."""
+    """A connection to the target in autocommit mode; its errors come out as `asking` says."""
     try:
         made = connect(place.url)
     except SourceError as error:
-        raise ApplyError(
+        kind = TargetLostError if isinstance(error, ConnectionLostError) else ApplyError
+        raise kind(
             f"the target does not answer: {error.what}",
             where=place.label,
             hint="check target.url, pg_hba.conf and that the server runs; nothing was written",

@@ -20,9 +20,11 @@ from ....errors import (
     ApplyError,
     ConcurrentCommitError,
     TailraceError,
+    TargetLostError,
     UnsupportedError,
     from_spark,
 )
+from ....lake import delta as lake
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
@@ -33,7 +35,7 @@ from ..audit import Audit, Audited
 from ..base import ApplyOutcome
 from ..capabilities import Capabilities
 from ..delta.local import TOO_LARGE
-from ..delta.many import TaskBatch, audit_of
+from ..task_batch import TaskBatch, audit_of
 from . import layout
 from . import lookups as asked
 from . import stage as staging
@@ -236,15 +238,21 @@ class PostgresTarget:
         with lanes("apply", worth=len(batches) > 1) as pool:
             return list(pool.map(self._tried, batches))
 
-    def _tried(self, one: TaskBatch) -> Audited | None:
+    def _tried(self, one: TaskBatch) -> Audited | TailraceError | None:
         """What was done; None also for an error: the batch's own job meets it again, and can explain it."""
         try:
             return self._merged(one)
+        except TargetLostError as error:
+            return error
         except Exception:  # noqa: BLE001 - see above
             return None
 
     def _merged(self, one: TaskBatch) -> Audited | None:
-        began, changes = time.monotonic(), DeltaTable(one.changes)
+        with lake.opened(one.changes) as changes:
+            return self._merged_here(one, changes)
+
+    def _merged_here(self, one: TaskBatch, changes: DeltaTable) -> Audited | None:
+        began = time.monotonic()
         if (audit := audit_of(one, changes)) is None:
             return None
         with self._writing(one.table, one.relation) as mine:

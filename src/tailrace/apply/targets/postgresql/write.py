@@ -105,20 +105,10 @@ class StagedWriter:
 
     def take_copies(self) -> tuple[int, int]:
         """Takes away as many copies of full rows as changes say; gives how many, and how many more there
-        should have been.
-
-        Rows are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
-        that alone would compare each row with each. What others gave another type is compared in that of the
-        changes: values of two types may be equal, and their hashes not.
-        """
-        there = self._texts
-        equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
-        hashed = (
-            f"hash_record_extended(ROW({', '.join(there)}), 0) = hash_record_extended(ROW({self._cells}), 0)"
-        )
+        should have been."""
         copies = (
             f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
-            f" FROM {self.target} t JOIN {self._staged.texts} ON {hashed} AND {equal} WHERE s.{_NET} < 0"
+            f" FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row} WHERE s.{_NET} < 0"
         )
         gone = self._rows(
             f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
@@ -134,6 +124,19 @@ class StagedWriter:
         return self._rows(
             f"{self._insert} FROM {self._staged.source}, generate_series(1, s.{_NET}) WHERE s.{_NET} > 0"
         )
+
+    @property
+    def same_row(self) -> str:
+        """SQL: whether a row t of the target is a copy of s, one of `Staged.texts`.
+
+        They are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
+        that alone would compare each row with each. What others gave another type is compared in that of the
+        changes: values of two types may be equal, and their hashes not.
+        """
+        there = self._texts
+        equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
+        mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(there)))
+        return f"{theirs} = {mine} AND {equal}"
 
     @property
     def _same(self) -> str:

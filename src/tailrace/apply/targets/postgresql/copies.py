@@ -1,0 +1,86 @@
+"""A table without key in the transaction of an audited merge: how many copies it has of the rows that changes
+name, and copies that come or go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ....engine.columns import NET
+from ....engine.keys import Places
+from ....engine.source import Source
+from ....model.change import Relation
+from ....sources.postgresql.connect import Session, quoted
+from ....wire import pgbinary
+from .copying import Sending
+from .place import Place
+from .relax import relax
+from .stage import Staged
+from .types import casts
+from .write import StagedWriter
+
+_NAMED, _CHANGED, _NUMBER = "pg_temp.tailrace_named", "pg_temp.tailrace_changed", "header__number"
+_ANSWER = np.dtype(
+    [("fields", ">i2"), ("size", ">i4"), ("number", ">i8"), ("size_too", ">i4"), ("copies", ">i8")]
+)
+"""A row of two bigints, as COPY sends it in binary."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Rows that changes name, and their copies in a target.
+
+    Attributes:
+        on: the connection, in its transaction.
+        place: its database.
+        target: the table, as quoted SQL.
+        relation: its layout.
+        source: the changes.
+    """
+
+    on: Session
+    place: Place
+    target: str
+    relation: Relation
+    source: Source
+
+    def there(self) -> Places:
+        """Of each different row, by its number, how many copies the target has."""
+        last = self.source.last
+        found = np.zeros(len(last), np.int64)
+        if not len(last):
+            return found
+        staged = self._staged(_NAMED, _NUMBER, np.arange(len(last)), last)
+        same = StagedWriter(self.on, self.target, self.relation, staged).same_row
+        data = Sending(self.on, self.relation.table).answer(
+            f"SELECT s.{_NUMBER}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
+        )
+        head = len(pgbinary.HEADER)
+        many = (len(data) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
+        body = np.frombuffer(data, _ANSWER, many, head)
+        found[body["number"].astype(np.int64)] = body["copies"]
+        return found
+
+    def write(self, net: Places) -> tuple[int, int]:
+        """Adds or takes away that many copies of each different row; gives how many rows came and went."""
+        changed = np.flatnonzero(net)
+        if not len(changed):
+            return 0, 0
+        staged = self._staged(_CHANGED, NET, net[changed], self.source.last[changed])
+        relax(self.on, self.place, self.target, self.relation, staged)
+        to = StagedWriter(self.on, self.target, self.relation, staged)
+        deleted, _ = to.take_copies()
+        return to.add_copies(), deleted
+
+    def _staged(self, table: str, extra: str, numbers: Places, rows: Places) -> Staged:
+        """Sends rows of the changes, by their places, with a number each."""
+        columns = self.relation.columns
+        data = self.source.rows.select([c.name for c in columns]).take(pa.array(rows))
+        marks = pa.repeat(pa.scalar(1, pa.int64()), len(rows))
+        sent = Sending(self.on, self.relation.table)
+        extras = f"mark bigint, {quoted(extra)} bigint"
+        sent.copy(table, extras, [marks, pa.array(numbers), *data.columns], columns)
+        into = casts(self.on, self.target, columns)
+        return Staged(table, (1,), len(rows), (extra,), len(columns), into)
