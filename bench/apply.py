@@ -41,6 +41,8 @@ RELATION = Relation(
 )  # fmt: skip
 NAMES = [c.name for c in RELATION.columns]
 Apply = Callable[[ChangeTable, int, dict[str, int]], str]
+Sides = Callable[["SparkSession", "Case", Path], "tuple[Side, Side]"]
+"""Makes the two sides of a case, ours first, in a folder."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,26 @@ def cases(quick: bool) -> list[Case]:
 def rows(folder: Path, *, quick: bool) -> list[Row]:
     """The bench `apply`."""
     say("apply, against a hand-written MERGE")
-    command = [sys.executable, HERE / "apply.py", folder / "apply", *(["--quick"] if quick else [])]
+    return measured("apply.py", PEER, folder / "apply", quick=quick)
+
+
+def measured(program: str, peer: str, folder: Path, *, quick: bool) -> list[Row]:
+    """The rows of a program that ends with `main`."""
+    command = [sys.executable, HERE / program, folder, *(["--quick"] if quick else [])]
     done = measure.run(command, log=None)
     found = json.loads(done.output.strip().splitlines()[-1])
     return [
-        Row(f"{f['name']} ({f['plan']})", f["ours"], "s", PEER, f["theirs"], done.peak_mb, goal=f["goal"])
+        Row(f"{f['name']} ({f['plan']})", f["ours"], "s", peer, f["theirs"], done.peak_mb, goal=f["goal"])
         for f in found
     ]
 
 
 class Side:
-    """One side of a case: its Delta table, how it applies a batch, the seconds of each."""
+    """One side of a case: its Delta table, how it applies a batch, the seconds of each; `ready`: what it does
+    with a batch's changes before the clock starts."""
 
-    def __init__(self, path: str, apply: Apply) -> None:
-        self.path, self.apply = path, apply
+    def __init__(self, path: str, apply: Apply, ready: Callable[[ChangeTable], object] | None = None) -> None:
+        self.path, self.apply, self.ready = path, apply, ready or (lambda _: None)
         self.seconds: list[float] = []
         self.plan = ""
 
@@ -146,7 +154,8 @@ def fill(spark: SparkSession, case: Case, paths: Sequence[str]) -> None:
 
 
 def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[ChangeTable, int, dict[str, int]]:
-    """Batch `number` (from 0): changes, the change number it reaches, counts of its operations.
+    """Batch `number` (from 0): changes, in the files of `path`, which they are named; the change number it
+    reaches, counts of its operations.
 
     Every tenth id is there to be deleted, each by one batch; updates take random ids among the others.
     """
@@ -176,21 +185,30 @@ def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[Chan
     made = spark.read.parquet(path)
     found = {r[0]: r[1] for r in made.groupBy("header__change_oper").count().collect()}
     counts = {k: found.get(k, 0) for k in "IUDT"} | {"key_changes": 0, "absent": 0}
-    return ChangeTable(made, ["id"], NAMES), first + n, counts
+    return ChangeTable(made, ["id"], NAMES, name=path), first + n, counts
 
 
-def compare(spark: SparkSession, case: Case, folder: Path) -> dict[str, object]:
-    """Runs one case; RuntimeError when the targets differ in the end."""
-    theirs = by_hand(spark, str(folder / "by-hand"))
-    ours = by_tailrace(spark, str(folder / "by-tailrace"), case.limit)
+def against_merge(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
+    """The sides of this bench: ours, theirs."""
+    return by_tailrace(spark, str(folder / "by-tailrace"), case.limit), by_hand(
+        spark, str(folder / "by-hand")
+    )
+
+
+def compare(spark: SparkSession, case: Case, folder: Path, sides: Sides) -> dict[str, object]:
+    """Runs one case, its sides in turns; RuntimeError when the targets differ in the end."""
+    ours, theirs = sides(spark, case, folder)
     say(f"{case.name}: filling")
     fill(spark, case, [theirs.path, ours.path])
     for number in range(case.batches + 1):
         made = batch(spark, case, number, str(folder / f"batch-{number}"))
         for side in (theirs, ours) if number % 2 else (ours, theirs):
+            side.ready(made[0])
             side.take(*made)
-        say(f"{case.name}: {ours.seconds[-1]:.2f} s ({ours.plan}), by hand {theirs.seconds[-1]:.2f} s")
-    same(spark.read.format("delta").load(ours.path), spark.read.format("delta").load(theirs.path), case.name)
+        told = [f"{side.seconds[-1]:.2f} s ({side.plan})" for side in (ours, theirs)]
+        say(f"{case.name}: {told[0]}, the other side {told[1]}")
+    load = spark.read.format("delta").load
+    same(load(ours.path), load(theirs.path), case.name)
     medians = [statistics.median(side.seconds[1:]) for side in (ours, theirs)]
     return {"name": case.name, "plan": ours.plan, "ours": medians[0], "theirs": medians[1], "goal": case.goal}
 
@@ -201,16 +219,15 @@ def same(left: DataFrame, right: DataFrame, name: str) -> None:
         raise RuntimeError(f"{name}: the targets differ")
 
 
-def main(folder: str, *flags: str) -> None:
-    """Runs every case in one session."""
+def main(todo: Sequence[Case], sides: Sides, folder: str) -> None:
+    """Runs every case in one session, and prints what was found as JSON."""
     from tailrace.runtime.session import session
 
     spark = session("bench apply")
-    todo = cases("--quick" in flags)
-    found = [compare(spark, case, Path(folder) / str(k)) for k, case in enumerate(todo)]
+    found = [compare(spark, case, Path(folder) / str(k), sides) for k, case in enumerate(todo)]
     print(json.dumps(found))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(cases("--quick" in sys.argv), against_merge, sys.argv[1])

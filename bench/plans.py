@@ -1,28 +1,24 @@
 """The rule that picks a plan: one task or several, at three sizes of target. On one machine a batch is one task's
 while it writes no more than `target.rewrite_limit` bytes of files anew; the other plan is the peer.
 
-Run by `rows` as a process of its own: `plans.py FOLDER [--quick]` prints JSON. Batches are those of `apply`. Both
-sides get every batch in turn and must be equal at the end; medians count, the first batch does not.
+Run by `rows` as a process of its own: `plans.py FOLDER [--quick]` prints JSON. Batches are those of `apply`, and so
+is the way they are measured.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 import apply
-import measure
 from apply import RELATION, TABLE, Case, Side
-from measure import HERE, Row, say
+from measure import Row, say
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.many import TaskBatch
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.config.settings import TargetSettings
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
@@ -45,64 +41,34 @@ def cases(quick: bool) -> list[Case]:
 def rows(folder: Path, *, quick: bool) -> list[Row]:
     """The bench `plans`."""
     say("plans: the one that is picked against the other")
-    command = [sys.executable, HERE / "plans.py", folder / "plans", *(["--quick"] if quick else [])]
-    done = measure.run(command, log=None)
-    found = json.loads(done.output.strip().splitlines()[-1])
-    return [
-        Row(f"{f['name']} ({f['plan']})", f["ours"], "s", PEER, f["theirs"], done.peak_mb, goal=f["goal"])
-        for f in found
-    ]
+    return apply.measured("plans.py", PEER, folder / "plans", quick=quick)
 
 
 def picked(root: str) -> Side:
-    """What the pipeline does on one machine, with default settings."""
+    """What the pipeline does on one machine, with default settings; the changes are in a change table first."""
     limit = TargetSettings().one_task(alone=True)
     target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=limit)  # type: ignore[arg-type]
     after = -1
 
     def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
         nonlocal after
-        one = TaskBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto)
+        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto)
         (done,) = target.merge_many([one])
         if not isinstance(done, Audited):
             raise RuntimeError(f"the batch is not one task's: {done}")
         after = upto
         return done.outcome.plan
 
-    return Side(target.path(TABLE), take)
+    def ready(changes: ChangeTable) -> None:
+        lake.append(f"{changes.name}-ct", pq.read_table(changes.name))
+
+    return Side(target.path(TABLE), take, ready)
 
 
-def compare(spark: SparkSession, case: Case, folder: Path) -> dict[str, object]:
-    """Runs one case; RuntimeError when the targets differ in the end."""
-    ours, theirs = picked(str(folder / "one")), apply.by_tailrace(spark, str(folder / "several"), 0)
-    say(f"{case.name}: filling")
-    apply.fill(spark, case, [theirs.path, ours.path])
-    for number in range(case.batches + 1):
-        path = str(folder / f"batch-{number}")
-        changes, upto, counts = apply.batch(spark, case, number, path)
-        lake.append(f"{path}-ct", pq.read_table(path))
-        made = replace(changes, name=f"{path}-ct"), upto, counts
-        for side in (theirs, ours) if number % 2 else (ours, theirs):
-            side.take(*made)
-        say(
-            f"{case.name}: {ours.seconds[-1]:.2f} s ({ours.plan}), {theirs.seconds[-1]:.2f} s ({theirs.plan})"
-        )
-    load = spark.read.format("delta").load
-    apply.same(load(ours.path), load(theirs.path), case.name)
-    medians = [statistics.median(side.seconds[1:]) for side in (ours, theirs)]
-    return {"name": case.name, "plan": ours.plan, "ours": medians[0], "theirs": medians[1], "goal": case.goal}
-
-
-def main(folder: str, *flags: str) -> None:
-    """Runs every case in one session."""
-    from tailrace.runtime.session import session
-
-    spark = session("bench plans")
-    todo = cases("--quick" in flags)
-    found = [compare(spark, case, Path(folder) / str(k)) for k, case in enumerate(todo)]
-    print(json.dumps(found))
-    spark.stop()
+def one_and_several(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
+    """The sides of this bench: the plan that is picked, and the other."""
+    return picked(str(folder / "one")), apply.by_tailrace(spark, str(folder / "several"), case.limit)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    apply.main(cases("--quick" in sys.argv), one_and_several, sys.argv[1])
