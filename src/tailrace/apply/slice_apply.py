@@ -64,7 +64,7 @@ class SliceApply:
         return set(tables) - short
 
     def _look_anew(self) -> None:
-        """Has targets and key log looked at as after a start: a commit may be there that was not confirmed."""
+        """Has targets and key log looked at as after a start: an unconfirmed commit may be there."""
         self.tables.reach.forget()
         if rules := self.tables.rules:
             rules.again()
