@@ -43,7 +43,7 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
     life = lines.life[np.concatenate([own, begins[cut]])]
     number = _numbered(at, life)
     order = np.lexsort((number, at))
-    before = np.concatenate([lines.before[own], begins[cut]])[order]
+    before = np.concatenate([lines.before(own), begins[cut]])[order]
     after = np.concatenate([np.where(lines.opens[own], own, -1), np.full(len(cut), -1)])[order]
     rows = Pairing(lines, at[order], before, after).table()
     return rows.add_column(0, LIFE, pa.array(number[order], pa.int64()))

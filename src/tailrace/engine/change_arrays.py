@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..config.lanes import lanes
 from ..errors import FormatError
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
 from .columns import MaskBits, codes
@@ -20,6 +21,8 @@ Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 I, U, D, B, T = map(ord, (INSERT, UPDATE, DELETE, BEFORE, TRUNCATE))  # noqa: E741
 """Operations as they stand in arrays: the codes of their letters."""
+SMALL = 200_000
+"""Up to so many changes questions are answered by the thread that asks."""
 WHY = "why"
 """Column of rows that were set aside: the reason (string)."""
 NO_SEQUENCE, NO_OPERATION, NO_KEY, TWICE = (
@@ -226,14 +229,17 @@ def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], 
     [True, False, True]
     """
     found = np.ones(len(column), np.bool_)
-    at, before = 0, None
-    for chunk in column.chunks:
-        if not len(chunk):
-            continue
-        if before is not None:
-            found[at] = compare(before[-1:], chunk[:1])[0]
-        found[at + 1 : at + len(chunk)] = compare(chunk[:-1], chunk[1:])
-        at, before = at + len(chunk), chunk
+    chunks = [c for c in column.chunks if len(c)]
+    ends = np.cumsum([len(c) for c in chunks])
+
+    def compared(k: int) -> None:
+        chunk, end = chunks[k], ends[k]
+        if k:
+            found[end - len(chunk)] = compare(chunks[k - 1][-1:], chunk[:1])[0]
+        found[end - len(chunk) + 1 : end] = compare(chunk[:-1], chunk[1:])
+
+    with lanes("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
+        list(pool.map(compared, range(len(chunks))))
     return found
 
 

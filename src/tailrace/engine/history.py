@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
-from .change_arrays import Bools, ChangeArrays, Ints, differs
+from .change_arrays import SMALL, Bools, ChangeArrays, Ints, differs
 from .columns import one
 from .commits import TIME
-from .lines import ABSENT, SMALL, Lines, named
+from .even_texts import as_texts, evenly
+from .lines import ABSENT, Lines, named
 from .picked import picked
 
 START_AT, END_AT = "__START_AT", "__END_AT"
@@ -50,11 +51,18 @@ def history(
         parts = Lines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
 
-        def picked_of(column: pa.ChunkedArray, places: list[Ints]) -> list[pa.Array]:
-            whole = one(column)  # nearly all of it: column by column needs least memory
-            return list(pool.map(lambda at: picked(whole, at), places))
+        def columns(wanted: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
+            return list(pool.map(lambda column: evenly(one(column)), wanted))
 
-        made = {n: picked_of(parts[0].values[n], [v.places(n) for v in found]) for n in changes.columns}
+        def picked_of(column: pa.Array, places: list[Ints]) -> list[pa.Array]:
+            return list(pool.map(lambda at: as_texts(picked(column, at)), places))
+
+        headers = [c for c in (changes.column("timestamp"), changes.seq) if c is not None]
+        *data, seq = columns([*(parts[0].values[n] for n in changes.columns), *headers])
+        times = data.pop() if len(headers) == 2 else None
+        made = {
+            n: picked_of(c, [v.places(n) for v in found]) for n, c in zip(changes.columns, data, strict=True)
+        }
         first = list(
             pool.map(lambda v, k: v.first({n: made[n][k] for n in tracked}), found, range(len(found)))
         )
@@ -64,12 +72,11 @@ def history(
         made[ABSENT] = [v.absent(k) for v, k in zip(found, last, strict=True)]
         begin = [v.start[k] for v, k in zip(found, first, strict=True)]
         end = [v.ends[k] for v, k in zip(found, last, strict=True)]
-        times = changes.column("timestamp")
         for name, at in ((VALID_FROM, begin), (VALID_TO, end)):
             made[name] = [pa.nulls(len(p), TIME) for p in at] if times is None else picked_of(times, at)
         made[CURRENT] = [pa.array(p < 0) for p in end]
         for name, at in ((START_AT, begin), (END_AT, end)):
-            made[name] = picked_of(changes.seq, at)
+            made[name] = picked_of(seq, at)
     return pa.table({name: pa.chunked_array(arrays) for name, arrays in made.items()})
 
 

@@ -132,13 +132,17 @@ def _numbered(column: pa.Array) -> tuple[_Words, Places]:
         known = column.dictionary_encode(null_encoding="encode")
         return _Words(known.dictionary), known.indices.to_numpy().astype(np.int64)
     low, many = span
-    code, rows = _integers(column) - low, len(column)
-    first = np.full(many, -1, np.int32 if rows < 1 << 31 else np.int64)
-    first[code[::-1]] = np.arange(rows - 1, -1, -1, dtype=first.dtype)  # the last one is kept: the first row
+    values, rows = _integers(column), len(column)
+    code, kind = values - low if low else values, np.int32 if rows < 1 << 31 else np.int64
+    first = np.full(many, -1, kind)
+    first[code[::-1]] = np.arange(rows - 1, -1, -1, dtype=kind)  # the last one is kept: the first row
+    there = np.flatnonzero(first >= 0)
     met = np.zeros(rows, np.bool_)
-    met[first[first >= 0]] = True
-    number = np.cumsum(met) - 1
-    return _Words(column.filter(pa.array(met))), number[first][code]
+    met[first[there]] = True
+    number = np.cumsum(met, dtype=kind)
+    table = np.zeros(many, np.int64)
+    table[there] = number[first[there]] - 1
+    return _Words(column.filter(pa.array(met))), table[code]
 
 
 def _span(column: pa.Array) -> tuple[int, int] | None:

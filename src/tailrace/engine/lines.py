@@ -26,8 +26,6 @@ from .picked import Picked
 
 L = ord("L")
 """Operation of an image of before the changes, as it stands in arrays."""
-SMALL = 200_000
-"""Up to so many changes questions are answered by the thread that asks."""
 ABSENT = "_absent"
 """Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
 
@@ -86,7 +84,7 @@ class Lines:
             have = [n for n in changes.columns if n in base.column_names]
             both = [base.select(have), data]
             data = pa.concat_tables(both, promote_options="permissive").select(list(changes.columns))
-        numbers = Keys([one(data[n]) for n in changes.key]).place if data.num_rows else np.zeros(0, np.int64)
+        numbers = Keys([one(data[n]) for n in changes.key]).place
         oper = np.concatenate([np.full(before, L, np.uint8), changes.oper]) if before else changes.oper
         two = before + changes.befores
         moves = bool((numbers[two] != numbers[two + 1]).any())
@@ -214,9 +212,15 @@ class Lines:
         new[1:] = np.diff(self.life[order]) != 0
         return order, np.maximum.accumulate(np.where(new, np.arange(len(self)), 0))
 
+    def previous(self, images: Ints) -> Ints:
+        """The image before each of these in its life; -1: it is the first."""
+        if not self._moved.any():
+            return np.where(self.starts[images], -1, images - 1)
+        return self._previous[images]
+
     @lazy
-    def previous(self) -> Ints:
-        """The image before each one in its life; -1: it is the first."""
+    def _previous(self) -> Ints:
+        """The same for every image, where lives lead through several keys."""
         order, first = self._by_life
         found = np.full(len(self), -1, np.int64)
         found[order[1:]] = np.where(first[1:] == np.arange(1, len(self)), -1, order[:-1])
@@ -276,14 +280,15 @@ class Lines:
         earlier = (cut >= 0) & ((end < 0) | (cut < end))
         return events, np.where(earlier, cut, end)
 
-    @lazy
-    def before(self) -> Ints:
-        """For each image of a change the one that shows its row before it; -1: no row is known. Of a delete
-        it is itself: it has what the row last had."""
-        partner = np.where(self.oper == U, self.partner, -1)
-        found = np.where(partner >= 0, partner, self.previous)
-        found = np.where(self.oper == I, -1, found)
-        return np.where(self.oper == D, np.arange(len(self)), found)
+    def before(self, images: Ints) -> Ints:
+        """For each of these images of changes the one that shows its row before it; -1: no row is known. Of a
+        delete it is itself: it has what the row last had."""
+        oper = self.oper[images]
+        found = self.previous(images)
+        if len(self.changes.befores):
+            partner = np.where(oper == U, self.partner[images], -1)
+            found = np.where(partner >= 0, partner, found)
+        return np.where(oper == I, -1, np.where(oper == D, images, found))
 
     def take(self, images: Ints, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows that images show, absent columns filled, with `ABSENT`; -1: NULL in all columns."""

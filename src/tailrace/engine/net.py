@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
-from .change_arrays import Bools, ChangeArrays, I, Ints, U, differs
+from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U, differs
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
-from .lines import SMALL, L, Lines
+from .lines import L, Lines
 from .picked import Picked, picked
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
@@ -75,15 +75,17 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
     ends = lines.versions[1]
     replaces = np.zeros(len(lines.changes), np.bool_)
     replaces[ends[ends >= 0]] = True
-    updates = np.flatnonzero((lines.oper == U) & ~lines.came & (lines.before >= 0) & among)
-    updates = updates[replaces[lines.at[updates]]]
+    updates = np.flatnonzero((lines.oper == U) & among)
+    updates = updates[replaces[lines.at[updates]] & ~lines.came[updates]]
+    before = lines.before(updates)
+    updates, before = updates[before >= 0], before[before >= 0]
     same = np.ones(len(updates), np.bool_)
     for name in lines.changes.columns:
         place = lines.source(name)
-        old, new = place[lines.before[updates]], place[updates]
+        old, new = place[before], place[updates]
         column = lines.values[name]
         same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new))
-        updates, same = updates[same], same[same]
+        updates, before, same = updates[same], before[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True
     with_before = lines.partner[updates]
@@ -132,10 +134,12 @@ def _every(lines: Lines, dropped: Bools) -> NetRows:
     steps = NetRows(lines)
     own = (lines.at >= 0) & ~dropped
     update = (lines.oper == U) & own
-    stays = np.flatnonzero(update & ~lines.came & (lines.before >= 0))
+    stays = np.flatnonzero(update & ~lines.came)
+    before = lines.before(stays)
+    stays, before = stays[before >= 0], before[before >= 0]
     after = np.flatnonzero(((lines.oper == I) & own) | update)
     gone = np.flatnonzero(lines.closes & own)
-    steps.add(lines.before[stays], lines.at[stays], _BEFORE, np.ones(len(stays), np.bool_))
+    steps.add(before, lines.at[stays], _BEFORE, np.ones(len(stays), np.bool_))
     steps.add(after, lines.at[after], _AFTER, (lines.oper[after] == U) & ~lines.came[after])
     # A row that moves away goes with the update that moves it.
     moved = np.where(lines.left[gone], lines.at[np.maximum(lines.partner[gone], 0)], lines.at[gone])

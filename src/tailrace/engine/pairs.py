@@ -51,7 +51,7 @@ class Pairing:
         after = np.where(lines.opens[images], images, -1)
         nothing = np.full(len(truncates), -1)
         at = np.concatenate([lines.at[images], truncates])
-        before = np.concatenate([lines.before[images], nothing])
+        before = np.concatenate([lines.before(images), nothing])
         order = np.argsort(at, kind="stable")
         return Pairing(lines, at[order], before[order], np.concatenate([after, nothing])[order])
 

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 
 from ..config.lanes import lanes
 from ..errors import BaselineNeededError
-from .change_arrays import ChangeArrays
-from .lines import ABSENT, SMALL, Lines
+from .change_arrays import SMALL, ChangeArrays
+from .lines import ABSENT, Lines
 
 
 def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:

@@ -1,0 +1,57 @@
+"""Texts that are all equally long, as `change_seq` is: picked without a look at where each one begins, in a
+third of the time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+_LOOK = 1 << 16
+"""So many texts are looked at in one go: what fits into a core's cache."""
+
+
+def evenly(values: pa.Array) -> pa.Array:
+    """The texts as binary of their length, without a copy; as they are when their lengths differ.
+
+    >>> evenly(pa.array(["ab", None, "cd"])).type, evenly(pa.array(["a", "bc"])).type
+    (DataType(string), DataType(string))
+    >>> evenly(pa.array(["ab", "cd"])).type
+    FixedSizeBinaryType(fixed_size_binary[2])
+    """
+    if values.type != pa.string() or not len(values) or not (width := _width(values)):
+        return values
+    nulls, _, data = values.buffers()
+    return pa.Array.from_buffers(
+        pa.binary(width), len(values), [nulls, data], values.null_count, values.offset
+    )
+
+
+def as_texts(values: pa.Array) -> pa.Array:
+    """The way back; other values stay as they are.
+
+    >>> as_texts(evenly(pa.array(["ab", "cd"])).take(pa.array([1, None]))).to_pylist()
+    ['cd', None]
+    """
+    if not pa.types.is_fixed_size_binary(values.type):
+        return values
+    nulls, data = values.buffers()
+    ends = pa.allocate_buffer(4 * (values.offset + len(values) + 1))
+    places = np.frombuffer(ends, np.int32)
+    places[:] = values.type.byte_width
+    places[0] = 0
+    np.cumsum(places, out=places)
+    return pa.Array.from_buffers(
+        pa.string(), len(values), [nulls, ends, data], values.null_count, values.offset
+    )
+
+
+def _width(values: pa.Array) -> int:
+    """How long each text is; 0: it differs."""
+    ends = np.frombuffer(values.buffers()[1], np.int32, values.offset + len(values) + 1)
+    width = int(ends[-1]) // (len(ends) - 1)
+    ramp = np.arange(_LOOK + 1, dtype=np.int32) * np.int32(width)
+    for begin in range(0, len(ends), _LOOK):
+        part = ends[begin : begin + _LOOK + 1]
+        if part[0] != begin * width or not np.array_equal(part - part[0], ramp[: len(part)]):
+            return 0
+    return width
