@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, UnsupportedError
+from tailrace.query.spark_rows import streamed
 
 from ..unit.task_home import TaskHome
 
@@ -45,3 +48,37 @@ def test_tables_and_questions(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         spark.sql("DROP SCHEMA IF EXISTS shop CASCADE")
         spark.sql("DROP TABLE IF EXISTS tracking")
+
+
+TYPES = """
+    SELECT 1 AS a, CAST(2.50 AS decimal(12, 2)) AS a, 'x' AS `with.dot`, timestamp'2026-01-01 12:00:00+01:00' AS at,
+    timestamp_ntz'2026-01-01 12:00:00' AS here, array(1, NULL) AS many, named_struct('a', 'b') AS one, X'00ff' AS raw,
+    CAST(NULL AS int) AS nothing
+"""
+
+
+def test_rows_come_with_their_types_and_names(spark: SparkSession) -> None:
+    found = streamed(spark.sql(TYPES), "types")
+    assert found.schema.names == ["a", "a", "with.dot", "at", "here", "many", "one", "raw", "nothing"]
+    (batch,) = found.batches()
+    assert [c[0].as_py() for c in batch.columns] == [
+        1, Decimal("2.50"), "x", dt.datetime(2026, 1, 1, 11, tzinfo=dt.timezone.utc), dt.datetime(2026, 1, 1, 12),
+        [1, None], {"a": "b"}, b"\x00\xff", None,
+    ]  # fmt: skip
+    assert found.table().schema == spark.sql(TYPES).toArrow().schema
+
+
+def test_rows_come_in_order_partition_by_partition_each_time_they_are_read(spark: SparkSession) -> None:
+    found = streamed(spark.range(0, 1000, 1, 7).orderBy("id", ascending=False), "order")
+    for _ in range(2):
+        assert [n for b in found.batches() for n in b["id"].to_pylist()] == list(range(999, -1, -1))
+    nothing = streamed(spark.range(0), "none").table()
+    assert (nothing.num_rows, nothing.schema.field("id").type) == (0, pa.int64())
+
+
+def test_a_statement_that_fails_on_a_value_says_so_without_javas_trace(spark: SparkSession) -> None:
+    found = streamed(spark.sql("SELECT 1 / (id - 3) AS x FROM range(5)"), "the statement")
+    with pytest.raises(ConfigError, match=r"cannot be run: \[DIVIDE_BY_ZERO") as caught:
+        found.table()
+    assert caught.value.where == "the statement"
+    assert "at org.apache" not in str(caught.value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, UnsupportedError
 from ..query.calls import QUESTIONS, Call, replaced
 from ..query.result import Result
+from ..query.spark_rows import failed, streamed
 from ..query.sql import asked
 from .task_views import connected, places
 
@@ -29,7 +30,7 @@ def in_duckdb(task: OpenTask, statement: str) -> Result:
 
 
 def in_spark(task: OpenTask, statement: str, spark: SparkSession) -> Result:
-    """The rows of a statement of Spark's; they go through this process, and are held in it.
+    """The rows of a statement of Spark's, as they come; those of questions in it are held in this process.
 
     Raises:
         UnsupportedError: others see the session's catalog: tables would be left there; or it has another
@@ -48,10 +49,9 @@ def in_spark(task: OpenTask, statement: str, spark: SparkSession) -> Result:
     for name, result in given.items():
         result.spark(spark).createOrReplaceTempView(name)
     try:
-        return Result.of(spark.sql(plain).toArrow())
+        return streamed(spark.sql(plain), statement)
     except PySparkException as error:
-        said = str(error).partition("\n\nJVM stacktrace")[0].strip()
-        raise ConfigError(f"the statement cannot be run: {said}", where=statement) from None
+        raise failed(error, statement) from None
 
 
 def _made(spark: SparkSession, name: str, path: str) -> None:

@@ -1,0 +1,69 @@
+"""Rows of a Spark DataFrame as they come, partition by partition: they need not fit into this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import ConfigError, TailraceError, spark_lost
+from .result import BATCH_ROWS, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PART = "part"
+
+
+def streamed(df: DataFrame, statement: str) -> Result:
+    """The rows of a statement's DataFrame, in its order; it is run anew each time they are read. This process
+    holds two partitions at most.
+
+    Raises:
+        ConfigError: while the rows are read: the statement fails on their values.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
+    plain = df.toDF(*[f"c{i}" for i in range(len(schema))])  # names may be there twice, or have dots
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        parts = plain.mapInArrow(_packed, f"{_PART} binary")
+        try:
+            for row in parts.toLocalIterator(prefetchPartitions=True):
+                for batch in pa.ipc.open_stream(row[_PART]):
+                    found = pa.RecordBatch.from_arrays(
+                        [a.cast(f.type) for a, f in zip(batch.columns, schema, strict=True)], schema=schema
+                    )
+                    yield from pa.Table.from_batches([found]).to_batches(BATCH_ROWS)
+        except (PySparkException, Py4JError) as error:
+            raise failed(error, statement) from None
+
+    return Result(schema, batches)
+
+
+def failed(error: Exception, statement: str) -> TailraceError:
+    """What Spark says of a statement that it cannot run: the last cause, without Java's stack traces.
+
+    >>> text = "An error\\n\\tat x.Y\\nCaused by: a.SparkException: [DIVIDE_BY_ZERO] Division\\n\\tat x.Y"
+    >>> failed(RuntimeError(text), "SELECT 1 / 0").what
+    'the statement cannot be run: [DIVIDE_BY_ZERO] Division'
+    """
+    if (lost := spark_lost(error, where=statement)) is not None:
+        return lost
+    cause = str(error).partition("\n\nJVM stacktrace")[0].rpartition("Caused by: ")[2]
+    said = re.sub(r"^[\w.$]+(Exception|Error): ", "", re.split(r"\n\s*at ", cause)[0].strip())
+    return ConfigError(f"the statement cannot be run: {said}", where=statement)
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch as one value, so that it travels as it is."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], [_PART])
