@@ -88,9 +88,9 @@ class Table:
         fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
-        sheet = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
+        header = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
         exceptions = Exceptions(str(self.root), "task")
-        audit = Audit(table, self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, "all"))
+        audit = Audit(table, self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, "all"))
         with locked(self.place, self.name, table) as on:
             reached = self.progress.read(on, table)
         assert reached is not None

@@ -66,13 +66,13 @@ class Place:
         return done
 
     def task(self, upto: int, after: int) -> AuditTask:
-        sheet = KeyLogHeader(
+        header = KeyLogHeader(
             "1", "g", "s.t", 0, self.flagged, 0, tuple(KeyLogField(c.name, c.type) for c in RELATION.columns),
             tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
         exceptions = self.exceptions
         audit = Audit(
-            "s.t", self.rules, exceptions, sheet, LogPart(self.log, SCHEMA, sheet, self.mode),
+            "s.t", self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, self.mode),
             exceptions.counted("s.t", after, self.rules.limits), after,
         )  # fmt: skip
         follows = lake.progress(self.path, "t")

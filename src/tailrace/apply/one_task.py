@@ -107,16 +107,16 @@ def audit(
     fields = [sqdr_text.field_of(c.name, c.type) for c in relation.columns]
     at = log.reserve(one) if log is not None else None
     key = relation.key or [c.name for c in relation.columns]
-    sheet = keylog_tasks.header_of(fields, names, key, one, log, at)
+    header = keylog_tasks.header_of(fields, names, key, one, log, at)
     counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
         # A note names files.
         handed = FEW if target.capabilities.notes is None else 0
-        part = LogPart(log.path, SCHEMA, sheet, log.mode, log.visible(relation.table), handed)
+        part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), handed)
     places: tuple[int, ...] = ()
     if rules.mode == "archive":
         there = list(target.columns(relation.table))
         places = tuple(there.index(f.name) for f in fields)
-    return Audit(relation.table, rules, exceptions, sheet, part, counted, after, places=places)
+    return Audit(relation.table, rules, exceptions, header, part, counted, after, places=places)

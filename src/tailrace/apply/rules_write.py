@@ -79,8 +79,8 @@ class RulesWriter:
             return
         kept, changes = self.exceptions, batch.logged
         one = batch.range(rules)
-        sheet = header_of(fields_of(changes), changes.df.columns, changes.key, one, None, None)
-        task = LogTask(kept.path, kept.rows_schema, sheet, rules, exceptions=kept)
+        header = header_of(fields_of(changes), changes.df.columns, changes.key, one, None, None)
+        task = LogTask(kept.path, kept.rows_schema, header, rules, exceptions=kept)
         files = write(changes, expected, task, counts=False)
         counts = {k: (before.get(k, 0), before.get(k, 0) + n) for k, n in expected.logged(rules).items()}
         kept.keep(files, batch.table, batch.found.upto, after=batch.after, counts=counts)

@@ -1,8 +1,8 @@
 """A baseline: a table's rows, read in parallel and committed to its target at once.
 
 Worker processes read parts (their own connections, all in the same snapshot; or, in an open window, as the
-rows are meanwhile) and stream them to where the target has its rows land (`landing.py`); one commit makes the
-whole table appear, then the `baselines` record says from which position on its changes count. A crash leaves
+rows are meanwhile) and stream them to the target's landing (`snapshot_sink.py`); one commit makes the whole
+table appear, then the `baselines` record says from which position on its changes count. A crash leaves
 parts that nobody sees; the table is simply read again, at a later position.
 """
 

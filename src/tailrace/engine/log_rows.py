@@ -25,7 +25,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KeyLogHeader:
-    """What all rows of a stretch of a key log have in common.
+    """What all rows of a range of a key log have in common.
 
     Attributes:
         run_id, group_id, subscription: as in the columns.
@@ -51,7 +51,7 @@ class LoggedChanges:
     """Changes on their way into a key log.
 
     Attributes:
-        rows: `SEQ`, what the sheet's fields name, and which there is of `MASK`, `AT`, `DETAIL`.
+        rows: `SEQ`, what the header's fields name, and which there is of `MASK`, `AT`, `DETAIL`.
         oper: the operation of each, one letter.
         situation: of each its place in `decide.NAMES`.
         running: how many are flagged up to each.
@@ -69,7 +69,7 @@ class LoggedChanges:
 
 
 def logged(
-    batch: Batch, sheet: KeyLogHeader, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
+    batch: Batch, header: KeyLogHeader, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
 ) -> pa.Table:
     """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them."""
     whole = len(rows) == batch.rows.num_rows
@@ -87,13 +87,13 @@ def logged(
         batch.rows.take(pa.array(old[old >= 0])),
         None if batch.why is None else batch.why.take(pa.array(rows)),
     )
-    return written(lines, batch.rules, sheet, schema, now, images=images)
+    return written(lines, batch.rules, header, schema, now, images=images)
 
 
 def written(
     lines: LoggedChanges,
     rules: Rules,
-    sheet: KeyLogHeader,
+    header: KeyLogHeader,
     schema: pa.Schema,
     now: datetime,
     *,
@@ -105,24 +105,24 @@ def written(
     number = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS).cast(pa.int64())
     at = pa.scalar(now, pa.timestamp("us", "UTC"))
     made: dict[str, pa.Array | pa.Scalar] = {
-        "run_id": pa.scalar(sheet.run_id),
-        "group_id": pa.scalar(sheet.group_id),
-        "subscription_id": pa.scalar(sheet.subscription),
+        "run_id": pa.scalar(header.run_id),
+        "group_id": pa.scalar(header.group_id),
+        "subscription_id": pa.scalar(header.subscription),
         "resync_state": pc.utf8_slice_codeunits(seq, 0, TIME_DIGITS).cast(pa.int64()),
         "change_row_counter": number,
         **_time(taken),
         "change_row_type": pa.array(oper),
         **_outcome(lines, rules),
-        "flagged_count": pa.array(lines.running + sheet.flagged),
-        **_keys(lines, sheet),
-        "keylog_sort": pc.add(number, sheet.sort - sheet.after),
+        "flagged_count": pa.array(lines.running + header.flagged),
+        **_keys(lines, header),
+        "keylog_sort": pc.add(number, header.sort - header.after),
         "keylog_ts": at,
         "insert_ts": at,
     }
     if DETAIL in taken.schema.names:
         made["change_row_log_detail"] = taken[DETAIL]
     if images:
-        made["after_image"] = _images(taken, sheet, oper)
+        made["after_image"] = _images(taken, header, oper)
     made |= _native(taken, made)
     return pa.table([_column(made.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
 
@@ -171,34 +171,34 @@ def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
     }
 
 
-def _keys(lines: LoggedChanges, sheet: KeyLogHeader) -> dict[str, pa.Array]:
+def _keys(lines: LoggedChanges, header: KeyLogHeader) -> dict[str, pa.Array]:
     """`before_key` and `after_key`: the key, of a change of key the old one and the new one."""
     none = pa.scalar(None, pa.string())
-    own = items([_item(lines.rows, sheet, i, None) for i in _key(sheet)])
+    own = items([_item(lines.rows, header, i, None) for i in _key(header)])
     made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, [UPDATE, DELETE])), own, none)}
     if lines.moved.any():
-        texts = items([_item(lines.old, sheet, i, None) for i in _key(sheet)])
+        texts = items([_item(lines.old, header, i, None) for i in _key(header)])
         moved = pa.array(lines.moved)
         made["before_key"] = pc.replace_with_mask(made["before_key"], moved, texts)
         made["after_key"] = pc.if_else(moved, own, none)
     return made
 
 
-def _key(sheet: KeyLogHeader) -> list[int]:
-    return [i for i, f in enumerate(sheet.fields) if f.name in sheet.key]
+def _key(header: KeyLogHeader) -> list[int]:
+    return [i for i, f in enumerate(header.fields) if f.name in header.key]
 
 
-def _item(rows: pa.Table, sheet: KeyLogHeader, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
-    field = sheet.fields[place]
+def _item(rows: pa.Table, header: KeyLogHeader, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
+    field = header.fields[place]
     return Item(field, rows[field.name].combine_chunks(), there)
 
 
-def _images(rows: pa.Table, sheet: KeyLogHeader, oper: npt.NDArray[np.str_]) -> pa.StringArray:
+def _images(rows: pa.Table, header: KeyLogHeader, oper: npt.NDArray[np.str_]) -> pa.StringArray:
     """Images of inserts and updates, and of deletes that say more than their key."""
-    there = carried(rows, sheet.ordinals)
-    rest = [i for i in range(len(sheet.fields)) if i not in _key(sheet)]
-    made = [_item(rows, sheet, i, None if there is None else there[:, i]) for i in range(len(sheet.fields))]
+    there = carried(rows, header.ordinals)
+    rest = [i for i in range(len(header.fields)) if i not in _key(header)]
+    made = [_item(rows, header, i, None if there is None else there[:, i]) for i in range(len(header.fields))]
     more = np.full(len(oper), bool(rest)) if there is None else there[:, rest].any(axis=1)
     imaged = np.isin(oper, [INSERT, UPDATE]) | ((oper == DELETE) & more)
-    texts = image(sheet.dest, made)
+    texts = image(header.dest, made)
     return texts if imaged.all() else pc.if_else(pa.array(imaged), texts, pa.scalar(None, pa.string()))

@@ -138,18 +138,18 @@ class KeyLog:
             self.flush()
 
     def write(self, changes: ChangeTable, expected: Expected, rules: Rules, one: ChangeRange) -> list[Any]:
-        """Writes a stretch's rows as parts that belong to nothing until `commit`."""
+        """Writes a range's rows as parts that belong to nothing until `commit`."""
         at = self.reserve(one)
         if self.mode == "errors" and not one.flagged:
             return []
         fields, errors = keylog_tasks.fields_of(changes), self.mode == "errors"
-        sheet = keylog_tasks.header_of(fields, changes.df.columns, changes.key, one, self, at)
-        task = keylog_tasks.LogTask(self.path, SCHEMA, sheet, rules, self.mode != "keys", errors)
+        header = keylog_tasks.header_of(fields, changes.df.columns, changes.key, one, self, at)
+        task = keylog_tasks.LogTask(self.path, SCHEMA, header, rules, self.mode != "keys", errors)
         return keylog_tasks.write(changes, expected, task, counts=bool(one.flagged))
 
     def reserve(self, one: ChangeRange) -> Standing:
-        """Takes the numbers of a stretch's rows: `sort` is the last one before them. Two tables never have
-        the same; numbers of rows that never come to be are left out, but when the same stretch is tried in
+        """Takes the numbers of a range's rows: `sort` is the last one before them. Two tables never have
+        the same; numbers of rows that never come to be are left out, but when the same range is tried in
         another way next."""
         with self._lock:
             at, many = self._standing(one.subscription), one.upto - one.after

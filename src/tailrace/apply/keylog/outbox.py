@@ -11,7 +11,7 @@ from .key_log import ChangeRange, KeyLog
 
 
 def note_of(files: list[Any], one: ChangeRange, path: str, sort: int) -> str:
-    """A note that names a stretch's parts of a key log, whose `keylog_sort` goes up to `sort`."""
+    """A note that names a range's parts of a key log, whose `keylog_sort` goes up to `sort`."""
     words = {"path": path, "sort": sort, "files": [f.to_json() for f in files], **vars(one)}
     return json.dumps(words)
 

@@ -84,8 +84,8 @@ def header_of(
     log: KeyLog | None,
     at: Standing | None,
 ) -> KeyLogHeader:
-    """What the rows of a stretch have in common; `names`: all columns of the change table. Without a key log,
-    of exceptions."""
+    """What the rows of a range of changes have in common; `names`: all columns of the change table. Without a
+    key log, of exceptions."""
     return KeyLogHeader(
         log.run_of(one.subscription) if log else "",
         log.group_id if log else "",
@@ -109,7 +109,7 @@ def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bo
     made = rows.select(
         seq.alias(SEQ), oper.alias(OPER), *[v.alias(n) for n, v in extra.items()], *map(col, changes.columns)
     )
-    keys = _keys(task.sheet)
+    keys = _keys(task.header)
     if expected.told is not None:
         have = set(expected.told.columns)
         old = [col(k).alias(_OLD_KEY.format(i)) for i, k in enumerate(keys) if k in have]
@@ -144,7 +144,7 @@ class LogTask:
 
     path: str
     schema: pa.Schema
-    sheet: KeyLogHeader
+    header: KeyLogHeader
     rules: Rules
     images: bool = True
     flagged_only: bool = False
@@ -165,20 +165,20 @@ class LogTask:
         now = datetime.now(timezone.utc)
         for batch in batches:
             if batch.num_rows:
-                lines = _lines(batch, self.sheet)
-                rows = written(lines, self.rules, self.sheet, self.schema, now, images=self.images)
-                part.write(rows if into is None else into.made(rows, self.sheet.subscription))
+                lines = _lines(batch, self.header)
+                rows = written(lines, self.rules, self.header, self.schema, now, images=self.images)
+                part.write(rows if into is None else into.made(rows, self.header.subscription))
         added = part.close()
         yield result(file=added.to_json() if added else None)
 
 
-def _keys(sheet: KeyLogHeader) -> list[str]:
+def _keys(header: KeyLogHeader) -> list[str]:
     """The key's columns as a layout has them."""
-    return [f.name for f in sheet.fields if f.name in sheet.key]
+    return [f.name for f in header.fields if f.name in header.key]
 
 
-def _lines(batch: pa.RecordBatch, sheet: KeyLogHeader) -> LoggedChanges:
-    rows = pa.Table.from_batches([_typed(batch, sheet)])
+def _lines(batch: pa.RecordBatch, header: KeyLogHeader) -> LoggedChanges:
+    rows = pa.Table.from_batches([_typed(batch, header)])
     have, many = set(batch.schema.names), batch.num_rows
     oper = letters(batch[OPER])
     situation, moved, old = plain(oper), np.zeros(many, np.bool_), rows.slice(0, 0)
@@ -187,16 +187,16 @@ def _lines(batch: pa.RecordBatch, sheet: KeyLogHeader) -> LoggedChanges:
         situation = np.where(told >= 0, told, situation)
         moved = batch[MOVED].fill_null(False).to_numpy(zero_copy_only=False)
         keys = {
-            k: batch[_OLD_KEY.format(i)] for i, k in enumerate(_keys(sheet)) if _OLD_KEY.format(i) in have
+            k: batch[_OLD_KEY.format(i)] for i, k in enumerate(_keys(header)) if _OLD_KEY.format(i) in have
         }
         old = pa.table({k: v.filter(pa.array(moved)) for k, v in keys.items()})
     count = batch[_RUNNING].to_numpy() if _RUNNING in have else np.zeros(many, np.int64)
     return LoggedChanges(rows, oper, situation, count, moved, old, batch[WHY] if WHY in have else None)
 
 
-def _typed(batch: pa.RecordBatch, sheet: KeyLogHeader) -> pa.RecordBatch:
+def _typed(batch: pa.RecordBatch, header: KeyLogHeader) -> pa.RecordBatch:
     """The columns that rows are rendered from, in their lake types."""
     kinds = {SEQ: pa.string(), MASK: pa.binary(), AT: pa.timestamp("us", "UTC"), DETAIL: pa.string()}
     kinds |= {NATIVE_OF.format(n): t for n, t in _NATIVE.items()}
     fields = [pa.field(n, t) for n, t in kinds.items() if n in batch.schema.names]
-    return typed(batch, pa.schema([*fields, *[pa.field(f.name, arrow_type(f.type)) for f in sheet.fields]]))
+    return typed(batch, pa.schema([*fields, *[pa.field(f.name, arrow_type(f.type)) for f in header.fields]]))

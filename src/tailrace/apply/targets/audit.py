@@ -35,7 +35,7 @@ class LogPart:
 
     path: str
     schema: pa.Schema
-    sheet: KeyLogHeader
+    header: KeyLogHeader
     mode: str
     visible: int = -1
     handed: int = 0
@@ -45,16 +45,16 @@ class LogPart:
 class Audit:
     """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
 
-    `sheet`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
+    `header`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
     before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
     without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
-    columns have in its column masks, in the order of `sheet.ordinals`.
+    columns have in its column masks, in the order of `header.ordinals`.
     """
 
     table: str
     rules: Rules
     exceptions: Exceptions
-    sheet: KeyLogHeader
+    header: KeyLogHeader
     keylog: LogPart | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     after: int = -1

@@ -47,7 +47,7 @@ class BatchAuditor:
         if audit.plain and (seq := self._changes.first_bad) is not None:
             raise null_key(audit.table, source.key, seq)
         if not self._keyed:
-            refuse(audit.table, self._changes.unclear(audit.sheet.ordinals))
+            refuse(audit.table, self._changes.unclear(audit.header.ordinals))
         self._batch: Batch | None = None
         self._writing: Future[list[lake.AddedFile] | pa.Table] | None = None
         self._part: lake.AddedFile | None = None
@@ -78,7 +78,7 @@ class BatchAuditor:
     def decide(self, source: Source, there: Places, rows_of: RowsOf, pool: Executor) -> Source:
         """The changes with what counts of them; `there`: of each key's number how many rows of the table have
         it that are not marked as deleted. The pool runs what can be done during the writing."""
-        return self.judge(there, pool).left(source, self._audit.sheet.ordinals, rows_of)
+        return self.judge(there, pool).left(source, self._audit.header.ordinals, rows_of)
 
     def judge(self, there: Places, pool: Executor) -> Batch:
         """Decides all changes, and begins to write the key log."""
@@ -105,7 +105,7 @@ class BatchAuditor:
         if audit.rules.keeps:
             audit.exceptions.take_back(audit.table, audit.after, audit.counted)
         if len(aside := self._batch.aside()):
-            rows = logged(self._batch, audit.sheet, audit.exceptions.rows_schema, aside, _now())
+            rows = logged(self._batch, audit.header, audit.exceptions.rows_schema, aside, _now())
             counts = self._counts(self._batch)
             audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
 
@@ -133,7 +133,7 @@ class BatchAuditor:
             return []
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        made = logged(batch, log.sheet, log.schema, rows, _now(), images=log.mode != "keys")
+        made = logged(batch, log.header, log.schema, rows, _now(), images=log.mode != "keys")
         return made if len(rows) <= log.handed else lake.write_part(log.path, made)
 
     def note(self) -> tuple[str, int] | None:
@@ -141,9 +141,9 @@ class BatchAuditor:
         earlier notes are needed no more; None when there is no key log."""
         if (log := self._audit.keylog) is None or (batch := self._batch) is None:
             return None
-        sheet, flagged = log.sheet, int(batch.flagged(batch.changes).sum())
-        one = ChangeRange(sheet.subscription, sheet.after, self.upto, flagged)
-        sort = sheet.sort + self._most - sheet.after
+        header, flagged = log.header, int(batch.flagged(batch.changes).sum())
+        one = ChangeRange(header.subscription, header.after, self.upto, flagged)
+        sort = header.sort + self._most - header.after
         return note_of([self._part] if self._part else [], one, log.path, sort), log.visible
 
     def told(self, outcome: ApplyOutcome) -> Audited | None:
@@ -204,7 +204,7 @@ def added_rows(
 
 def _moved(rows: pa.Table, audit: Audit) -> pa.Array:
     """Which columns images carry, as masks of an archive."""
-    if (bits := carried(rows, audit.sheet.ordinals)) is None:
+    if (bits := carried(rows, audit.header.ordinals)) is None:
         return pa.nulls(rows.num_rows, pa.binary())
     masks = mask.pack(bits, audit.places)
     return pc.if_else(one(rows[MASK]).is_valid(), masks, pa.scalar(None, pa.binary()))

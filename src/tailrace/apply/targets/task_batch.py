@@ -112,9 +112,9 @@ def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:
         # A change table's column is only ever widened: what came before still has its own type's values.
         if not all(_holds(there.field(c.name).type, c) for c in columns if c.name in there.names):
             return None
-        sheet = replace(audit.sheet, ordinals=ordinals(there.names, [c.name for c in columns]))
-        log = replace(audit.keylog, sheet=sheet) if audit.keylog else None
-        return replace(audit, sheet=sheet, keylog=log)
+        header = replace(audit.header, ordinals=ordinals(there.names, [c.name for c in columns]))
+        log = replace(audit.keylog, header=header) if audit.keylog else None
+        return replace(audit, header=header, keylog=log)
     return plain_audit(one.table, one.relation, there.names, one.after)
 
 
