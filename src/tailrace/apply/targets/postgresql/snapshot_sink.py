@@ -31,8 +31,8 @@ from .types import base, column_type, sql_type
 
 @dataclass(frozen=True)
 class PostgresLanding:
-    """The landing of one table; see `capture.snapshot_sink`. `name` is the table of this attempt; `at`: where the
-    rows of a table that is mapped are."""
+    """The landing of one table (`capture.snapshot_sink`). `name` is the table of this attempt; `at`: where
+    the rows of a table that is mapped are."""
 
     place: Place
     task: str
