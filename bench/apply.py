@@ -1,4 +1,4 @@
-"""Apply alone: `DeltaTarget.apply` against a hand-written foreachBatch MERGE, same session, same batches.
+"""Apply alone, as a pipeline does it or given a DataFrame (`DeltaTarget.apply`), against a hand-written foreachBatch MERGE, same session, same batches.
 
 Run by `rows` as a process of its own: `apply.py FOLDER [--quick]` prints JSON. A batch is a change table in a
 parquet file: 45 % inserts of new keys, 10 % deletes, the rest updates of random rows (some twice). The
@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
 import measure
 from measure import HERE, Row, say
 from tailrace.apply.plan import TableBatch
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.config.settings import TargetSettings
+from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
 
 if TYPE_CHECKING:
@@ -49,7 +55,8 @@ Sides = Callable[["SparkSession", "Case", Path], "tuple[Side, Side]"]
 class Case:
     """One comparison: so many changes into a table of so many rows, `batches` times after a first one.
 
-    `limit` is the size below which tables are merged in one task: 0 forces those by several tasks.
+    `limit` is the size below which tables are merged in one task: 0 forces those by several tasks; None: as a
+    pipeline does it, with default settings and its change table read in place.
     """
 
     name: str
@@ -58,7 +65,7 @@ class Case:
     batches: int
     goal: float
     deletes: bool = True
-    limit: int = 1 << 30
+    limit: int | None = 1 << 30
 
 
 def cases(quick: bool) -> list[Case]:
@@ -67,9 +74,12 @@ def cases(quick: bool) -> list[Case]:
     small, few = (100_000, 1_000) if not quick else (10_000, 200)
     huge, scattered = (20_000_000, 2_000) if not quick else (200_000, 100)
     tasks = "by several tasks"
+    apply, given = "apply of {:,} changes into {:,} rows", ", given as a DataFrame"
     return [
-        Case(f"apply of {many:,} changes into {large:,} rows", many, large, 4, 3),
-        Case(f"apply of {few:,} changes into {small:,} rows", few, small, 7, 5),
+        Case(apply.format(many, large), many, large, 4, 4.5, limit=None),
+        Case(apply.format(few, small), few, small, 7, 9, limit=None),
+        Case(apply.format(many, large) + given, many, large, 4, 3),
+        Case(apply.format(few, small) + given, few, small, 7, 5),
         Case(f"the same {many:,}, {tasks}, no deletes", many, large, 3, 3, deletes=False, limit=0),
         Case(f"the same {many:,}, {tasks}, with deletes", many, large, 3, 3, limit=0),
         Case(f"{many:,} changes into {huge:,} rows, {tasks}", many, huge, 2, 4, limit=0),
@@ -143,6 +153,27 @@ def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
     return Side(target.path(TABLE), apply)
 
 
+def picked(root: str) -> Side:
+    """What the pipeline does on one machine, with default settings; the changes are in a change table first."""
+    limit = TargetSettings().one_task(alone=True)
+    target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=limit)  # type: ignore[arg-type]
+    after = -1
+
+    def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
+        nonlocal after
+        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto)
+        (done,) = target.merge_many([one])
+        if not isinstance(done, Audited):
+            raise RuntimeError(f"the batch is not one task's: {done}")
+        after = upto
+        return done.outcome.plan
+
+    def ready(changes: ChangeTable) -> None:
+        lake.append(f"{changes.name}-ct", pq.read_table(changes.name))
+
+    return Side(target.path(TABLE), take, ready)
+
+
 def fill(spark: SparkSession, case: Case, paths: Sequence[str]) -> None:
     """The rows that are there before: ids from 0."""
     source = spark.range(case.rows).selectExpr(
@@ -190,9 +221,9 @@ def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[Chan
 
 def against_merge(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: ours, theirs."""
-    return by_tailrace(spark, str(folder / "by-tailrace"), case.limit), by_hand(
-        spark, str(folder / "by-hand")
-    )
+    mine = str(folder / "by-tailrace")
+    ours = picked(mine) if case.limit is None else by_tailrace(spark, mine, case.limit)
+    return ours, by_hand(spark, str(folder / "by-hand"))
 
 
 def compare(spark: SparkSession, case: Case, folder: Path, sides: Sides) -> dict[str, object]:

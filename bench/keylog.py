@@ -152,7 +152,7 @@ def elsewhere(spark: SparkSession, large: Case, archive: Case, folder: Path) -> 
     """The full key log against none, in targets too large for one task, and in archives."""
     sides: dict[str, Side] = {}
     for name, (mode, log) in DATABASES.items():
-        target = DeltaTarget(spark, str(folder / name), app_id="bench", local_limit_bytes=large.limit)
+        target = DeltaTarget(spark, str(folder / name), app_id="bench", local_limit_bytes=0)
         sides[name] = following(spark, target, str(folder / name), Rules.of(mode), log)
     fill(spark, large, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
     took = measured(spark, large, folder, sides)

@@ -11,17 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 import apply
-from apply import RELATION, TABLE, Case, Side
+from apply import Case, Side
 from measure import Row, say
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.config.settings import TargetSettings
-from tailrace.lake import delta as lake
-from tailrace.model.change import ChangeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +25,7 @@ def cases(quick: bool) -> list[Case]:
     """The comparisons: three sizes of target, and few changes in the largest."""
     sizes = [(1_000, 100_000), (200_000, 2_000_000), (200_000, 20_000_000), (2_000, 20_000_000)]
     return [
-        Case(f"{n:,} changes into {size:,} rows", n, size, 3 if size < 10_000_000 else 2, 0.9, limit=0)
+        Case(f"{n:,} changes into {size:,} rows", n, size, 3 if size < 10_000_000 else 2, 0.9)
         for n, size in [(max(20, n // 100), size // 100) if quick else (n, size) for n, size in sizes]
     ]
 
@@ -44,30 +36,9 @@ def rows(folder: Path, *, quick: bool) -> list[Row]:
     return apply.measured("plans.py", PEER, folder / "plans", quick=quick)
 
 
-def picked(root: str) -> Side:
-    """What the pipeline does on one machine, with default settings; the changes are in a change table first."""
-    limit = TargetSettings().one_task(alone=True)
-    target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=limit)  # type: ignore[arg-type]
-    after = -1
-
-    def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
-        nonlocal after
-        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto)
-        (done,) = target.merge_many([one])
-        if not isinstance(done, Audited):
-            raise RuntimeError(f"the batch is not one task's: {done}")
-        after = upto
-        return done.outcome.plan
-
-    def ready(changes: ChangeTable) -> None:
-        lake.append(f"{changes.name}-ct", pq.read_table(changes.name))
-
-    return Side(target.path(TABLE), take, ready)
-
-
 def one_and_several(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: the plan that is picked, and the other."""
-    return picked(str(folder / "one")), apply.by_tailrace(spark, str(folder / "several"), case.limit)
+    return apply.picked(str(folder / "one")), apply.by_tailrace(spark, str(folder / "several"), 0)
 
 
 if __name__ == "__main__":
