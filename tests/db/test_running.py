@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +24,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, PositionError
 from tailrace.lake import delta as lake
+from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import ledger
@@ -61,6 +66,26 @@ def meanwhile(*works: Callable[[], None], stop: threading.Event) -> Iterator[Non
             thread.join(60)
         # Also where the block has failed: it may have waited for a thread that was gone.
         assert failed == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_what_reaches_the_whole_process_group_ends_both_halves_normally(
+    tmp_path: Path, database: str, db: psycopg.Connection, sent: int
+) -> None:
+    """As Ctrl-C in a terminal does, and `timeout`."""
+    db.execute("create schema s; create table s.a (id int primary key); insert into s.a values (1)")
+    path = tmp_path / "both.yaml"
+    path.write_text(f"name: both\nhome: home\nsource: {{url: '{database}', tables: [s.a]}}\n")
+    task = load(path)
+    command = [sys.executable, "-m", "tailrace", "run", str(path)]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as running:
+        wait_for(lambda: bool(ledger.read_baselines(task.control_path("baselines"))))
+        os.killpg(running.pid, sent)
+        assert running.wait(60) == 0
+    found = status(task)
+    assert found.capture is not None and found.pipeline is not None
+    assert (found.capture["state"], found.pipeline["state"]) == ("stopped", "stopped")
 
 
 @pytest.mark.slow

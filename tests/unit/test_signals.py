@@ -67,6 +67,18 @@ print(stop.wait(20))
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
+def test_a_child_at_work_is_asked_as_often_as_one_likes(
+    handlers: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C reaches the whole process group, and then its parent asks it to stop."""
+    stop = threading.Event()
+    cli_signals.stop_on_signals(stop, starting=True, child=True)()
+    signal.raise_signal(signal.SIGINT)
+    assert stop.wait(10)
+    signal.raise_signal(signal.SIGTERM)
+    assert capsys.readouterr().err == ""
+
+
 def test_at_work_the_first_one_asks_and_the_second_one_ends(
     handlers: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,7 +146,7 @@ def capture(
     from ..runtime.metrics import served
 
     stop = threading.Event()
-    began = stop_on_signals(stop, starting=True)
+    began = stop_on_signals(stop, starting=True, child=parent is not None)
     if parent is not None:
         stop_with_parent(stop, parent)
     wanted = load(task)

@@ -24,8 +24,11 @@ def end_on_interrupt() -> None:
     signal.signal(signal.SIGINT, end)
 
 
-def stop_on_signals(stop: threading.Event, *, starting: bool = False) -> Callable[[], None]:
-    """Makes Ctrl-C and SIGTERM set `stop`; a second signal ends the process at once.
+def stop_on_signals(
+    stop: threading.Event, *, starting: bool = False, child: bool = False
+) -> Callable[[], None]:
+    """Makes Ctrl-C and SIGTERM set `stop`; a second signal ends the process at once, but not a `child`: what
+    reaches a whole process group, as Ctrl-C does, reaches it once more from its parent.
 
     With `starting`, the first signal does so too until the returned function is called: nothing checks
     `stop` while Spark or a connection starts.
@@ -41,7 +44,8 @@ def stop_on_signals(stop: threading.Event, *, starting: bool = False) -> Callabl
     def handle(number: int, frame: FrameType | None) -> None:
         come[0] += 1
         # Evaluated before the thread at the other end of the pipe sets `stop`.
-        ends = come[0] > 1 or stop.is_set() or not works.is_set()
+        again = come[0] > 1 or stop.is_set()
+        ends = not works.is_set() or (again and not child)
         os.write(write, b".")
         if ends:
             end(number, frame)
