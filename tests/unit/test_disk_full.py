@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -94,6 +96,20 @@ def test_a_part_that_no_longer_fits_goes(disk: Disk) -> None:
     with pytest.raises(StorageFullError):
         part.write(pa.table({"b": pa.array([os.urandom(4 << 20)])}))
     assert list((disk.path / "table").iterdir()) == []
+
+
+def test_a_part_that_is_given_up_while_there_is_no_room_says_nothing(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one of the same task had no room first."""
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    part = lake.Part(str(disk.path / "table"), pa.schema([("b", pa.binary())]))
+    part.write(pa.table({"b": pa.array([os.urandom(1 << 10)])}))
+    disk.fill()
+    del part
+    gc.collect()
+    assert said == []
 
 
 def test_capture_goes_on_from_its_last_commit(disk: Disk) -> None:

@@ -169,6 +169,8 @@ class Capture:
             chunk = source.read(task.capture.chunk_bytes, wait)
             self._state.read_at = time.time()
             if chunk is not None:
+                if not writer.takes(chunk):
+                    since_told += self._commit(source, writer, windows)
                 writer.add(chunk)
             drained = target is not None and self._drained(source, target, work)
             now = time.monotonic()

@@ -2,7 +2,7 @@
 
 LOG is a Delta table in the shape of solidDB's SYS_LOG (spec/soliddb.md §1) with two columns more,
 `COMMIT_TIME` and `CHANGE_SEQ`. One commit is one parquet file and ends with a transaction's end, so no
-reader ever sees half a transaction. The change sequence is given here, once: it is a function of what was
+reader ever sees half a transaction (the store refuses one that does not). The change sequence is given here, once: it is a function of what was
 committed before, so records captured again after a crash get the same one.
 """
 
@@ -205,13 +205,24 @@ class LogWriter:
         """Whether a commit would add anything to LOG (there are whole transactions)."""
         return self._position is not None
 
+    def takes(self, chunk: Chunk) -> bool:
+        """Whether a chunk may be added before the next commit: not one that ends no transaction while whole
+        ones wait, for a commit would have half of it."""
+        return self._position is None or chunk.position is not None
+
     @property
     def pending_bytes(self) -> int:
         """Bytes of records written to the open part since the last commit."""
         return self._bytes
 
     def add(self, chunk: Chunk) -> None:
-        """Adds the records of a chunk; nothing is visible before `commit`."""
+        """Adds the records of a chunk; nothing is visible before `commit`.
+
+        Raises:
+            ValueError: it is to be committed before (`takes`).
+        """
+        if not self.takes(chunk):
+            raise ValueError("a chunk that ends no transaction: commit those that wait before it is added")
         if self._tail is not None:
             # What followed the last whole transaction starts the next commit's part.
             self._write(self._tail)

@@ -107,8 +107,7 @@ class Part:
             with room(self._full):
                 yield
         except StorageFullError:
-            if writer := getattr(self, "_writer", None):
-                writer.is_open = False  # otherwise it would try again when it is collected, and report that
+            self._give_up()
             self._fs.delete_file(self._full)
             raise
 
@@ -116,3 +115,12 @@ class Part:
         """Deletes the file."""
         self._writer.close()
         self._fs.delete_file(self._full)
+
+    def __del__(self) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """An open file is nobody's: Arrow's writer would close it when it is collected, and report it where
+        there is no room for that."""
+        if writer := getattr(self, "_writer", None):
+            writer.is_open = False

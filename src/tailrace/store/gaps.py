@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from deltalake import DeltaTable
 
-from ..errors import PositionError
+from ..errors import FormatError, PositionError
 from ..lake import delta as lake
 from ..lake import log as landed
 from .kept import spans
@@ -104,3 +104,23 @@ def refuse(lost: Sequence[Run], where: str) -> None:
         "run `tailrace capture TASK --once`: with newer baselines of all tables the store goes on "
         "after the gap",
     )
+
+
+def refuse_half(met: Iterable[Run], end: int, where: str) -> None:
+    """Raises FormatError if there are records behind the `end` of the last transaction: each commit of LOG
+    ends with one, and half of one would be stored twice.
+
+    >>> refuse_half([(5, 9)], 9, "LOG")
+    >>> refuse_half([(5, 9)], 7, "LOG")
+    Traceback (most recent call last):
+    tailrace.errors.FormatError: LOG ends inside a transaction: its records 8 to 9 have no end
+      where: LOG
+      hint: ...
+    """
+    most = max((last for _, last in met), default=end)
+    if most > end:
+        raise FormatError(
+            f"LOG ends inside a transaction: its records {end + 1} to {most} have no end",
+            where=where,
+            hint="something else than tailrace wrote it: restore it, or give the task a new home",
+        )

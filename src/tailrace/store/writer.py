@@ -84,11 +84,11 @@ class Store:
         met = [(first, last) for kind, _, _, info in found if kind == "met" for first, last in info["runs"]]
         gaps.refuse(gaps.missing(self._tracking_after, met), self._paths.log)
         commits = [info for kind, _, _, info in found if kind == "commit"]
-        if not commits:
+        end = max((c["number"] for c in commits), default=self._tracking_after)
+        gaps.refuse_half(met, end, self._paths.log)
+        if end <= self._tracking_after:
             return None
         last = max(commits, key=lambda c: c["number"])
-        if last["number"] <= self._tracking_after:
-            return None
         return self._commit(found, last)
 
     def begin(self) -> int:

@@ -12,7 +12,7 @@ name: chaos
 home: disk/home
 source: {{url: '{source}', tables: ['m.*']}}
 target: {target}
-capture: {{commit_every: 200ms, idle_advance: 1s}}
+capture: {{commit_every: 200ms, idle_advance: 1s, chunk_bytes: {chunk}}}
 store: {{every: 500ms}}
 apply: {{every: 500ms, ddl: {{rename_table: {named}}}, max_changes: {changes}{mode}}}
 baseline: {{workers: 1, window: {window}}}
@@ -74,6 +74,7 @@ def written(random: Random, one: Plan, source: str, database: str) -> str:
         mode=f", mode: {one.mode}" if one.mode else "",
         window="open" if one.opened else "auto",
         each=random.choice(["true", "false"]),
+        chunk=random.choice(["8MiB", "64KiB", "1KiB"]),
         keylog="keylog: {mode: all}" if one.logged else "",
     )
 
