@@ -2,8 +2,8 @@
 
 LOG is a Delta table in the shape of solidDB's SYS_LOG (spec/soliddb.md §1) with two columns more,
 `COMMIT_TIME` and `CHANGE_SEQ`. One commit is one parquet file and ends with a transaction's end, so no
-reader ever sees half a transaction (the store refuses one that does not). The change sequence is given here, once: it is a function of what was
-committed before, so records captured again after a crash get the same one.
+reader ever sees half a transaction; the store refuses one. The change sequence is given here, once: it is a
+function of what was committed before, so records captured again after a crash get the same one.
 """
 
 from __future__ import annotations
