@@ -96,10 +96,13 @@ class FollowedTables:
             source.withdraw(gone)
         if old := [one.known for one in self._moved.old]:
             source.withdraw(old)
-        waiting = self._made_again(source)
-        fresh = prepare(source, [t for t in self.tables if t not in waiting])
+        # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
         late = self.known.look()
+        waiting = self._made_again(source, busy)
+        fresh = prepare(source, [t for t in self.tables if t not in waiting])
+        busy = work.busy
+        late = self.known.look() or late
         due = work.due(self.tables, self.task, self.known, busy)
         if due or fresh:
             work.begin(due, self.task)
@@ -139,9 +142,9 @@ class FollowedTables:
         self._moved = self.watch.moved(source)
         return members(source, self.task, self.known.states, self._moved)
 
-    def _made_again(self, source: LogSource) -> set[str]:
-        """Handles recreated tables, which have lost changes: only a new baseline helps. Returns those that
-        must not be captured before a baseline is requested."""
+    def _made_again(self, source: LogSource, busy: set[str]) -> set[str]:
+        """Handles recreated tables, which have lost changes: only a baseline helps that begins when they are
+        published again. Returns those that must not be captured before one is requested."""
         waiting = set()
         why, path = (
             "it was dropped and created again, or removed from the publication",
@@ -149,13 +152,16 @@ class FollowedTables:
         )
         for table in source.lost(self.tables):
             state = self.known.states.get(table, TableControl(table))
-            if table not in self.known.baselines or state.gap:
+            due = table not in self.known.baselines or state.gap
+            if due and table not in busy:
                 continue
             policy = recreated(self.task, table)
-            asked = bool(state.wanted) or policy == APPLY
+            asked = due or bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)
-            if not state.wanted and policy != STOP and state.held != orders.SUSPENDED:
+            # What is being read is of before: apply is to wait for the next baseline.
+            stale = table in busy or (not state.wanted and policy != STOP)
+            if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
             if asked:

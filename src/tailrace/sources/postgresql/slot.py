@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import psycopg
 
+from ...errors import TableMovedError
 from .connect import Session, lsn, quoted, quoted_table
 
 MOST = 63
@@ -78,13 +79,22 @@ def owned(session: Session, publication: str) -> bool:
     return bool(row and row[0])
 
 
-def publish(session: Session, publication: str, tables: Sequence[str]) -> None:
-    """Creates the publication, or adds missing tables; removes none."""
+def publish(
+    session: Session, publication: str, tables: Sequence[str], lacking: Collection[str] | None = None
+) -> None:
+    """Creates the publication, or adds missing tables; removes none.
+
+    Raises:
+        TableMovedError: one is missing that was not among those `lacking` before (None: nobody looked): it
+            was dropped and created again since, and has lost changes.
+    """
     there = published(session, publication)
-    lacking = [table for table in tables if table not in (there or ())]
-    if there is not None and not lacking:
+    lost = [table for table in tables if table not in (there or ())]
+    if there is not None and not lost:
         return
-    names = ", ".join(f"ONLY {quoted_table(table)}" for table in lacking)  # without ONLY: its children too
+    if there is not None and lacking is not None and (new := sorted(set(lost) - set(lacking))):
+        raise TableMovedError(f"{', '.join(new)} left the publication", where=publication)
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in lost)  # without ONLY: its children too
     if there is None:
         of = f"FOR TABLE {names} " if names else ""
         session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}{options(session)}")

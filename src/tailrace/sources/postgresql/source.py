@@ -74,6 +74,7 @@ class PostgresSource:
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
+        self._lacking: set[str] | None = None  # what the publication lacked when it was looked at
         self._stream = SlotStream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
@@ -130,8 +131,8 @@ class PostgresSource:
         """Creates publication and slot if they are missing; returns whether the slot is new.
 
         A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
-        got another name, or went, since they were listed; nothing is published then. PositionError: the slot
-        is gone, and none may `begin`.
+        got another name, went, or was created again since they were listed; nothing is published then.
+        PositionError: the slot is gone, and none may `begin`.
         """
         with asking(self.where):
             there = pg_slot.begins(self._session(), self.slot) is not None
@@ -142,7 +143,8 @@ class PostgresSource:
                     hint=ANEW,
                 )
             try:
-                pg_slot.publish(self._session(), self.publication, [self._now(t) for t in tables])
+                now = [self._now(t) for t in tables]
+                pg_slot.publish(self._session(), self.publication, now, self._lacking)
             except psycopg.errors.UndefinedTable as error:
                 what = f"a table was renamed since its name was looked up: {error.diag.message_primary}"
                 raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
@@ -177,10 +179,13 @@ class PostgresSource:
             pg_slot.withdraw(self._session(), self.publication, [self._now(t) for t in tables])
 
     def lost(self, tables: Sequence[str]) -> list[str]:
-        """Tables that are not in the publication: a table that is dropped leaves it."""
+        """Tables that are not in the publication: a table that is dropped leaves it. From then on `prepare`
+        publishes none but these."""
         with asking(self.where):
             there = pg_slot.published(self._session(), self.publication)
-        return [] if there is None else [t for t in tables if self._now(t) not in there]
+        found = [] if there is None else [t for t in tables if self._now(t) not in there]
+        self._lacking = None if there is None else {self._now(t) for t in found}
+        return found
 
     @property
     def exact(self) -> bool:
