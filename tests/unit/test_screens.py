@@ -55,6 +55,15 @@ def test_a_validation_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(f"  column_{n}: {'x' * 30}\n" in said for n in range(9))  # a block of lines a row
 
 
+def test_a_validation_says_whose_changes_wait() -> None:
+    tables = [TableResult(t, True, 7, 7, 256, 0, overlaid=t != "s.b") for t in ("s.a", "s.b", "s.c")]
+    said = " ".join(shown(screen.report(ValidationReport("0" * 40, tables))).split())
+    assert said.endswith(
+        "s.a, s.c: waiting changes count as applied here (`tailrace status` says why they wait)"
+    )
+    assert "waiting" not in shown(screen.report(ValidationReport("0" * 40, tables[1:2])))
+
+
 def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     lines = [TableLine("public.pgbench_accounts", 1_000_000, 1_000_000, True, 6640, 1500.0)]
     event = StoryEvent(

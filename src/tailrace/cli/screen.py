@@ -198,7 +198,7 @@ def report(found: ValidationReport) -> Group:
         Col("differs", fold=True),
     ]  # fmt: skip
     shown = Fit(columns, title=f"validated at {found.position[:16]}")
-    parts = [shown]
+    parts: list[Fit | Text] = [shown]
     for t in found.tables:
         words = (
             [f"{t.differing_rows:,} {'row' if t.differing_rows == 1 else 'rows'}"] if t.differing_rows else []
@@ -211,6 +211,9 @@ def report(found: ValidationReport) -> Group:
             for sample in t.samples:
                 rows.add(*("NULL" if v is None else str(v) for v in sample.values()))
             parts.append(rows)
+    if behind := ", ".join(t.table for t in found.tables if t.overlaid):
+        said = "waiting changes count as applied here (`tailrace status` says why they wait)"
+        parts.append(Text(f"{behind}: {said}"))
     return Group(*parts)
 
 
