@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError, spark_lost
+from ..wire.arrow_streams import packed, unpacked
 from .result import BATCH_ROWS, Result
 
 if TYPE_CHECKING:
@@ -35,11 +36,9 @@ def streamed(df: DataFrame, statement: str) -> Result:
         parts = plain.mapInArrow(_packed, f"{_PART} binary")
         try:
             for row in parts.toLocalIterator(prefetchPartitions=True):
-                for batch in pa.ipc.open_stream(row[_PART]):
-                    found = pa.RecordBatch.from_arrays(
-                        [a.cast(f.type) for a, f in zip(batch.columns, schema, strict=True)], schema=schema
-                    )
-                    yield from pa.Table.from_batches([found]).to_batches(BATCH_ROWS)
+                rows = unpacked(row[_PART])
+                values = [v.cast(f.type) for v, f in zip(rows.columns, schema, strict=True)]
+                yield from pa.Table.from_arrays(values, schema=schema).to_batches(BATCH_ROWS)
         except (PySparkException, Py4JError) as error:
             raise failed(error, statement) from None
 
@@ -63,7 +62,4 @@ def failed(error: Exception, statement: str) -> TailraceError:
 def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Each batch as one value, so that it travels as it is."""
     for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], [_PART])
+        yield pa.record_batch([pa.array([packed(batch)], pa.binary())], [_PART])

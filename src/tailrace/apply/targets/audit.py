@@ -14,6 +14,7 @@ from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
 from ...lake import delta as lake
 from ...model.change import Relation
+from ...wire.arrow_streams import packed, unpacked
 from ...wire.keylog_values import KeyLogField
 from ..images import ordinals
 from ..keylog.exceptions import Exceptions
@@ -123,15 +124,8 @@ def row_of(done: ApplyOutcome, told: Audited | None) -> pa.RecordBatch:
     return result(
         inserted=done.inserted, updated=done.updated, deleted=done.deleted, missing=done.missing,
         version=done.version, table=done.plan, told=told.to_json() if told else None,
-        logged=None if told is None or told.logged is None else _stream(told.logged),
+        logged=None if told is None or told.logged is None else packed(told.logged),
     )  # fmt: skip
-
-
-def _stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
 
 
 def merge_audited(df: DataFrame, task: Work, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
@@ -155,6 +149,4 @@ def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
     if not row["told"]:
         return LOST
     found = Audited.from_json(row["told"], outcome)
-    if not (stream := row["logged"]):
-        return found
-    return replace(found, logged=pa.ipc.open_stream(stream).read_all())
+    return replace(found, logged=unpacked(row["logged"])) if row["logged"] else found
