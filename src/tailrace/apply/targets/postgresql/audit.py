@@ -30,7 +30,6 @@ from ....lake.retrying import retried
 from ....model.change import Column, Relation
 from ....model.types import arrow_type, schema_of
 from ....sources.postgresql.connect import Session, quoted
-from ....wire import pgbinary
 from ...images import images
 from ...mapping import shared_rows as shared
 from ...plan import TableBatch
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
 _KEYS, _ROWS = "pg_temp.tailrace_keys", "pg_temp.tailrace_rows"
 _NUMBER = Column("header__number", 0, "bigint", "int8", "bigint")
 _ATTEMPTS = 5
-_ANSWER = np.dtype([("fields", ">i2"), ("size", ">i4"), ("value", ">i8")])
-"""A row of one bigint, as COPY sends it in binary."""
 
 
 @dataclass(frozen=True)
@@ -192,13 +189,8 @@ class _Merge:
         numbers = pa.array(np.arange(len(found)))
         self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
-        data = self._sent.answer(
-            f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
-        )
-        head = len(pgbinary.HEADER)
-        many = (len(data) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
-        body = np.frombuffer(data, _ANSWER, many, head)
-        found[body["value"].astype(np.int64)] = 1
+        query = f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
+        found[self._sent.numbers(query, "n")["n"].astype(np.int64)] = 1
         return found
 
     @property

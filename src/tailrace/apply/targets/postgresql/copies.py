@@ -13,7 +13,6 @@ from ....engine.keys import Places
 from ....engine.source import Source
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
-from ....wire import pgbinary
 from .copying import Sending
 from .place import Place
 from .relax import relax
@@ -22,10 +21,6 @@ from .types import casts
 from .write import StagedWriter
 
 _NAMED, _CHANGED, _NUMBER = "pg_temp.tailrace_named", "pg_temp.tailrace_changed", "header__number"
-_ANSWER = np.dtype(
-    [("fields", ">i2"), ("size", ">i4"), ("number", ">i8"), ("size_too", ">i4"), ("copies", ">i8")]
-)
-"""A row of two bigints, as COPY sends it in binary."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +49,9 @@ class Copies:
             return found
         staged = self._staged(_NAMED, _NUMBER, np.arange(len(last)), last)
         same = StagedWriter(self.on, self.target, self.relation, staged).same_row
-        data = Sending(self.on, self.relation.table).answer(
-            f"SELECT s.{_NUMBER}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
-        )
-        head = len(pgbinary.HEADER)
-        many = (len(data) - head - len(pgbinary.TRAILER)) // _ANSWER.itemsize
-        body = np.frombuffer(data, _ANSWER, many, head)
-        found[body["number"].astype(np.int64)] = body["copies"]
+        query = f"SELECT s.{_NUMBER}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
+        rows = Sending(self.on, self.relation.table).numbers(query, "number", "copies")
+        found[rows["number"].astype(np.int64)] = rows["copies"]
         return found
 
     def write(self, net: Places) -> tuple[int, int]:
