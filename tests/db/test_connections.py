@@ -11,13 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture import process as capturing
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import json_files
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
-from tailrace.state import ledger
+from tailrace.state import capture_state, ledger
 
 from .conftest import SETTINGS
 from .test_running import meanwhile, wait_for
@@ -103,7 +102,7 @@ def test_a_server_that_was_reached_before_is_tried_again_and_status_says_so(
     server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Down in the middle, and down at the start of the next process."""
-    monkeypatch.setattr(capturing, "RETRY_S", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2, 0.3))
     made, stop = task(tmp_path, server.tcp_url()), threading.Event()
 
     def told() -> dict[str, Any]:

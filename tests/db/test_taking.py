@@ -13,12 +13,11 @@ import pytest
 
 from tailrace.capture import baseline
 from tailrace.capture import initial_load as taking
-from tailrace.capture import process as capture
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
 from tailrace.lake import log
-from tailrace.state import ledger, orders
+from tailrace.state import capture_state, ledger, orders
 
 from .test_running import meanwhile, wait_for
 
@@ -94,7 +93,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
     shop: Task, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever notices first: capture tries again, as it does when its own connection is lost."""
-    monkeypatch.setattr(capture, "RETRY_S", (0.05,))
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.05,))
     real, calls = baseline.take, []
 
     def lost(*args: Any) -> Any:

@@ -9,17 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture import initial_load
 from tailrace.capture.process import Capture
 from tailrace.config.late_session import LateSession
-from tailrace.config.task import load
+from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError
 from tailrace.lake import json_files
 from tailrace.operate.status import status
-from tailrace.runtime import reconnecting
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
-from tailrace.state import ledger, orders
+from tailrace.state import capture_state, ledger, orders
 
 from .test_running import meanwhile, wait_for
 
@@ -30,20 +28,26 @@ def never() -> None:
     raise AssertionError("Spark was asked for")
 
 
+def shop(folder: Path, source: str, target: str, more: str = "") -> Task:
+    """A task into a database."""
+    file = folder / "shop.yaml"
+    file.write_text(
+        f"name: shop\nsource: {{url: '{source}', tables: ['public.*']}}\ntarget: '{target}?schema=copies'\n{more}"
+    )
+    return load(file)
+
+
 def test_a_target_that_comes_back_gets_its_changes(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table in a group that suspends after two errors, and one in none, with a key log."""
-    monkeypatch.setattr(reconnecting, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); create table u (id int primary key)")
     with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
-        file = tmp_path / "shop.yaml"
-        file.write_text(
-            f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\n"
-            f"target: '{server.tcp_url()}?schema=copies'\nkeylog: {{mode: all}}\n"
-            "apply: {every: 100ms}\ngroups: {some: {tables: [public.t], retries: 2}}\n"
+        more = (
+            "keylog: {mode: all}\napply: {every: 100ms}\ngroups: {some: {tables: [public.t], retries: 2}}\n"
         )
-        task, stop = load(file), threading.Event()
+        task, stop = shop(tmp_path, database, server.tcp_url(), more), threading.Event()
         Capture(task, once=True).run()
         db.execute("insert into t values (1); insert into u values (1)")
         Capture(task, once=True).run()
@@ -75,15 +79,10 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Capture goes on meanwhile."""
-    monkeypatch.setattr(initial_load, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); insert into t values (1)")
     with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
-        file = tmp_path / "shop.yaml"
-        file.write_text(
-            f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\n"
-            f"target: '{server.tcp_url()}?schema=copies'\n"
-        )
-        task, stop = load(file), threading.Event()
+        task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         Capture(task, once=True).run()
         server.stop()
         db.execute("update t set id = 2")
@@ -106,12 +105,8 @@ def test_a_target_that_was_never_there_is_an_error(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     db.execute("create table t (id int primary key)")
-    file = tmp_path / "shop.yaml"
-    file.write_text(
-        f"name: shop\nsource: {{url: '{database}', tables: ['public.*']}}\nbaseline: {{enabled: false}}\n"
-        f"target: 'postgresql://postgres@127.0.0.1:{free_port()}/postgres?schema=copies'\n"
-    )
-    task = load(file)
+    nowhere = f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
+    task = shop(tmp_path, database, nowhere, "baseline: {enabled: false}\n")
     Capture(task, once=True).run()
     db.execute("insert into t values (1)")
     Capture(task, once=True).run()

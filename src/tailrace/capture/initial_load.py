@@ -25,7 +25,7 @@ from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state import orders as tables
-from ..state.capture_state import AWAY, RETRY_S
+from ..state.capture_state import AWAY, pause_s
 from ..state.orders import TableControl
 from . import baseline
 from .baseline import Attempt, BaselineProgress
@@ -174,7 +174,7 @@ class Baselines:
                     raise  # its address may be wrong
                 for table in due:
                     self.progress[table] = {"state": AWAY}
-                seconds = RETRY_S[min(attempt, len(RETRY_S) - 1)]
+                seconds = pause_s(attempt)
                 logger.warning("%s; the baseline begins again in %.0f s", error.what, seconds)
                 if self._stop.wait(seconds):
                     raise Stopped from None

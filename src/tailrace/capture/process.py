@@ -23,7 +23,7 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import live, orders
-from ..state.capture_state import RETRY_S, STOPPED, CaptureState
+from ..state.capture_state import STOPPED, CaptureState, pause_s
 from .constraints import ConstraintWatch
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
@@ -80,12 +80,12 @@ class Capture:
                     break
                 except TableMovedError as error:
                     logger.info("%s; checking again", error.what)
-                    self.stop.wait(RETRY_S[0])
+                    self.stop.wait(pause_s(0))
                 except ConnectionLostError as error:
                     if isinstance(error, UnreachableError) and not self._reached:
                         raise
                     attempt = 0 if time.monotonic() - began > CALM_S else attempt
-                    self._pause(error, RETRY_S[min(attempt, len(RETRY_S) - 1)])
+                    self._pause(error, pause_s(attempt))
                     attempt += 1
         self._state.state = STOPPED
         self._tell()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import TargetLostError
-from ..state.capture_state import RECONNECTING, RETRY_S
+from ..state.capture_state import RECONNECTING, pause_s
 
 logger = logging.getLogger("tailrace.pipeline")
 
@@ -48,7 +48,7 @@ class Reconnecting:
     def _wait(self, error: TargetLostError) -> None:
         if not self._attempts:
             self._since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
-        seconds = RETRY_S[min(self._attempts, len(RETRY_S) - 1)]
+        seconds = pause_s(self._attempts)
         self._message = error.what
         self._attempts += 1
         logger.warning("%s; trying again in %.0f s", error.what, seconds, extra={"attempt": self._attempts})

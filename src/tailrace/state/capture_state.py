@@ -17,6 +17,15 @@ RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait before each attempt to reconnect; the last value is repeated."""
 
 
+def pause_s(attempt: int) -> float:
+    """The seconds before an attempt to reconnect; the first one is number 0.
+
+    >>> pause_s(0), pause_s(99)
+    (1.0, 30.0)
+    """
+    return RETRY_S[min(attempt, len(RETRY_S) - 1)]
+
+
 @dataclass
 class CaptureState:
     """Positions are hex, lag is bytes and seconds, rate is records a second.
