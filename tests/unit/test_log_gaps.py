@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.errors import PositionError
+from tailrace.errors import FormatError, PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.store import gaps
@@ -68,6 +68,19 @@ def records(at: Path, *numbers: int) -> Run:
 
 def ids(at: Path) -> list[int]:
     return sorted(lake.read(str(at / "item__ct"))["id"].to_pylist())
+
+
+@pytest.mark.parametrize(("numbers", "lack"), [((1, 2, 3, 4, 5), "4 to 5"), ((1, 2), "1 to 2")])
+def test_half_a_transaction_is_refused_and_stores_nothing(
+    tmp_path: Path, numbers: tuple[int, ...], lack: str
+) -> None:
+    """No commit of LOG ends inside one; its first half would be stored again with the second."""
+    at = home(tmp_path, 2)
+    with pytest.raises(FormatError, match=f"LOG ends inside a transaction: its records {lack} have no end"):
+        store(at).batch(records(at, *numbers))
+    assert not lake.exists(str(at / "stored")) and store(at).reached == -1
+    done = store(at).batch(records(at, 1, 2, 3, 4, 5, 6))
+    assert done is not None and done.upto == 6 and ids(at) == [0, 1]
 
 
 def test_what_is_missing_stops_the_store_with_its_numbers(tmp_path: Path) -> None:

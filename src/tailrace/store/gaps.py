@@ -120,7 +120,7 @@ def refuse_half(met: Iterable[Run], end: int, where: str) -> None:
     most = max((last for _, last in met), default=end)
     if most > end:
         raise FormatError(
-            f"LOG ends inside a transaction: its records {end + 1} to {most} have no end",
+            f"LOG ends inside a transaction: its records {max(end, 0) + 1} to {most} have no end",
             where=where,
-            hint="something else than tailrace wrote it: restore it, or give the task a new home",
+            hint="an earlier release, or something else, wrote it: restore it, or give the task a new home",
         )
