@@ -159,8 +159,8 @@ class FollowedTables:
             asked = due or bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)
-            # What is being read is of before: apply is to wait for the next baseline.
-            stale = table in busy or (not state.wanted and policy != STOP)
+            # What is being read is of before: apply is to wait for the baseline that is asked for.
+            stale = (asked and table in busy) or (not state.wanted and policy != STOP)
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
