@@ -5,16 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tailrace.apply import applier as applier_module
 from tailrace.apply import backlog
 from tailrace.apply.applier import Applier
-from tailrace.apply.cadence import Cadence
-from tailrace.config import late_session
 from tailrace.errors import ApplyError, BaselineNeededError, OvertakenError
 
 from .apply_world import World
@@ -381,30 +376,3 @@ def test_a_new_baseline_ends_what_the_key_log_lacks(monkeypatch: pytest.MonkeyPa
     world.store()
     world.applier().catch_up()
     assert world.rows == world.source and world.log == {"s.a": [2, 5]} and world.logged == {"s.a": 5}
-
-
-def test_the_start_of_spark_makes_no_batch_rarer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch takes 4 seconds and lets Spark start, which takes 14: the next one is due 4 seconds later."""
-    now = [100.0]
-
-    def start() -> Any:
-        now[0] += 14
-        return SimpleNamespace(version="4.2.0")
-
-    def needs_it(what: str, _: str) -> None:
-        if what == "before the record":
-            now[0] += 4
-            assert late.version == "4.2.0"
-
-    for module in (applier_module, late_session):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    late, world.point = late_session.LateSession(start), needs_it
-    cadence = Cadence(1, 30, 99, 1 << 30, clock=lambda: now[0])
-    applier = world.applier(late, max_changes=99)
-    assert applier.catch_up(cadence=cadence) and (late.took, cadence.wait()) == (14, 4)
-    now[0] += 10
-    world.change("s.a", "D", 1)
-    batch = world.store()
-    assert batch is not None
-    applier.add(batch)
-    assert applier.catch_up(cadence=cadence) and cadence.wait() == 4

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
+from tailrace.apply import applier as applier_module
+from tailrace.apply.cadence import Cadence
 from tailrace.apply.targets.delta import distributed
+from tailrace.config import late_session
 from tailrace.config.late_session import LateSession, is_started, seconds_to_start
 from tailrace.config.spread import cluster, spread
 from tailrace.runtime import session as sessions
+
+from .apply_world import World
 
 pytestmark = pytest.mark.unit
 
@@ -69,6 +74,7 @@ def test_a_session_of_a_cluster_starts_at_once(
 ) -> None:
     start = Started()
     monkeypatch.setattr(sessions, "session", start)
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # other tests' session
     sessions.late_session("t", {"spark.master": master} if master else {})
     assert start.times == times
 
@@ -112,3 +118,33 @@ def test_the_seconds_of_its_start_are_known() -> None:
     assert (seconds_to_start(late), seconds_to_start(None)) == (0.0, 0.0)  # type: ignore[arg-type]
     assert late.version == "4.2.0"
     assert seconds_to_start(late) >= 0.05
+
+
+def test_its_start_makes_no_batch_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes 4 seconds and lets Spark start, which takes 14: the next one is due 4 seconds later."""
+    world, now = World(("s.a",)).installed(monkeypatch), [100.0]
+    world.baseline("s.a")()
+    world.change("s.a", "I", id=1, v="new")
+    world.store()
+
+    def start() -> Any:
+        now[0] += 14
+        return SimpleNamespace(version="4.2.0")
+
+    def needs_it(what: str, _: str) -> None:
+        if what == "before the record":
+            now[0] += 4
+            assert late.version == "4.2.0"
+
+    for module in (applier_module, late_session):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    late, world.point = LateSession(start), needs_it
+    cadence = Cadence(1, 30, 99, 1 << 30, clock=lambda: now[0])
+    applier = world.applier(late, max_changes=99)
+    assert applier.catch_up(cadence=cadence) and (late.took, cadence.wait()) == (14, 4)
+    now[0] += 10
+    world.change("s.a", "D", 1)
+    batch = world.store()
+    assert batch is not None
+    applier.add(batch)
+    assert applier.catch_up(cadence=cadence) and cadence.wait() == 4
