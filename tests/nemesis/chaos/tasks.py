@@ -11,18 +11,37 @@ TASK = """\
 name: chaos
 home: disk/home
 source: {{url: '{source}', tables: ['m.*']}}
-target: {target}
-capture: {{commit_every: 200ms, idle_advance: 1s, chunk_bytes: {chunk}}}
-store: {{every: 500ms}}
-apply: {{every: 500ms, ddl: {{rename_table: {named}}}, max_changes: {changes}{mode}}}
-baseline: {{workers: 1, window: {window}}}
-maintenance: {{every: 5s, small_files: 6, keep_log: {keep}}}
-tables: {{m.coded: {{transactional: {each}}}}}
+target: {{{target}, local_limit: {local_limit}, rewrite_limit: {rewrite_limit}}}
+capture: {{commit_every: 200ms, idle_advance: 1s, chunk_bytes: {chunk_bytes}, commit_bytes: {commit_bytes}}}
+store: {{every: 500ms, max_bytes: {store_bytes}, openedge: {openedge}}}
+apply: {{every: 500ms, max_bytes: {apply_bytes}, merge_memory: {merge_memory}, parallel_tables: {parallel_tables},
+  ddl: {{rename_table: {rename_table}}}, max_changes: {max_changes}{mode}}}
+baseline: {{workers: {workers}, rows_per_part: {rows_per_part}, window: {window}}}
+maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}}}
+tables: {{m.coded: {{transactional: {transactional}}}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
 spark: {{spark.driver.memory: 2g}}
 {keylog}
 """
 MODES = ("strict", "upsert")
+SETTINGS = {
+    "max_changes": ["300", "3000", "100000"],
+    "apply_bytes": ["500MiB", "500MiB", "64KiB"],
+    "merge_memory": ["512MiB", "512MiB", "1MiB"],
+    "parallel_tables": ["1", "2"],
+    "rename_table": ["ignore", "apply"],
+    "transactional": ["true", "false"],
+    "chunk_bytes": ["8MiB", "64KiB", "1KiB"],
+    "commit_bytes": ["64MiB", "256KiB"],
+    "store_bytes": ["512MiB", "64KiB"],
+    "openedge": ["false", "false", "true"],
+    "workers": ["1", "2"],
+    "rows_per_part": ["500000", "1000"],
+    "local_limit": ["null", "null", "0B"],
+    "rewrite_limit": ["4GiB", "4GiB", "0B"],
+    "keep_log": ["0s", "1h"],
+}
+"""The settings that a round draws: each one's default, and values that make a task take other ways."""
 ELSEWHERE = re.compile(r"drop\.|delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
 """Fail points that no round comes to: tasks that are dropped, tables that are mapped to others."""
 
@@ -66,15 +85,11 @@ def plan(seed: int, *, whole: bool) -> Plan:
 def written(random: Random, one: Plan, source: str, database: str) -> str:
     """A task file."""
     return TASK.format(
+        **{name: random.choice(values) for name, values in SETTINGS.items()},
         source=source,
-        target=f"'{database}?schema=lake'" if one.database else "{path: disk/lake}",
-        changes=random.choice([300, 3000, 100000]),
-        named=random.choice(["ignore", "apply"]),
-        keep=random.choice(["0s", "1h"]),
+        target=f"database: '{database}?schema=lake'" if one.database else "path: disk/lake",
         mode=f", mode: {one.mode}" if one.mode else "",
         window="open" if one.opened else "auto",
-        each=random.choice(["true", "false"]),
-        chunk=random.choice(["8MiB", "64KiB", "1KiB"]),
         keylog="keylog: {mode: all}" if one.logged else "",
     )
 
