@@ -52,11 +52,14 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         log = checked(log, options.logaddr_bytes or address_length(log))
         for name, mine in by_table.items():
             made[name] = table_changes(log, name, mine, found, options)
-        bad, kept = _others(_told_apart(log, found, options), options)
-        waiting = kept.filter(WAITS)
+        log = _told_apart(log, found, options)
+        bad = log.filter(F.col(WHY).isNotNull()).drop(CHANGE, RANK)
+        good = log.filter(F.col(WHY).isNull()).withColumn(MADE, is_made()).drop(SEQ, RANK, WHY, RAW)
+        waiting = _waiting(good, options)
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        records = kept.filter(~F.col(WAITS)).withColumn(WHY, F.lit(None).cast("string"))
+        records = _others(good if options.capture_off != "keep" else _without_data(good), options)
+        records = records.filter(~F.col(WAITS)).withColumn(WHY, F.lit(None).cast("string"))
         records = bad.unionByName(records, allowMissingColumns=True)
         made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
     if options.keep_records and not _implied(rows, by_table):
@@ -144,14 +147,29 @@ def _unknown_table() -> Column:
     )
 
 
-def _others(log: DataFrame, options: SolidOptions) -> tuple[DataFrame, DataFrame]:
-    """The bad records, and the good ones that are no changes, as `OtherRecords` gives them."""
-    from pyspark.sql import functions as F
-
-    good = log.filter(F.col(WHY).isNull()).withColumn(MADE, is_made()).drop(SEQ, RANK, WHY, RAW)
+def _others(good: DataFrame, options: SolidOptions) -> DataFrame:
+    """The good records that are no changes, and those that wait, as `OtherRecords` gives them."""
     work = OtherRecords(options.capture_off, options.keep_records)
     rows = ordered(good)
-    return log.filter(F.col(WHY).isNotNull()).drop(CHANGE, RANK), rows.mapInArrow(work, work.schema(rows))
+    return rows.mapInArrow(work, work.schema(rows))
+
+
+def _without_data(good: DataFrame) -> DataFrame:
+    """Good records, changes without their DATA: a shuffle only to look at them is to be light."""
+    from pyspark.sql import functions as F
+
+    return good.withColumn("DATA", F.when(~F.col(CHANGE), F.col("DATA")))
+
+
+def _waiting(good: DataFrame, options: SolidOptions) -> DataFrame:
+    """The good records whose transactions are not over. They are found without DATA; then those of their
+    transactions, mostly none, are looked at whole."""
+    from pyspark.sql import functions as F
+
+    found = _others(_without_data(good), options).filter(WAITS)
+    mine = F.broadcast(found.select(F.col("TRXID").alias("_open")).distinct())
+    some = good.join(mine, F.col("TRXID").eqNullSafe(F.col("_open")), "left_semi")
+    return _others(some, options).filter(WAITS)
 
 
 def _vendor(df: DataFrame) -> list[str]:
