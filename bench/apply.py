@@ -55,8 +55,8 @@ Sides = Callable[["SparkSession", "Case", Path], "tuple[Side, Side]"]
 class Case:
     """One comparison: so many changes into a table of so many rows, `batches` times after a first one.
 
-    `limit` is the size below which tables are merged in one task: 0 forces those by several tasks; None: as a
-    pipeline does it, with default settings and its change table read in place.
+    `limit`: the setting `target.local_limit`; 0 has several tasks merge, None is the default. `given`: the
+    changes are a DataFrame; otherwise they are read from a change table, as a pipeline does it.
     """
 
     name: str
@@ -65,7 +65,8 @@ class Case:
     batches: int
     goal: float
     deletes: bool = True
-    limit: int | None = 1 << 30
+    limit: int | None = None
+    given: bool = False
 
 
 def cases(quick: bool) -> list[Case]:
@@ -73,15 +74,16 @@ def cases(quick: bool) -> list[Case]:
     large, many = (2_000_000, 200_000) if not quick else (100_000, 10_000)
     small, few = (100_000, 1_000) if not quick else (10_000, 200)
     huge, scattered = (20_000_000, 2_000) if not quick else (200_000, 100)
-    tasks = "by several tasks"
-    apply, given = "apply of {:,} changes into {:,} rows", ", given as a DataFrame"
+    tasks, given = "by several tasks", ", given as a DataFrame"
+    apply = "apply of {:,} changes into {:,} rows"
     return [
-        Case(apply.format(many, large), many, large, 4, 4.5, limit=None),
-        Case(apply.format(few, small), few, small, 7, 9, limit=None),
-        Case(apply.format(many, large) + given, many, large, 4, 3),
-        Case(apply.format(few, small) + given, few, small, 7, 5),
+        Case(apply.format(many, large), many, large, 4, 4.5),
+        Case(apply.format(few, small), few, small, 7, 9),
+        Case(apply.format(many, large) + given, many, large, 4, 3, given=True),
+        Case(apply.format(few, small) + given, few, small, 7, 5, given=True),
         Case(f"the same {many:,}, {tasks}, no deletes", many, large, 3, 3, deletes=False, limit=0),
         Case(f"the same {many:,}, {tasks}, with deletes", many, large, 3, 3, limit=0),
+        Case(f"the same {many:,}, {tasks}, with deletes{given}", many, large, 3, 2, limit=0, given=True),
         Case(f"{many:,} changes into {huge:,} rows, {tasks}", many, huge, 2, 4, limit=0),
         Case(f"{scattered:,} scattered changes into {huge:,} rows, {tasks}", scattered, huge, 2, 3, limit=0),
     ]
@@ -144,7 +146,7 @@ def by_hand(spark: SparkSession, path: str) -> Side:
 
 
 def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
-    """The target as the pipeline uses it."""
+    """The target, given DataFrames."""
     target = DeltaTarget(spark, root, app_id="bench", local_limit_bytes=limit)
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
@@ -153,18 +155,17 @@ def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
     return Side(target.path(TABLE), apply)
 
 
-def picked(root: str) -> Side:
-    """What the pipeline does on one machine, with default settings; the changes are in a change table first."""
-    limit = TargetSettings().one_task(alone=True)
+def picked(root: str, limit: int) -> Side:
+    """What the pipeline does on one machine; the changes are in a change table first."""
     target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=limit)  # type: ignore[arg-type]
     after = -1
 
     def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
         nonlocal after
-        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto)
+        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto, counts=counts)
         (done,) = target.merge_many([one])
         if not isinstance(done, Audited):
-            raise RuntimeError(f"the batch is not one task's: {done}")
+            raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
         after = upto
         return done.outcome.plan
 
@@ -222,7 +223,8 @@ def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[Chan
 def against_merge(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: ours, theirs."""
     mine = str(folder / "by-tailrace")
-    ours = picked(mine) if case.limit is None else by_tailrace(spark, mine, case.limit)
+    limit = TargetSettings(local_limit=case.limit).one_task(alone=True)
+    ours = by_tailrace(spark, mine, limit) if case.given else picked(mine, limit)
     return ours, by_hand(spark, str(folder / "by-hand"))
 
 

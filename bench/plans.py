@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import apply
 from apply import Case, Side
 from measure import Row, say
+from tailrace.config.settings import TargetSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,8 @@ def rows(folder: Path, *, quick: bool) -> list[Row]:
 
 def one_and_several(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: the plan that is picked, and the other."""
-    return apply.picked(str(folder / "one")), apply.by_tailrace(spark, str(folder / "several"), 0)
+    default = TargetSettings().one_task(alone=True)
+    return apply.picked(str(folder / "one"), default), apply.picked(str(folder / "several"), 0)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,7 @@ def merged(
             number += len(rows)
             batch = pa.record_batch(list(map(list, zip(*rows, strict=True))), schema=wanted)
             found += [r for b in StageChanges(none, wanted)([batch]) for r in b.to_pylist()]
-        names, counts = tuple(r["file"] for r in found), tuple(r["count"] for r in found)
-        changes = replace(none, files=names, counts=counts)
+        changes = replace(none, files=tuple(r["file"] for r in found))
         table = DeltaTable(path)
         return RewriteTasks(table, path, changes, None, lanes, None, most).merge("x", number)
 

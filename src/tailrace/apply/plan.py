@@ -146,13 +146,13 @@ class Limits:
     rewrite_share: int = REWRITE_SHARE
     rewrite_bytes: int = REWRITE_BYTES
 
-    def most(self, batch: TableBatch, size: Size) -> int:
-        """How many bytes of touched files a batch may write anew."""
-        return size.bytes if self.is_large(batch, size) else self.rewrite_bytes
+    def most(self, changes: int, size: Size) -> int:
+        """How many bytes of touched files a batch of so many changes may write anew."""
+        return size.bytes if self.is_large(changes, size) else self.rewrite_bytes
 
-    def is_large(self, batch: TableBatch, size: Size) -> bool:
-        """Whether a batch meets next to every file, wherever its keys are."""
-        return bool(size.rows) and batch.rows * self.rewrite_share >= size.rows
+    def is_large(self, changes: int, size: Size) -> bool:
+        """Whether so many changes meet next to every file, wherever their keys are."""
+        return bool(size.rows) and changes * self.rewrite_share >= size.rows
 
 
 def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
@@ -185,7 +185,7 @@ def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = F
     if not size.vectors:
         return "rewrite"
     marks = choose_marks(batch)
-    return "purge" if marks == "merge" and limits.is_large(batch, size) else marks
+    return "purge" if marks == "merge" and limits.is_large(batch.rows, size) else marks
 
 
 def choose_marks(batch: TableBatch) -> str:

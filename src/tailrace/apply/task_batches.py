@@ -101,6 +101,7 @@ class TaskBatches:
             segment.position,
             adds=archives or not looks,
             tolerant=segment.tolerant,
+            counts=counts,
         )
 
     def _prepared(self, one: TaskBatch, baseline: Baseline | None) -> TaskBatch | None:

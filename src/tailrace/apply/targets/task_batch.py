@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from ...model.types import arrow_type
 from ...store.kept import files_between
 from ...store.tables import kept_as, widens
 from ..images import ordinals
+from ..plan import UNKNOWN
 from .audit import Audit, plain_audit
 
 _SEQ, _POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
@@ -39,7 +40,7 @@ class TaskBatch:
     `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
     the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
     `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `rows`: the changes, when they
-    have been read (`read_whole`); None: they are read from their files.
+    have been read (`read_whole`); None: they are read from their files. `counts`: as in `TableBatch`.
     """
 
     table: str
@@ -54,6 +55,7 @@ class TaskBatch:
     adds: bool = False
     tolerant: bool = False
     rows: pa.Table | None = field(default=None, repr=False, compare=False)
+    counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN, compare=False)
 
     @property
     def extra(self) -> pa.Schema:
@@ -63,21 +65,32 @@ class TaskBatch:
 
     def read(self, wanted: pa.Schema, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
         """The changes, in the columns and types that a merge wants; `changes`: their table, open."""
-        names = {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in wanted}
-        rows = self._chosen(set(names.values()), changes) if self.rows is None else self.rows.to_batches()
-        for batch in rows:
+        if self.rows is None:
+            yield from self.read_files(wanted, self.files(changes))
+            return
+        for batch in self.rows.to_batches():
+            yield from _typed(batch, _names(wanted), wanted).to_batches()
+
+    def files(self, changes: DeltaTable) -> list[str]:
+        """Paths of the files that may have some of the changes, in order; `changes`: as above."""
+        return files_between(self.changes, changes, _SEQ, self.after, self.upto)
+
+    def read_files(self, wanted: pa.Schema, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The changes in these files, in the columns and types that a merge wants."""
+        names = _names(wanted)
+        for batch in self._chosen(set(names.values()), files):
             yield from _typed(batch, names, wanted).to_batches()
 
     def read_whole(self, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
         """The changes in all columns of their table, which `rows` has."""
         kinds = lake.arrow_schema(changes)
-        for batch in self._chosen(set(kinds.names), changes):
+        for batch in self._chosen(set(kinds.names), self.files(changes)):
             yield from _typed(batch, {n: n for n in kinds.names}, kinds).to_batches()
 
-    def _chosen(self, columns: set[str], changes: DeltaTable) -> Iterator[pa.RecordBatch]:
+    def _chosen(self, columns: set[str], files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, as they are there: those of another layout may be of other types."""
         fs, _ = lake.filesystem(self.changes)
-        for path in files_between(self.changes, changes, _SEQ, self.after, self.upto):
+        for path in files:
             with pq.ParquetFile(lake.filesystem(path)[1], filesystem=fs, buffer_size=1 << 20) as file:
                 there = [n for n in file.schema_arrow.names if n in columns | {_SEQ, _POSITION}]
                 for batch in file.iter_batches(columns=there, use_threads=False):
@@ -91,6 +104,11 @@ class TaskBatch:
         if self.position:
             mine = pc.and_(mine, pc.greater_equal(rows[_POSITION], self.position))
         return mine
+
+
+def _names(wanted: pa.Schema) -> dict[str, str]:
+    """The change table's columns that are wanted, by the names that a merge gives them."""
+    return {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in wanted}
 
 
 def _typed(batch: pa.RecordBatch, names: dict[str, str], kinds: pa.Schema) -> pa.Table:

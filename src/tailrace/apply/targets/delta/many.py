@@ -5,7 +5,7 @@ no job or plan is spent on a single table.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -109,10 +109,14 @@ class ManyTask:
 
 
 def merge_many(
-    spark: SparkSession | None, todo: Sequence[TaskBatch], make: ManyTask
+    spark: SparkSession | None,
+    todo: Sequence[TaskBatch],
+    make: ManyTask,
+    several: Callable[[TaskBatch], Audited | None],
 ) -> list[Audited | TailraceError | None]:
     """Merges all batches, as many side by side as there are cores: by threads of this process, on a cluster
-    and where they are `MANY` by Spark's tasks in one job.
+    and where they are `MANY` by Spark's tasks in one job; then those that are too large for that, one by one,
+    by `several`.
 
     Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
     None: it needs a job of its own (nothing was done, or what was found is not known).
@@ -135,4 +139,15 @@ def merge_many(
             seconds, plan = row["took_us"] / 1e6, "append" if one.adds else "task_local"
             done = replace(done, outcome=replace(done.outcome, plan=plan, seconds=seconds))
         found[place] = done if isinstance(done, Audited) else None
-    return [found[place] for place in range(len(todo))]
+    return [
+        _by_several(one, several) if found[place] is None else found[place] for place, one in enumerate(todo)
+    ]
+
+
+def _by_several(
+    one: TaskBatch, several: Callable[[TaskBatch], Audited | None]
+) -> Audited | TailraceError | None:
+    try:
+        return several(one)
+    except Exception as error:  # noqa: BLE001 - the other tables go on
+        return from_spark(error, where=f"apply {one.table}")

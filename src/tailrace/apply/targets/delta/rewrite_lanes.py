@@ -20,10 +20,11 @@ from ....engine.source import Source
 from ....lake import delta as lake
 from ...tasks import result
 from .files import NONE, TargetFiles, TargetPiece
-from .staged import StagedChanges
+from .local import TOO_LARGE
+from .staged import Changes
 
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
-"""What `FindLane` answers for each piece."""
+"""What `FindLane` answers for each piece; one row without `piece`: the keys take too much memory."""
 _MET = pa.schema([("row", pa.int64()), ("change", pa.int64())])
 
 
@@ -47,13 +48,16 @@ class FindLane:
     many of all changes' keys end in a row, and the file that has the numbers of the rows and the changes.
     """
 
-    staged: StagedChanges
+    staged: Changes
     path: str
     lanes: tuple[tuple[tuple[int, FilePiece], ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in lanes_of(batches):
-            source = self.staged.keys()
+            if (source := self.staged.keys()) is None:
+                none = [pa.nulls(1, pa.int64()) for _ in range(4)]
+                yield pa.record_batch([*none, pa.nulls(1, pa.string())], _names(FOUND))
+                return
             upserts = int((~source.deletes[source.last]).sum())
             files = TargetFiles(self.path, source)
             for number, span in self.lanes[lane]:
@@ -85,17 +89,18 @@ class FindLane:
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece to write; `met`: the file that `FindLane` has written; `adds`: numbers of staged files whose
-    new rows come at its end."""
+    """A piece to write; `met`: the file that `FindLane` has written; `adds`: which share of the new rows
+    comes at its end, and of how many; None: none does."""
 
     span: FilePiece | None = None
     met: str | None = None
-    adds: tuple[int, ...] = ()
+    adds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class WriteLane:
-    """Writes its units to new parts, which nobody has committed; answers a row of `result` for each.
+    """Writes its units to new parts, which nobody has committed; answers a row of `result` for each, whose
+    file is `TOO_LARGE` when their changes take too much memory.
 
     Attributes:
         staged, path: the changes, and the table.
@@ -104,7 +109,7 @@ class WriteLane:
         batch_bytes: how much of a file is held at once.
     """
 
-    staged: StagedChanges
+    staged: Changes
     path: str
     lanes: tuple[tuple[Unit, ...], ...]
     met: tuple[str, ...]
@@ -115,8 +120,14 @@ class WriteLane:
             units = self.lanes[lane]
             met = [self._met(u.met) for u in units]
             new = self._new([u.adds for u in units])
+            if new is None:
+                yield result(file=TOO_LARGE)
+                return
             changes = np.unique(np.concatenate([NONE, *[m[1] for m in met], *new]))
-            files = TargetFiles(self.path, self.staged.rows(changes), self.batch_bytes)
+            if (source := self.staged.rows(changes)) is None:
+                yield result(file=TOO_LARGE)
+                return
+            files = TargetFiles(self.path, source, self.batch_bytes)
             for unit, (rows, found), added in zip(units, met, new, strict=True):
                 name, groups = "", []
                 if span := unit.span:
@@ -132,15 +143,14 @@ class WriteLane:
         found = pq.ParquetFile(f"{folder}/{name}", filesystem=fs).read()
         return np.asarray(found["row"].to_numpy(), np.int64), np.asarray(found["change"].to_numpy(), np.int64)
 
-    def _new(self, wanted: list[tuple[int, ...]]) -> list[Places]:
-        """For each unit the changes that meet no row and leave one, of the staged files that it adds."""
+    def _new(self, wanted: list[tuple[int, int] | None]) -> list[Places] | None:
+        """For each unit its share of the changes that meet no row and leave one; None: too much memory."""
         if not any(wanted):
             return [NONE for _ in wanted]
-        new = _unmet(self.staged.keys(), [self._met(name)[1] for name in self.met])
-        return [
-            np.concatenate([NONE, *[new[slice(*np.searchsorted(new, self.staged.of_file(n)))] for n in adds]])
-            for adds in wanted
-        ]
+        if (source := self.staged.keys()) is None:
+            return None
+        new = _unmet(source, [self._met(name)[1] for name in self.met])
+        return [NONE if adds is None else np.array_split(new, adds[1])[adds[0]] for adds in wanted]
 
 
 def _unmet(source: Source, met: list[Places]) -> Places:

@@ -1,9 +1,9 @@
 """The plan `rewrite`: a merge by rewriting (see `rewrite`), by several tasks side by side.
 
-*Stage*: the tasks that have the changes write them to files. *Find*: tasks read the key columns of the files
-of the table and note which rows the changes meet. *Write*: tasks write the touched pieces to new parts, and
-the rows that are new. *Commit*: files out, parts in and the progress, on exactly the version that was read.
-No row passes the driver.
+*Stage*: the tasks that have the changes write them to files; those of a change table stay where they are.
+*Find*: tasks read the key columns of the files of the table and note which rows the changes meet. *Write*:
+tasks write the touched pieces to new parts, and the rows that are new. *Commit*: files out, parts in and the
+progress, on exactly the version that was read. No row passes the driver.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ....lake import delta as lake
 from ...tasks import RESULT
 from ..base import ApplyOutcome
 from .files import BATCH, PART, edges, pieces_of
-from .local import info
+from .local import TOO_LARGE, info
 from .rewrite import exchange
 from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of
-from .staged import StagedChanges
+from .staged import Changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class RewriteTasks:
 
     table: DeltaTable
     path: str
-    staged: StagedChanges
+    staged: Changes
     spark: SparkSession | None
     lanes: int
     memory: int | None
@@ -56,7 +56,7 @@ class RewriteTasks:
 
     def merge(self, app_id: str, upto: int) -> ApplyOutcome | None:
         """Merges and commits, with that progress; None, and nothing is written, when the changes touch more
-        than `most` bytes.
+        than `most` bytes, or take too much memory.
 
         Raises:
             ConcurrentCommitError: somebody else committed since the version that is open.
@@ -68,6 +68,8 @@ class RewriteTasks:
             for part in range(pieces_of(f["size_bytes"]))
         ]
         looked = self._find(spans)
+        if any(r["piece"] is None for r in looked):
+            return None
         touched = {spans[r["piece"]].file for r in looked if r["met"]}
         gone = [f for f in files if f["path"] in touched]
         if sum(f["size_bytes"] for f in gone) > self.most:
@@ -76,7 +78,8 @@ class RewriteTasks:
         new = looked[0]["upserts"] - (met - deleted)
         known = {r["piece"]: r["file"] for r in looked}
         units = [Unit(s, known[n]) for n, s in enumerate(spans) if n in known and s.file in touched]
-        parts = self._write(self._adding(units, gone, new))
+        if (parts := self._write(self._adding(units, gone, new))) is None:
+            return None
         try:
             exchange(self.table, gone, parts, app_id, upto, info(plan="rewrite"))
         except CommitFailedError as error:
@@ -92,21 +95,22 @@ class RewriteTasks:
         files are written; many are parts of their own."""
         size = size_of(self.table)
         more = new * size.bytes // max(1, size.rows)
-        every = range(len(self.staged.files))
         if new and units and more <= lake.SMALL_FILE:
             tops = {f["path"]: edges(f, self.staged.key[0])[1] for f in gone}
             highest = max((top for top in tops.values() if top is not None), default=None)
             at = max(n for n, u in enumerate(units) if u.span and tops[u.span.file] in (highest, None))
-            return [replace(u, adds=tuple(every)) if n == at else u for n, u in enumerate(units)]
-        many = min(len(every), 1 + more // PART) if new else 0
-        return [*units, *[Unit(adds=tuple(every[n::many])) for n in range(many)]]
+            return [replace(u, adds=(0, 1)) if n == at else u for n, u in enumerate(units)]
+        many = 1 + more // PART if new else 0
+        return [*units, *[Unit(adds=(n, many)) for n in range(many)]]
 
-    def _write(self, units: list[Unit]) -> list[lake.AddedFile]:
+    def _write(self, units: list[Unit]) -> list[lake.AddedFile] | None:
         dealt = self._dealt(units, [_weight(u.span) for u in units])
         batch = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         met = tuple(u.met for u in units if u.met)
         task = WriteLane(self.staged, self.path, dealt, met, batch)
         found = spread(task, len(dealt), RESULT, self.spark) if units else []
+        if any(r["file"] == TOO_LARGE for r in found):
+            return None
         return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]]
 
     def _dealt(self, work: Sequence[_T], sizes: Sequence[int]) -> tuple[tuple[_T, ...], ...]:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,26 @@ if TYPE_CHECKING:
 
 FOLDER = "_tailrace"
 _LEFT_S = 86_400
-STAGED = "file string, count bigint, bytes bigint"
-"""What `StageChanges` answers: the file, its rows, and how many bytes they take in memory."""
+STAGED = "file string, bytes bigint"
+"""What `StageChanges` answers: the file, and how many bytes its rows take in memory."""
+
+
+class Changes(Protocol):
+    """The changes of a batch, as several tasks read them: the same, under the same numbers, in each."""
+
+    @property
+    def folder(self) -> str:
+        """Where tasks leave files for one another."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The table's key."""
+
+    def keys(self) -> Source | None:
+        """All changes with their keys alone, to look rows up; None: they take too much memory."""
+
+    def rows(self, wanted: Places) -> Source | None:
+        """Some changes with all of their columns, by their numbers, which rise; None: as above."""
 
 
 @contextmanager
@@ -69,7 +87,7 @@ class StageChanges:
             size += batch.nbytes
         added = part.close()
         if added is not None:
-            yield pa.record_batch([[added.path], [added.rows], [size]], ["file", "count", "bytes"])
+            yield pa.record_batch([[added.path], [size]], ["file", "bytes"])
 
     def _check(self, batch: pa.RecordBatch) -> None:
         for name in self.staged.key:
@@ -88,7 +106,7 @@ class StagedChanges:
         key, schema: the table's.
         folded: one row a key with `OP`; else images with `SEQ` and `OPER`.
         partial: the rows have `KEPT`.
-        files, counts: the files' names, and how many rows each has.
+        files: their names.
     """
 
     folder: str
@@ -98,7 +116,6 @@ class StagedChanges:
     folded: bool
     partial: bool
     files: tuple[str, ...] = ()
-    counts: tuple[int, ...] = ()
 
     @staticmethod
     def extra(*, folded: bool, partial: bool) -> list[str]:
@@ -119,11 +136,6 @@ class StagedChanges:
             found.append(table.take(pa.array(wanted[low:high] - begin)))
             begin += table.num_rows
         return self._source(pa.concat_tables(found), partial=self.partial)
-
-    def of_file(self, number: int) -> tuple[int, int]:
-        """The number of a file's first change, and the one behind its last."""
-        begin = sum(self.counts[:number])
-        return begin, begin + self.counts[number]
 
     def _source(self, rows: pa.Table, *, partial: bool) -> Source:
         return Source.of(rows, self.key, self.schema, partial)
@@ -147,4 +159,4 @@ def stage(changes: DataFrame, staged: StagedChanges, most: int | None) -> Staged
     found = mapped(changes.select(*map(col, task.schema.names)), task, STAGED).collect()
     if most is not None and sum(r["bytes"] for r in found) > most:
         return None
-    return replace(staged, files=tuple(r["file"] for r in found), counts=tuple(r["count"] for r in found))
+    return replace(staged, files=tuple(r["file"] for r in found))

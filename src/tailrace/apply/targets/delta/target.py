@@ -30,6 +30,7 @@ from . import distributed
 from . import layout as delta_layout
 from .audit import audited
 from .batch import DeltaBatch
+from .in_place import InPlace
 from .load import load, load_part
 from .local import LEAST_MEMORY, TOO_LARGE
 from .many import ManyTask, merge_many
@@ -217,7 +218,8 @@ class DeltaTarget:
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
-            return merge_many(self._spark, batches, make)
+            several = InPlace(self._spark, self._app, self._limits, self._memory)
+            return merge_many(self._spark, batches, make, several.merged)
 
     def _apply(self, batch: TableBatch) -> ApplyOutcome:
         """Begins anew when somebody else commits first; what others looked at, they have to look at anew."""
@@ -268,7 +270,7 @@ class DeltaTarget:
             batch, table = self._after(distributed.purge, batch, table)
             job = replace(job, batch=batch, table=table)
         if plan in ("rewrite", "purge"):
-            done = job.rewrite(self._limits.most(batch, size)) if is_plain(table, purged=True) else None
+            done = job.rewrite(self._limits.most(batch.rows, size)) if is_plain(table, purged=True) else None
             if done is not None:
                 return done
             plan = choose_marks(batch)
