@@ -20,7 +20,13 @@ _EVERY_S = 0.2
 
 @contextmanager
 def started(
-    name: str, why: str, doing: str, *, quiet: bool = False, conf: Mapping[str, str] | None = None
+    name: str,
+    why: str,
+    doing: str,
+    *,
+    quiet: bool = False,
+    conf: Mapping[str, str] | None = None,
+    reads: str | None = None,
 ) -> Iterator[SparkSession]:
     """A session until the block ends.
 
@@ -30,12 +36,14 @@ def started(
         doing: what the block does.
         quiet: says nothing where there is no terminal.
         conf: settings of the session.
+        reads: the file or folder that it reads, if that is all.
     """
     with bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")
+        from ..runtime.local_settings import is_little
         from ..runtime.session import session
 
-        spark = session(name, conf=conf)
+        spark = session(name, conf=conf, little=reads is not None and is_little(reads))
         steps.now(doing)
         if not err.is_terminal:
             yield spark

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.lanes import lanes
 from ..errors import ConfigError, FormatError
 from . import parquet, text
 from .base import FILE, RAW, ROW, WHY, Options
@@ -293,22 +294,27 @@ def _in_order(names: list[str], path: Path) -> list[str]:
 
 
 def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
-    """Writes each table into a folder named after it.
+    """Writes each table into a folder named after it, several side by side.
 
     Raises:
         ConfigError: the folder has something in it already.
     """
-    for name, df in tables.items():
-        place = Path(path) / name
+    for place in (Path(path) / name for name in tables):
         if place.exists() and any(place.iterdir()):
             raise ConfigError(f"{place} is not empty", hint="write into a new folder")
-        writer = (as_text(df) if kind in ("csv", "json") else df).write.mode("append")
-        if kind == "csv":
-            writer.options(**CSV).csv(str(place))
-        elif kind == "json":
-            writer.option("ignoreNullFields", "false").json(str(place))
-        else:
-            writer.format(kind).save(str(place))
+    with lanes("save", worth=len(tables) > 1) as pool:
+        for done in [pool.submit(_save, df, str(Path(path) / n), kind) for n, df in tables.items()]:
+            done.result()
+
+
+def _save(df: DataFrame, place: str, kind: str) -> None:
+    writer = (as_text(df) if kind in ("csv", "json") else df).write.mode("append")
+    if kind == "csv":
+        writer.options(**CSV).csv(place)
+    elif kind == "json":
+        writer.option("ignoreNullFields", "false").json(place)
+    else:
+        writer.format(kind).save(place)
 
 
 def as_text(df: DataFrame) -> DataFrame:

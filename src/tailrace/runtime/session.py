@@ -7,31 +7,26 @@ what the results depend on is set, in a notebook in a session of our own next to
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import logs
 from ..config.late_session import LateSession
-from ..config.machine import cores, memory_bytes, one_machine
+from ..config.machine import cores, one_machine
 from ..errors import ConfigError
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
 from .jvm import interrupts_kept, no_orphan, told_by_us
+from .local_settings import local_settings, scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    "BATCHES", "CORRECTNESS", "coordinates", "late_session", "local_settings", "resolve_jars", "session",
+    "BATCHES", "CORRECTNESS", "coordinates", "late_session", "resolve_jars", "session",
 ]  # fmt: skip
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -59,13 +54,16 @@ BATCHES = {
 }
 """Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
 
-_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 _OURS_KEY = "spark.tailrace.session"
 _OURS = {_OURS_KEY: "true"}
 
 
 def session(
-    name: str = "tailrace", *, master: str | None = None, conf: Mapping[str, str] | None = None
+    name: str = "tailrace",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    little: bool = False,
 ) -> SparkSession:
     """The Spark session to use: the running one, otherwise a new one with Delta.
 
@@ -74,6 +72,7 @@ def session(
         master: `local[4]`, `local-cluster[2,1,1024]`, `spark://...`; this machine's cores when not given.
             Under `spark-submit` its `--master` holds instead.
         conf: settings that win over every default here (and over `spark-submit`'s `--conf`).
+        little: there is little to read (`local_settings.is_little`): a session that starts here is for that.
 
     Raises:
         ConfigError: no usable Java, versions of pyspark and delta-spark not known to work together, or a
@@ -93,7 +92,14 @@ def session(
     master = master or wanted.get("spark.master") or f"local[{cores()}]"
     ensure_java()
     _environment(master)
-    settings = {**CORRECTNESS, **BATCHES, **_OURS, **local_settings(master), **wanted, "spark.master": master}
+    settings = {
+        **CORRECTNESS,
+        **BATCHES,
+        **_OURS,
+        **local_settings(master, little=little),
+        **wanted,
+        "spark.master": master,
+    }
     if _EXTENSION not in settings["spark.sql.extensions"]:
         settings["spark.sql.extensions"] += f",{_EXTENSION}"
     if not any("delta-spark" in wanted.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
@@ -128,71 +134,6 @@ def _said_once() -> None:
         PySparkLogger.getLogger(name).disabled = not logging.getLogger().isEnabledFor(logging.INFO)
 
 
-def local_settings(master: str) -> dict[str, str]:
-    """Settings of a session started here; the last group only if all of it runs on this machine."""
-    lanes = str(_lanes(master))
-    options = f"-XX:+UseParallelGC -Duser.timezone=UTC -Dlog4j2.configurationFile={_log_file().as_uri()}"
-    settings = {
-        "spark.driver.memory": f"{heap_megabytes()}m",
-        # One machine, throughput over pauses: the parallel collector is fastest and starts fastest.
-        "spark.driver.extraJavaOptions": options,
-        "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -Duser.timezone=UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # A pipeline runs for months: keep little history of jobs in the driver.
-        "spark.ui.retainedJobs": "50",
-        "spark.ui.retainedStages": "50",
-        "spark.ui.retainedTasks": "2000",
-        "spark.sql.ui.retainedExecutions": "10",
-        "spark.sql.streaming.numRecentProgressUpdates": "10",
-        "spark.python.worker.reuse": "true",
-        **{f"spark.executorEnv.{name}": os.environ[name] for name in (_POOL,) if name in os.environ},
-        # Hadoop sets permissions by itself, whatever the umask of the process is.
-        "spark.hadoop.fs.permissions.umask-mode": _umask(),
-        # Otherwise every Column expression built in Python looks up its source line: slow for wide tables.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.warehouse.dir": (_scratch() / "warehouse").as_uri(),
-        # Deletion vectors are a one-way upgrade, and only tables of distributed size benefit from them.
-        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
-    }
-    if not master.startswith("local"):
-        return settings
-    return settings | {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.default.parallelism": lanes,
-        "spark.sql.shuffle.partitions": lanes,
-        # The default of 50 tasks to read one small transaction log made a first MERGE take 29 s.
-        "spark.databricks.delta.snapshotPartitions": "1",
-    }
-
-
-def _umask() -> str:
-    """The umask of this process, as three octal digits."""
-    found = os.umask(0o077)  # it can only be read by setting it
-    os.umask(found)
-    return f"{found:03o}"
-
-
-def heap_megabytes() -> int:
-    """Heap for the driver in MB: a quarter of the available memory (machine or container), 1 to 8 GiB.
-
-    The rest is for what lives outside the JVM: Python workers, task-local merges, the file cache, a database.
-    """
-    return max(1024, min(8192, memory_bytes() // 4 >> 20))
-
-
-def _lanes(master: str) -> int:
-    """How many tasks can run at once under that master: `local[4]` 4, `local-cluster[2,1,1024]` 2."""
-    cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
-    if cluster:
-        return int(cluster[1]) * int(cluster[2])
-    threads = re.fullmatch(r"local\[\s*(\d+)\s*(?:,.*)?\]", master)
-    if threads:
-        return int(threads[1])
-    return 1 if master == "local" else cores()
-
-
 def _environment(master: str) -> None:
     """Environment of the JVM to start: this Python, this pyspark's Spark (not one that SPARK_HOME names)."""
     import pyspark
@@ -208,37 +149,13 @@ def _environment(master: str) -> None:
 
 def _home_of_links(spark: Path) -> Path:
     """A SPARK_HOME that links to `spark`: local-cluster leaves its executors' folders in it (`work`)."""
-    home = _scratch() / "spark"
+    home = scratch() / "spark"
     home.mkdir(exist_ok=True)
     for entry in spark.iterdir():
         link = home / entry.name
         if not link.exists():
             link.symlink_to(entry)
     return home
-
-
-@cache
-def _scratch() -> Path:
-    """A folder of this process, removed when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="tailrace-spark-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _log_file() -> Path:
-    """Log settings from the start of the JVM; `setLogLevel` would come after the start-up warnings."""
-    file = _scratch() / "log4j2.properties"
-    file.write_text(
-        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
-        # The logger whose level a Python session changes; it prints two lines about it unless it has the
-        # root's level.
-        "logger.py.name = org.apache.spark.api.python.PythonGatewayServer\nlogger.py.level = error\n"
-        # What it logs is that a session ended while an executor was still starting.
-        "logger.inbox.name = org.apache.spark.rpc.netty.Inbox\nlogger.inbox.level = off\n"
-        "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
-        + logs.log4j()
-    )
-    return file
 
 
 def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UnsupportedError
 from ...model import mask
 from ...model.change import NATIVE, PREFIX, ChangeTable
-from ...model.sequence import TIME_DIGITS
+from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from ..base import VendorTable
 from ..shape import quoted
 from .arrays import join_array
@@ -121,18 +121,18 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
     seq = F.col(ct.header("change_seq"))
     if options.sequence == "rank":
         return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
-    digits = F.when(seq.rlike("^[0-9]{35}$"), F.substring(seq, 17, 19).try_cast("bigint"))
+    digits = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
     hint = "set the option sequence=rank"
-    found = F.when(digits > 0, digits)
+    whole = seq.rlike(rf"^[0-9]{{{WIDTH}}}\z")
+    found = F.when(whole & (digits > 0), digits)
     if ct.header(_LOADED) in ct.df.columns:
         # Rows of a full load all have the number 0, and count in the digits before it: those are their
         # numbers, and changes come after everything that such digits can count. Nothing is sorted.
         place = F.substring(seq, 1, TIME_DIGITS).try_cast("bigint")
-        loaded = (F.col(ct.header(_LOADED)) == "L") & (digits == 0) & (place > 0)
+        loaded = (F.col(ct.header(_LOADED)) == "L") & whole & (digits == 0) & (place > 0)
         found = F.coalesce(F.try_add(found, F.lit(10**TIME_DIGITS)), F.when(loaded, place))
-    digits = found
     refused = F.raise_error(F.lit(_REFUSED.format(ct.name or "change table", hint))).cast("bigint")
-    return ct.df.withColumn("_number", F.coalesce(digits, refused))
+    return ct.df.withColumn("_number", F.coalesce(found, refused))
 
 
 def _h(ct: ChangeTable, name: str, kind: str) -> Column:

@@ -58,7 +58,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         waiting = _waiting(good, options)
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        records = _others(good if options.capture_off != "keep" else _without_data(good), options)
+        records = _others(good if options.capture_off != "keep" else _light(good), options)
         records = records.filter(~F.col(WAITS)).withColumn(WHY, F.lit(None).cast("string"))
         records = bad.unionByName(records, allowMissingColumns=True)
         made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
@@ -154,19 +154,21 @@ def _others(good: DataFrame, options: SolidOptions) -> DataFrame:
     return rows.mapInArrow(work, work.schema(rows))
 
 
-def _without_data(good: DataFrame) -> DataFrame:
-    """Good records, changes without their DATA: a shuffle only to look at them is to be light."""
+def _light(good: DataFrame) -> DataFrame:
+    """Good records, changes with no more than what tells their place: they are only looked at, and a shuffle
+    for that is to be light."""
     from pyspark.sql import functions as F
 
-    return good.withColumn("DATA", F.when(~F.col(CHANGE), F.col("DATA")))
+    stay = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, MADE}
+    return good.withColumns({c: F.when(~F.col(CHANGE), F.col(c)) for c in good.columns if c not in stay})
 
 
 def _waiting(good: DataFrame, options: SolidOptions) -> DataFrame:
-    """The good records whose transactions are not over. They are found without DATA; then those of their
+    """The good records whose transactions are not over. They are found by their places; then those of their
     transactions, mostly none, are looked at whole."""
     from pyspark.sql import functions as F
 
-    found = _others(_without_data(good), options).filter(WAITS)
+    found = _others(_light(good), options).filter(WAITS)
     mine = F.broadcast(found.select(F.col("TRXID").alias("_open")).distinct())
     some = good.join(mine, F.col("TRXID").eqNullSafe(F.col("_open")), "left_semi")
     return _others(some, options).filter(WAITS)

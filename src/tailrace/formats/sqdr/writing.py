@@ -90,7 +90,7 @@ def fits(ct: ChangeTable) -> Column:
 
     seq = F.col(ct.header("change_seq"))
     time, number = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
-    digits = (F.length(seq) == sequence.WIDTH) & (F.translate(seq, "0123456789", "") == "")
+    digits = seq.rlike(rf"^[0-9]{{{sequence.WIDTH}}}\z")
     timed = (time >= str(TIME_SHAPED)) | (time == "0" * 16)
     return came(ct) | F.coalesce(digits & timed & (number <= str(2**63 - 1)), F.lit(False))
 
@@ -115,9 +115,9 @@ def stays(ct: ChangeTable) -> Column:
 
 
 def _places(ct: ChangeTable) -> DataFrame:
-    """The two numbers that order a table's rows."""
-    made, df = _numbers(ct.header("change_seq")), ct.df.filter(fits(ct))
-    return df.select(*(_native(ct, n, made[n]).cast("bigint").alias(n) for n in _ORDER))
+    """The two numbers that order a table's rows; NULL in some that are not written."""
+    made = _numbers(ct.header("change_seq"))
+    return ct.df.select(*(_native(ct, n, made[n]).cast("bigint").alias(n) for n in _ORDER))
 
 
 def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:

@@ -1,0 +1,42 @@
+"""Settings of a Spark session that starts here: what is little, and what a session for it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.runtime.local_settings import LITTLE_BYTES, is_little, local_settings
+
+pytestmark = pytest.mark.unit
+
+
+def test_files_of_a_folder_count_together(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a").write_bytes(b"x" * (LITTLE_BYTES - 1))
+    (tmp_path / "in" / "b").write_bytes(b"x")
+    assert (is_little(str(tmp_path)), is_little(str(tmp_path / "a"))) == (True, True)
+    (tmp_path / "in" / "b").write_bytes(b"xx")
+    assert (is_little(str(tmp_path)), is_little(str(tmp_path / "a"))) == (False, True)
+
+
+def test_a_place_that_is_no_local_file_is_not_known_to_be_little(tmp_path: Path) -> None:
+    assert [is_little(p) for p in (f"{tmp_path}/none", "s3://bucket/changes")] == [False, False]
+
+
+def test_for_little_no_code_is_generated_and_one_compiler_works() -> None:
+    usual, little = (local_settings("local[2]", little=one) for one in (False, True))
+    differs = {k: little[k] for k in little if little[k] != usual.get(k)}
+    options = differs.pop("spark.driver.extraJavaOptions")
+    assert differs == {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    assert "-XX:TieredStopAtLevel=1" in options
+    assert "-XX:TieredStopAtLevel=1" not in usual["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize("kind", ["driver", "executor"])
+def test_huge_methods_are_compiled(kind: str) -> None:
+    assert "-XX:-DontCompileHugeMethods" in local_settings("local[2]")[f"spark.{kind}.extraJavaOptions"]
