@@ -59,17 +59,20 @@ def image(dest: str, columns: Sequence[Item]) -> pa.StringArray:
 
 
 def _joined(columns: Sequence[Item], start: str, end: str) -> pa.StringArray:
-    """All columns in every row: one pass over all pieces."""
-    pieces: list[pa.Array | str] = [start]
+    """All columns in every row: one pass over all pieces, of which there are as few as can be."""
+    pieces: list[pa.Array | str] = []
+    text = start  # what comes before the next piece
     for place, one in enumerate(columns):
-        space, name = " " if place else "", escape_name(one.field.name)
+        text += f"{' ' if place else ''}{escape_name(one.field.name)}="
         if one.values.null_count:
-            text = pc.fill_null(value_text(one.values, one.field), NIL[1:])
+            value = pc.fill_null(value_text(one.values, one.field), NIL[1:])
             quote = pc.if_else(one.values.is_valid(), '"', "")
-            pieces += [f"{space}{name}=", quote, text, quote]
+            pieces += [text, quote, value, quote]
+            text = ""
         else:
-            pieces += [f'{space}{name}="', value_text(one.values, one.field), '"']
-    return _concat([*pieces, end])
+            pieces += [f'{text}"', value_text(one.values, one.field)]
+            text = '"'
+    return _concat([*pieces, text + end])
 
 
 def _item(one: Item) -> pa.StringArray:
