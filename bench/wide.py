@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace import formats
-from tailrace.formats import convert, files
+from tailrace.formats import convert, saving
 from tailrace.formats.glance import glance
 from tailrace.model.change import ChangeTable
 from tailrace.runtime.session import session
@@ -73,7 +73,7 @@ def there_and_back(spark: SparkSession, name: str, width: int, root: Path) -> li
         if form.save:
             form.save(tables, side.path, "parquet", side.options)
         else:
-            files.save(tables, side.path, "parquet")
+            saving.save(tables, side.path, "parquet")
 
     planned, tables = timed(lambda: form.write({"bench.wide": ct}, side.options))
     written, _ = timed(lambda: save(tables))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace import formats
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import convert
+from tailrace.formats import convert, saving
 from tailrace.formats import inspect as looking
 from tailrace.formats.base import operation_gap
 from tailrace.testing.changes import Image, change_table, literal
@@ -37,7 +37,7 @@ def csv(spark, tmp_path):
     ]
     df = change_table(spark, images).df.coalesce(1).orderBy("header__change_seq", OPER)
     df = df.withColumn(OPER, F.when(F.col("id") >= 6, "Q").otherwise(F.col(OPER)))
-    formats.files.save({"shop.item__ct": df}, str(tmp_path / "in"), "csv")
+    saving.save({"shop.item__ct": df}, str(tmp_path / "in"), "csv")
     return tmp_path / "in"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files, vendors
+from . import checks, files, saving, vendors
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
 
@@ -193,7 +193,7 @@ def _convert(
     if target.form.save:
         target.form.save(counting, target.path, target.kind, target.options)
     else:
-        files.save(counting, target.path, target.kind)
+        saving.save(counting, target.path, target.kind)
     report.written = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     for name, (seen, gaps) in watched.items():
         got = seen.figures()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.lanes import lanes
 from ..errors import ConfigError, FormatError
 from . import parquet, text
 from .base import FILE, RAW, ROW, WHY, Options
@@ -291,46 +290,3 @@ def _in_order(names: list[str], path: Path) -> list[str]:
     with gzip.open(first) if first.suffix == ".gz" else first.open("rb") as lines:
         written = text.json_names(lines)
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]
-
-
-def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
-    """Writes each table into a folder named after it, several side by side.
-
-    Raises:
-        ConfigError: the folder has something in it already.
-    """
-    for place in (Path(path) / name for name in tables):
-        if place.exists() and any(place.iterdir()):
-            raise ConfigError(f"{place} is not empty", hint="write into a new folder")
-    with lanes("save", worth=len(tables) > 1) as pool:
-        for done in [pool.submit(_save, df, str(Path(path) / n), kind) for n, df in tables.items()]:
-            done.result()
-
-
-def _save(df: DataFrame, place: str, kind: str) -> None:
-    writer = (as_text(df) if kind in ("csv", "json") else df).write.mode("append")
-    if kind == "csv":
-        writer.options(**CSV).csv(place)
-    elif kind == "json":
-        writer.option("ignoreNullFields", "false").json(place)
-    else:
-        writer.format(kind).save(place)
-
-
-def as_text(df: DataFrame) -> DataFrame:
-    """Binary columns as upper-case hex, timestamps with all their digits, arrays as one text."""
-    from pyspark.sql import functions as F
-
-    from .openedge.arrays import join_array
-
-    made = []
-    for field in df.schema:
-        value, kind = F.col(quoted(field.name)), field.dataType.simpleString()
-        if kind == "binary":
-            value = F.hex(value)
-        elif kind.startswith("array"):
-            value = join_array(value)
-        elif kind.startswith("timestamp") or kind in ("double", "float"):
-            value = value.cast("string")
-        made.append(value.alias(field.name))
-    return df.select(*made)

@@ -1,4 +1,4 @@
-"""Tables written to folders by this process, without Spark, as `files.save` writes them."""
+"""Tables written to folders by this process, without Spark, as `saving.save` writes them."""
 
 from __future__ import annotations
 

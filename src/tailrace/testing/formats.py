@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import formats
-from ..formats import checks, files
+from ..formats import checks, files, saving
 from ..formats.base import ASIDE, Format, Options, Read, Tables
 from ..model.change import ChangeTable
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
@@ -234,7 +234,7 @@ def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict
 
 def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
     """Writes the vendor's tables, by the format's own way if it has one."""
-    form.save(tables, path, kind, options) if form.save else files.save(tables, path, kind)
+    form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
 
 
 def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...wire import cd_dump
-from .. import files, parquet
+from .. import files, parquet, saving
 from ..base import Tables
 from .dumps import dump_of
 from .options import OpenEdgeOptions
@@ -57,7 +57,7 @@ def refuse(path: str, options: OpenEdgeOptions) -> None:
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
     """Writes the tables, and their policies as `<dump>.cd` if the option says so."""
-    files.save(tables, path, kind)
+    saving.save(tables, path, kind)
     if options.dump:
         dump = dump_of(tables, options.dump)
         (Path(path) / (options.dump + DUMP)).write_bytes(cd_dump.write(dump))

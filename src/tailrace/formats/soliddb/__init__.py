@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...model.change import NATIVE, ChangeTable
-from .. import files
+from .. import saving
 from ..base import Format, Gap, Tables
 from ..shape import any_of, quoted
 from .changes import KEPT
@@ -44,7 +44,7 @@ def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
             )
             for name, df in tables.items()
         }
-    files.save(tables, path, kind)
+    saving.save(tables, path, kind)
 
 
 def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
