@@ -77,7 +77,7 @@ def convert(
         place = str(Path(scratch) / "out") if dry_run else target
         writing = work.side(to, place, given[1], files)
         work.refuse(reading, writing, on_bad)  # before a JVM is started
-        with started("tailrace convert", _TASKS, "converting", quiet=as_json, reads=source) as spark:
+        with started("tailrace convert", _TASKS, "converting", quiet=as_json, reads=[source]) as spark:
             report = work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
     _print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
     if any(t.bad for t in report.tables.values()):
@@ -149,7 +149,9 @@ def apply(
     refuse_treatment(on_bad)
     apply_place.refuse(target, control)
     refuse_nothing(side(format, changes, given))
-    with started("tailrace apply", _TASKS, "applying", quiet=as_json, reads=changes) as spark:
+    there = "://" in target or Path(target).exists()  # a target that is not there yet has nothing to read
+    reads = [changes, target] if there else [changes]
+    with started("tailrace apply", _TASKS, "applying", quiet=as_json, reads=reads) as spark:
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
             ruling=ruling, resume=resume, tables=mapped, control=control,
@@ -187,7 +189,7 @@ def inspect(
         from .screen_spark import started
 
         why = "it reads all rows" if check else "the first rows alone do not tell what these tables are"
-        with started("tailrace inspect", why, "reading", quiet=as_json, reads=path) as spark:
+        with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
             found = work.inspect(spark, path, form=from_, given=given, rows=rows)
     _print_json(found.as_dict()) if as_json else _show_found(found)
 

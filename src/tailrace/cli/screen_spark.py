@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def started(
     *,
     quiet: bool = False,
     conf: Mapping[str, str] | None = None,
-    reads: str | None = None,
+    reads: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
     """A session until the block ends.
 
@@ -36,14 +36,14 @@ def started(
         doing: what the block does.
         quiet: says nothing where there is no terminal.
         conf: settings of the session.
-        reads: the file or folder that it reads, if that is all.
+        reads: the files and folders that it reads, if that is all.
     """
     with bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")
         from ..runtime.local_settings import is_little
         from ..runtime.session import session
 
-        spark = session(name, conf=conf, little=reads is not None and is_little(reads))
+        spark = session(name, conf=conf, little=bool(reads) and all(map(is_little, reads)))
         steps.now(doing)
         if not err.is_terminal:
             yield spark
