@@ -21,23 +21,17 @@ from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
-from tailrace.model.change import Column, Relation
 from tailrace.runtime.session import session
 from tailrace.testing.changes import Image, change_table
+
+from ..unit.test_in_place import CHANGES as STORED
+from ..unit.test_in_place import RELATION, ROWS, Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RELATION = Relation(
-    1, "s", "t", "d",
-    (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string")),
-)  # fmt: skip
-ROWS = pa.schema([("id", pa.int32()), ("v", pa.string())])
-HEADERS = pa.schema([(f"header__{n}", pa.string()) for n in ("change_seq", "change_oper", "stream_position")])
 COUNTS = {"I": 0, "U": 1_000, "D": 1, "T": 0, "key_changes": 1, "absent": 0}
 VARYING = {"keylog_ts", "insert_ts", "change_row_timestamp"}
-Change = tuple[int, str, int, str | None]
-
 CHANGES: list[Change] = [
     *((n, "U", 3 * n, "b") for n in range(1, 1_000)),
     (1_000, "D", 5, None),
@@ -62,8 +56,7 @@ def in_place(spark: SparkSession, root: Path) -> dict[str, Any]:
         filled(target),
         [(sequence.make(1_700_000_000_000_000, n), oper, f"{n:040X}", key, v) for n, oper, key, v in CHANGES],
     )
-    schema = pa.schema([*HEADERS, *ROWS])
-    lake.append(f"{root}/changes", pa.table(list(map(list, zip(*rows, strict=True))), schema=schema))
+    lake.append(f"{root}/changes", pa.table(list(map(list, zip(*rows, strict=True))), schema=STORED))
     (done,) = target.merge_many(
         [TaskBatch("s.t", f"{root}/changes", path, RELATION, 0, 1_001, counts=COUNTS)]
     )

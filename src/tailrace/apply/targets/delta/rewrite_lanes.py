@@ -21,7 +21,7 @@ from ....lake import delta as lake
 from ...tasks import result
 from .files import NONE, TargetFiles, TargetPiece
 from .local import TOO_LARGE
-from .staged import Changes
+from .staged import NumberedChanges
 
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
 """What `FindLane` answers for each piece; one row without `piece`: the keys take too much memory."""
@@ -48,7 +48,7 @@ class FindLane:
     many of all changes' keys end in a row, and the file that has the numbers of the rows and the changes.
     """
 
-    staged: Changes
+    staged: NumberedChanges
     path: str
     lanes: tuple[tuple[tuple[int, FilePiece], ...], ...]
 
@@ -109,7 +109,7 @@ class WriteLane:
         batch_bytes: how much of a file is held at once.
     """
 
-    staged: Changes
+    staged: NumberedChanges
     path: str
     lanes: tuple[tuple[Unit, ...], ...]
     met: tuple[str, ...]

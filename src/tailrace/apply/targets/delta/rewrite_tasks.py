@@ -25,7 +25,7 @@ from .local import TOO_LARGE, info
 from .rewrite import exchange
 from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of
-from .staged import Changes
+from .staged import NumberedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +35,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RewriteTasks:
-    """One merge of staged changes into a table's files, as of the version that `table` has open.
+    """One merge of changes into a table's files, as of the version that `table` has open.
 
     Attributes:
         table, path: the table.
-        staged: the changes.
+        staged: the changes, staged or where they were stored.
         spark: whose tasks merge; None: threads of this process do.
         lanes: about how many run side by side.
         memory: what a task may hold; None: no limit.
@@ -48,7 +48,7 @@ class RewriteTasks:
 
     table: DeltaTable
     path: str
-    staged: Changes
+    staged: NumberedChanges
     spark: SparkSession | None
     lanes: int
     memory: int | None

@@ -35,7 +35,7 @@ STAGED = "file string, bytes bigint"
 """What `StageChanges` answers: the file, and how many bytes its rows take in memory."""
 
 
-class Changes(Protocol):
+class NumberedChanges(Protocol):
     """The changes of a batch, as several tasks read them: the same, under the same numbers, in each."""
 
     @property
