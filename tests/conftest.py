@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tailrace.runtime.local_settings import NO_CODE, QUICK
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,19 +22,17 @@ settings.load_profile("tests")
 # of a JVM's CPU time). With one compiler Java keeps room for 48 MB of code only, which a session fills within
 # minutes: it then throws code away and compiles it again (another 13 %).
 # Read by Spark's scripts, so it holds in the processes that tests start, too.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
-# Java made from each plan and compiled would be another quarter. It is made where a task is a process of its own
-# (demo, cluster, kill -9, commands), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
-PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from tailrace.runtime.session import session
 
-    plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN
+    # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its
+    # own (demo, cluster, kill -9), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
+    plans = {} if os.environ.get("TAILRACE_CODEGEN") else NO_CODE
     made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
     yield made
     made.stop()

@@ -19,13 +19,9 @@ _JVM = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods -Duser.timezone=UTC"
 """Throughput over pauses: the parallel collector is fastest and starts fastest. A table of many columns makes
 generated methods of more than 8,000 bytes of bytecode, which Java by default never compiles
 (docs/decisions/2026-11-24-huge-methods.md)."""
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """One compiler, which is quick; with it Java would keep room for 48 MB of code only."""
-_PLAIN = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
+NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """No Java is made of a plan that runs once over few rows."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
@@ -47,7 +43,7 @@ def local_settings(master: str, *, little: bool = False) -> dict[str, str]:
     """Settings of a session started here; the last group only if all of it runs on this machine. `little`:
     it is for a command that reads little (`is_little`)."""
     lanes = str(_lanes(master))
-    driver = f"{_JVM} {_QUICK}" if little else _JVM
+    driver = f"{_JVM} {QUICK}" if little else _JVM
     settings = {
         "spark.driver.memory": f"{heap_megabytes()}m",
         "spark.driver.extraJavaOptions": f"{driver} -Dlog4j2.configurationFile={_log_file().as_uri()}",
@@ -71,7 +67,7 @@ def local_settings(master: str, *, little: bool = False) -> dict[str, str]:
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     }
     if little:
-        settings |= _PLAIN
+        settings |= {**NO_CODE, "spark.sql.adaptive.enabled": "false"}
     if not master.startswith("local"):
         return settings
     return settings | {
