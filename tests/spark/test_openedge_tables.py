@@ -5,6 +5,7 @@ What each level of a policy leaves: tests/db/test_policies.py, on a live source.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,31 @@ def test_they_are_read_as_what_was_stored(spark, tmp_path):
     rows = [[(*r[:3], r[4], r[5][:2]) for r in literal(ct, headers=headers)] for ct in (got, want)]
     assert rows[0] == rows[1]
     assert [r[3] for r in literal(got) if r[1] == "I"] == [("id", "n"), None]
+
+
+ODD = replace(ITEM, name="odd name", columns=(
+    Column("k k", 1, "int4", "int", "int", key=True), Column("c,d;{e}", 2, "text", "text", "string"),
+))  # fmt: skip
+"""Spark's Delta takes no new table with such names."""
+
+
+def test_columns_may_have_any_name(spark, tmp_path):
+    task = read(TEXT, tmp_path)
+    assert isinstance(task, Task)
+    writer = log.LogWriter(task.log_path, task.relations_path)
+    store, tables = Store(store_paths(task)), OpenEdgeTables(task, spark)
+    wider = ODD.with_columns([*ODD.columns, Column("n n", 3, "text", "text", "string")])
+    other = ODD.with_columns([ODD.columns[0], Column("c,d;{e}", 4, "int4", "int", "int")])
+    for n, (layout, values) in enumerate([(ODD, "a"), (wider, "bc"), (other, "4")], 1):
+        one = chunk(100 * n, b"B", insert(7, [n, *values]), b"C")
+        writer.add(Chunk(one.records, [(0, layout)], one.complete, one.position))
+        writer.commit()
+        store.batch(runner(task.log_path, LogFiles(task.log_path, -1).batch(-1, 1 << 30)))
+        tables.catch_up()
+    found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
+    (got,) = found.changes.values()
+    assert (got.name, got.key, reasons(got)) == ("shop.odd name", ["k k"], [])
+    assert got.columns == ["k k", "c,d;{e}__until_7", "n n", "c,d;{e}"]
+    assert [r[5] for r in literal(got)] == [
+        (1, "a", None, None), (2, "b", "c", None), (3, None, None, 4),
+    ]  # fmt: skip

@@ -48,6 +48,17 @@ def test_each_table_gets_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     assert [pq.read_table(tmp_path / f"s.t{n}").num_rows for n in range(5)] == [0, 1, 2, 3, 4]
 
 
+def test_columns_of_a_delta_table_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["a b", "c,d;{e}", "(f)=g", "h.i"]
+    saving.save(
+        {"t": spark.sql("SELECT 1, 'x', current_timestamp(), DATE'2026-11-25'").toDF(*names)},
+        str(tmp_path),
+        "delta",
+    )
+    found = spark.read.format("delta").load(str(tmp_path / "t"))
+    assert (found.columns, [r[:2] for r in found.collect()]) == (names, [(1, "x")])
+
+
 def test_nothing_is_written_when_a_folder_is_not_empty(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x").touch()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ..config.task import Task
+from ..formats.delta_tables import schema_of
 from ..formats.openedge.made import made_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
@@ -24,6 +25,7 @@ from ..state.totals import stored_since
 from ..store import kept
 from .reading import read_changes
 from .segment import Segment
+from .targets.delta.local import PartTask, write_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,9 +95,9 @@ class OpenEdgeTables:
             # A column was replaced by another: all rows that are kept are written again.
             part = self._changes(name, relation, since, upto)
             rows = image_rows(part.with_df(numbered(part, options)), plan, options)
-            self._write(rows, path, upto, "overwrite")
+            self._write(rows, path, upto, anew=True)
             return
-        self._write(rows, path, upto, "append")
+        self._write(rows, path, upto)
 
     def _track(self, relations: dict[str, Relation], after: int, upto: int) -> None:
         """TRACKING's rows, under the policies and table numbers of OpenEdge's layout."""
@@ -112,12 +114,18 @@ class OpenEdgeTables:
         columns = [
             made.get(c.name, F.col(quoted(c.name))).try_cast(c.type).alias(c.name) for c in TRACKING.columns
         ]
-        self._write(rows.select(*columns), self.path(TRACKING_TABLE), upto, "append")
+        self._write(rows.select(*columns), self.path(TRACKING_TABLE), upto)
 
-    def _write(self, rows: DataFrame, path: str, upto: int, mode: str) -> None:
-        writer = rows.write.format("delta").mode(mode)
-        writer = writer.option("txnAppId", APP).option("txnVersion", upto)
-        writer.option("overwriteSchema" if mode == "overwrite" else "mergeSchema", "true").save(path)
+    def _write(self, rows: DataFrame, path: str, upto: int, *, anew: bool = False) -> None:
+        """Adds rows to a table, or makes them all that it has."""
+        schema = schema_of(rows)
+        lake.create(path, schema)
+        files, _ = write_parts(rows, PartTask(path, schema))
+        if anew:
+            lake.replace_all(path, files, schema=schema, progress={APP: upto})
+            return
+        lake.add_columns(path, list(schema))
+        lake.commit(path, files, progress={APP: upto})
 
 
 def _goes_on(there: DataFrame, coming: DataFrame) -> bool:

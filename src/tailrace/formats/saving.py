@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
+from .delta_tables import laid_out
 from .files import CSV
 from .shape import quoted
 
@@ -52,6 +53,8 @@ def _save(df: DataFrame, place: str, kind: str, tag: str) -> None:
         elif kind == "json":
             writer.option("ignoreNullFields", "false").json(place)
         else:
+            if kind == "delta":
+                laid_out(df, place)
             writer.format(kind).save(place)
     finally:
         context.removeJobTag(tag)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs
-from deltalake import DeltaTable
 
 from ...errors import ConfigError
+from ...lake import delta as lake
 from ...lake.delta import filesystem
 from ..base import Tables
+from ..delta_tables import laid_out, schema_of
 from ..shape import quoted
 from . import dfm
 from . import layout as lay
@@ -58,13 +59,12 @@ def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
 def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
     """Writes a Delta table; an existing table keeps its columns with DDL `ignore`."""
     df = _plain(df)
-    if options.start == "drop" or not DeltaTable.is_deltatable(place):
-        df.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
-        return
-    if options.ddl == "ignore":
+    if options.start == "drop" and lake.exists(place):
+        lake.replace_all(place, [], schema=schema_of(df), progress={})
+    if options.ddl == "ignore" and lake.exists(place):
         df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
-    mode = "overwrite" if options.start == "truncate" else "append"
-    df.write.format("delta").mode(mode).option("mergeSchema", str(options.ddl == "apply")).save(place)
+    laid_out(df, place)
+    df.write.format("delta").mode("overwrite" if options.start == "truncate" else "append").save(place)
 
 
 def _plain(df: DataFrame) -> DataFrame:
