@@ -174,7 +174,7 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
     assert sorted(found, key=repr) == [{"lane": 0, "id": k, "a": None, "b": "x"} for k in ("3", "4")]
     assert (bad["table"], bad["file"]) == ("1", FAILED)
-    assert "ApplyError: a change has NULL in the row key (lane, id)" in bad["told"]
+    assert "ApplyError: a change has NULL in the row key (lane, id)" in bad["message"]
     assert lake.read(str(tmp_path / "bad" / "target")).num_rows == 0
     assert (new["table"], new["file"]) == ("2", TOO_LARGE)
 

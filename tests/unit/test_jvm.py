@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark import accumulators
 
 from tailrace.errors import SparkLostError, from_spark, spark_lost
-from tailrace.runtime.jvm import told_by_us
+from tailrace.runtime.jvm import reported_by_us
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def _jvm_that_says(words: bytes) -> None:
     """Connects as the JVM does, says so much, and is gone; returns when pyspark's thread is through with it."""
     server = accumulators._start_update_server("token", is_unix_domain_sock=False)
-    told_by_us(SimpleNamespace(_accumulatorServer=server))
+    reported_by_us(SimpleNamespace(_accumulatorServer=server))
     with socket.create_connection(server.server_address) as jvm:
         jvm.sendall(words)
         jvm.shutdown(socket.SHUT_WR)

@@ -67,7 +67,7 @@ class ConstraintCheck:
         hang = bool(demands and layout.key and lacking(batch.changes, found.counts))
         keyed = layout if archive else replace(found.relation, columns=layout.columns)
         if not (archive or hang or demands.tested):
-            return replace(batch, changes=data_errors.told(batch.changes, keyed, demands))
+            return replace(batch, changes=data_errors.marked(batch.changes, keyed, demands))
         changes, counts, letter = batch.changes, dict(found.counts), None
         if archive:
             changes, counts = effects.archived(changes, counts, list(self.target.columns(batch.table)))
@@ -79,7 +79,7 @@ class ConstraintCheck:
             bad = bad if refused is None else Bad.of(refused, bad)
         elif hang:
             bad = self._rounds(batch, demands, bad)
-        return batch if bad is None else replace(batch, changes=bad.told(batch.changes))
+        return batch if bad is None else replace(batch, changes=bad.marked(batch.changes))
 
     def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows = self._rows(batch)

@@ -54,10 +54,10 @@ class Bad:
             made, many = also.df.unionByName(made), also.many + many
         return Bad(made, many) if many else None
 
-    def told(self, changes: ChangeTable) -> ChangeTable:
+    def marked(self, changes: ChangeTable) -> ChangeTable:
         """The changes with `WHY` added; their old images have it, too."""
-        told = small(self.df.select(SEQ, OPER, WHY), self.many)
-        return changes.with_df(changes.df.join(told, _same(changes), "left").drop(SEQ, OPER))
+        bad = small(self.df.select(SEQ, OPER, WHY), self.many)
+        return changes.with_df(changes.df.join(bad, _same(changes), "left").drop(SEQ, OPER))
 
 
 def _same(changes: ChangeTable) -> SparkColumn:
@@ -66,8 +66,8 @@ def _same(changes: ChangeTable) -> SparkColumn:
     return (seq == col(SEQ)) & ((oper == col(OPER)) | ((oper == BEFORE) & (col(OPER) == UPDATE)))
 
 
-def told(changes: ChangeTable, relation: Relation, demands: Demands) -> ChangeTable:
-    """The changes with `WHY` added, told as they are read; `relation`: the target's layout and types,
+def marked(changes: ChangeTable, relation: Relation, demands: Demands) -> ChangeTable:
+    """The changes with `WHY` added, found as they are read; `relation`: the target's layout and types,
     with the changes' key."""
     from pyspark.sql import functions as F
 
@@ -83,7 +83,8 @@ def look(
 ) -> Bad | None:
     """Looks for them in one pass; None when there are none.
 
-    `relation`: see `told`. `letter`: the column that has a change's operation, when it is not `change_oper`.
+    `relation`: see `marked`. `letter`: the column that has a change's operation, when it is not
+    `change_oper`.
     """
     from pyspark.sql import functions as F
 
@@ -91,7 +92,7 @@ def look(
     said = col(letter) if letter else oper
     # A B row with a NULL in its key is its update's error.
     said = F.when(said == BEFORE, UPDATE).otherwise(said)
-    judged = told(changes, relation, demands).df.where((oper != TRUNCATE) & col(WHY).isNotNull())
+    judged = marked(changes, relation, demands).df.where((oper != TRUNCATE) & col(WHY).isNotNull())
     rows = judged.select(seq.alias(SEQ), said.alias(OPER), WHY)
     return Bad.of(rows.groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY)))
 

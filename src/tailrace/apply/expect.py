@@ -31,15 +31,15 @@ class Expected:
     """What the changes of a batch met.
 
     Attributes:
-        told: the changes that did not meet what they expect, or change their key: `SEQ`, `OPER`, `SITUATION`,
-            `WHY` (strings: what is wrong with their values), `MOVED`, in the key's columns the old key, of a
+        unusual: the changes that did not meet what they expect, or change their key: `SEQ`, `OPER`,
+            `SITUATION`, `WHY` (strings: what is wrong with their values), `MOVED`, in the key's columns the old key, of a
             table without key the old row; None when there is none. `many`: how many they are.
         tally: situation -> (how many, the first `change_seq`), of those that did not meet what they expect.
         folded: what is left of the changes; None: nobody asked, or all of them are just added.
         counts: of its rows, as `TableBatch.folded` says.
     """
 
-    told: DataFrame | None = None
+    unusual: DataFrame | None = None
     many: int = 0
     tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     folded: Folded | None = None
@@ -51,7 +51,7 @@ class Expected:
 
     def why(self, seq: str) -> str | None:
         """What is wrong with the values of the change of a sequence; None: nothing."""
-        row = None if self.told is None else self.told.where(col(SEQ) == seq).select(WHY).first()
+        row = None if self.unusual is None else self.unusual.where(col(SEQ) == seq).select(WHY).first()
         return None if row is None else row[0]
 
     def logged(self, rules: Rules) -> dict[str, int]:
@@ -77,9 +77,9 @@ class Expected:
         ]
         for kind, many in self.logged(rules).items():
             limit, then = rules.limits[kind]
-            if many > (left := max(limit - counted.get(kind, 0), 0)) and self.told is not None:
+            if many > (left := max(limit - counted.get(kind, 0), 0)) and self.unusual is not None:
                 row = (
-                    self.told.where(_of(kind, rules))
+                    self.unusual.where(_of(kind, rules))
                     .orderBy(SEQ, OPER)
                     .select(SEQ)
                     .offset(left)
@@ -148,10 +148,10 @@ def refused(changes: ChangeTable) -> Expected:
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     bad = changes.df.where(col(WHY).isNotNull() & (oper != BEFORE))
     situation, moved = F.concat(oper, F.lit("!")), F.lit(False)
-    told = bad.select(
+    unusual = bad.select(
         seq.alias(SEQ), oper.alias(OPER), situation.alias(SITUATION), col(WHY), moved.alias(MOVED)
     )
-    return _counted(told.localCheckpoint(eager=False), None, truncates=False, folds=False)
+    return _counted(unusual.localCheckpoint(eager=False), None, truncates=False, folds=False)
 
 
 def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -178,9 +178,9 @@ def _counted(made: DataFrame, relation: Relation | None, *, truncates: bool, fol
         op = col(OP) if relation.key else F.when(col(NET) > 0, "U").when(col(NET) < 0, DELETE)
         by[1], kept = op.alias(OP), F.count(KEPT) if relation.key else kept
     found = made.groupBy(*by).agg(F.count(F.lit(1)), F.min(SEQ), F.count_if(MOVED), kept).collect()
-    told = [r for r in found if r[0] is not None]
-    tally = {r[0]: (int(r[2]), str(r[3])) for r in told if r[0] not in PLAIN}
-    many = sum(int(r[2]) for r in told)
+    unusual = [r for r in found if r[0] is not None]
+    tally = {r[0]: (int(r[2]), str(r[3])) for r in unusual if r[0] not in PLAIN}
+    many = sum(int(r[2]) for r in unusual)
     odd = made.where(col(SITUATION).isNotNull()).drop(OP, KEPT, NET) if many else None
     expected = Expected(odd, many, tally)
     if not folds or relation is None:

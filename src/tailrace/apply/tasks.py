@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 _NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
-_TEXTS = ("file", "told", "table")
+_TEXTS = ("file", "message", "table")
 RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS], "logged binary"])
 """The columns of results; `logged`: a few rows of a key log, as an Arrow stream."""
 

@@ -54,7 +54,7 @@ class AddedTables:
         return [t for t in wanted if t not in self._waiting]
 
     @property
-    def told(self) -> str | None:
+    def message(self) -> str | None:
         """The message about the waiting tables; None if there are none."""
         if not self._waiting:
             return None

@@ -28,7 +28,7 @@ from ..sources.postgresql.declared import Declared, declared
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 10.0
 AGAIN_S = 3600.0
-"""What a target refuses is tried again after this time, and told again."""
+"""What a target refuses is tried again after this time, and report again."""
 _LOCK_WAIT = "5s"
 _TARGETS = """
 SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}
@@ -138,11 +138,13 @@ class ConstraintWatch:
         return task_map(self._task, table).plain and self._task.table(table).rule_mode != "archive"
 
     def _sync(self, place: Place, one: _Target, said: list[Declared]) -> None:
-        def told(words: str) -> None:
+        def report(words: str) -> None:
             logger.warning("the target of %s, %s", one.table, words, extra={"table": one.table})
 
         hidden = self._task.policy(one.table).hidden(one.layout)
         failed = self._failed.setdefault(one.table, set())
         with locked(place, self._task.name, one.table) as on:
             on.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")
-            ConstraintSync(on, place, one.target, one.layout, said, self._wanted, hidden, told, failed).run()
+            ConstraintSync(
+                on, place, one.target, one.layout, said, self._wanted, hidden, report, failed
+            ).run()

@@ -123,7 +123,7 @@ class FollowedTables:
             # nothing changed.
             self.message = f"the changed task file is not used: {error.what}"
             return
-        self.message = self._added.told
+        self.message = self._added.message
         if new := [t for t in wanted if t not in self.tables]:
             logger.info("adding %s", ", ".join(new))
         self.tables = wanted

@@ -301,8 +301,8 @@ def validate(
                 wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps
             )
         if as_json:
-            told = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
-            _print_json(before.as_dict() | told)
+            repairs = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
+            _print_json(before.as_dict() | repairs)
         else:
             out.print(screen.repaired(before, done, after))
         unrepaired = [r for r in done if r.refused or (dry_run and r.changes)]

@@ -58,16 +58,16 @@ def anywhere(words: Sequence[str]) -> list[str]:
 def ended(error: Exception) -> NoReturn:
     """Ends the process with code 1 after printing a tailrace error; raises other errors again."""
     place = getattr(error, "filename", None) or tempfile.gettempdir()
-    told = error if isinstance(error, TailraceError) else full(error, where=place)
-    told = told or spark_lost(error, where="this command")
-    if told is None and type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
-        told = None if logs.verbose() else from_spark(error, where="Spark")
-    if told is None:
+    shown = error if isinstance(error, TailraceError) else full(error, where=place)
+    shown = shown or spark_lost(error, where="this command")
+    if shown is None and type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+        shown = None if logs.verbose() else from_spark(error, where="Spark")
+    if shown is None:
         raise error
     if logs.in_json():
-        sys.stderr.write(logs.line("ERROR", told.what, where=told.where, hint=told.hint))
+        sys.stderr.write(logs.line("ERROR", shown.what, where=shown.where, hint=shown.hint))
     else:
-        err.print(f"[red]error:[/] {escape(str(told))}", soft_wrap=True)
+        err.print(f"[red]error:[/] {escape(str(shown))}", soft_wrap=True)
     sys.exit(FAILED)
 
 

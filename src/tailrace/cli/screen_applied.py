@@ -12,7 +12,7 @@ from rich.table import Table
 def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The tables of `incoming.run`.
 
-    >>> told({"I": 3, "U": 0, "D": 1, "T": 0}), told({})
+    >>> in_words({"I": 3, "U": 0, "D": 1, "T": 0}), in_words({})
     ('I 3, D 1', '')
     """
     has_rules = any("actions" in row for row in rows)
@@ -21,15 +21,19 @@ def applied(rows: Sequence[Mapping[str, Any]]) -> Table:
     for column in made.columns:
         column.overflow = "fold"  # nothing is truncated
     for row in rows:
-        changes = told({k: row.get(k, 0) for k in "IUDT"})
-        outcome = [told(row.get("actions", {})), told(row.get("conflicts", {})), f"{row.get('flagged', 0):,}"]
+        changes = in_words({k: row.get(k, 0) for k in "IUDT"})
+        outcome = [
+            in_words(row.get("actions", {})),
+            in_words(row.get("conflicts", {})),
+            f"{row.get('flagged', 0):,}",
+        ]
         counts = ", ".join(f"{row.get(n, 0):,}" for n in ("inserted", "updated", "deleted"))
         cells = [row["table"], changes, str(row.get("up to", "")), counts]
         made.add_row(*map(escape, [*cells, *(outcome if has_rules else [str(row.get("plan", ""))])]))
     return made
 
 
-def told(counts: Mapping[str, int]) -> str:
+def in_words(counts: Mapping[str, int]) -> str:
     """Counts by name, without zeros."""
     return ", ".join(f"{name} {many:,}" for name, many in counts.items() if many)
 

@@ -39,7 +39,7 @@ def stop_on_signals(
     # A handler runs in the main thread wherever it is: also within `stop` itself, while its lock is held. So
     # it takes no lock; a thread that reads the pipe sets `stop`.
     read, write = os.pipe()
-    threading.Thread(target=_set_when_told, args=(read, stop), daemon=True, name="signals").start()
+    threading.Thread(target=_set_when_read, args=(read, stop), daemon=True, name="signals").start()
 
     def handle(number: int, frame: FrameType | None) -> None:
         come[0] += 1
@@ -55,6 +55,6 @@ def stop_on_signals(
     return works.set
 
 
-def _set_when_told(read: int, stop: threading.Event) -> None:
+def _set_when_read(read: int, stop: threading.Event) -> None:
     os.read(read, 1)
     stop.set()

@@ -42,7 +42,7 @@ def pgbench(url: str, log: Path, *arguments: str, stop: threading.Event | None =
 
 
 def load(
-    url: str, folder: Path, seconds: float, *, stop: threading.Event, told: Callable[[str], None]
+    url: str, folder: Path, seconds: float, *, stop: threading.Event, show: Callable[[str], None]
 ) -> ShopLoad:
     """Runs both for that many seconds; each act of the writer is reported as it happens. `stop` ends it
     early."""
@@ -50,7 +50,7 @@ def load(
 
     def tell(act: str) -> None:
         acts.append(act)
-        told(act)
+        show(act)
 
     writer = ShopWriter(url, seconds, tell)
     arguments = ("-n", "-c", "2", "-j", "1", "-T", str(max(1, round(seconds))))

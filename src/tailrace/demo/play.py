@@ -176,7 +176,7 @@ def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, 
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool, show.loading(task, seconds):
         try:
-            work = pool.submit(do_load, url, folder, seconds, stop=stop, told=show.act)
+            work = pool.submit(do_load, url, folder, seconds, stop=stop, show=show.act)
             running.until(work.done, "load", show.tick)
         finally:
             stop.set()

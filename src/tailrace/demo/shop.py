@@ -33,11 +33,11 @@ class ShopWriter:
     Args:
         url: the database.
         seconds: how long; the acts are spread over it and all happen.
-        told: called with one line per act.
+        show: called with one line per act.
     """
 
-    def __init__(self, url: str, seconds: float, told: Callable[[str], None] = lambda _: None) -> None:
-        self._url, self._seconds, self._told = url, seconds, told
+    def __init__(self, url: str, seconds: float, show: Callable[[str], None] = lambda _: None) -> None:
+        self._url, self._seconds, self._show = url, seconds, show
         self._random = random.Random(7)
         self._next = 10_000
         self.transactions = 0
@@ -52,7 +52,7 @@ class ShopWriter:
                 if stop.is_set():
                     return
                 act(session)
-                self._told((act.__doc__ or "").strip())
+                self._show((act.__doc__ or "").strip())
                 self.rolled_back += act is rolled_back
             self._work(session, began + self._seconds, stop)
 

@@ -66,7 +66,7 @@ def net(
         truncates = truncates[-1:] if base is None else truncates[:0]
     nothing = np.full(len(truncates), -1)
     found[0].add(nothing, truncates, _TRUNCATE, np.zeros(len(truncates), np.bool_))
-    return _told(changes, found, computeUpdates)
+    return _net_rows(changes, found, computeUpdates)
 
 
 def carried_over(lines: Lines, among: Bools) -> Bools:
@@ -111,7 +111,7 @@ class NetRows:
         return self._lines.take(image), at, side, update
 
 
-def _told(changes: ChangeArrays, found: Sequence[NetRows], updates: bool) -> pa.Table:
+def _net_rows(changes: ChangeArrays, found: Sequence[NetRows], updates: bool) -> pa.Table:
     """The rows in order of commits, with Spark's words."""
     images, *parts = zip(*(rows.taken() for rows in found), strict=True)
     at, side, update = map(np.concatenate, parts)
@@ -160,8 +160,8 @@ def _netted(lines: Lines) -> NetRows:
     end[key[begins]] = ends
     newest = begins[ends < 0]
     new[key[newest]] = newest
-    told = _telling(lines, key)
-    last[key[told]] = lines.at[told]
+    telling = _telling(lines, key)
+    last[key[telling]] = lines.at[telling]
     last = np.maximum(last, end)
     if len(lines.changes.truncates) and not lines.whole:
         old[:] = -1  # the truncate tells of them
@@ -176,12 +176,12 @@ def _netted(lines: Lines) -> NetRows:
 def _telling(lines: Lines, key: Ints) -> Ints:
     """The images that tell when their keys were last changed, in order: the newest of each among them. Images
     are compared only where it is an update that changed nothing."""
-    told = np.flatnonzero(lines.opens | lines.closes)
+    telling = np.flatnonzero(lines.opens | lines.closes)
     among = np.zeros(len(lines), np.bool_)
-    among[told[np.append(key[told[1:]] != key[told[:-1]], True)[: len(told)]]] = True
+    among[telling[np.append(key[telling[1:]] != key[telling[:-1]], True)[: len(telling)]]] = True
     dropped = carried_over(lines, among)
     if dropped.any():
         again = np.zeros(int(key[-1]) + 1, np.bool_)
         again[key[dropped]] = True
-        told = told[~carried_over(lines, again[key])[told]]
-    return told
+        telling = telling[~carried_over(lines, again[key])[telling]]
+    return telling

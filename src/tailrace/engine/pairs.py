@@ -91,17 +91,17 @@ class Pairing:
     def _changed(self, updates: Bools) -> pa.Array:
         """The changed columns of updates."""
         changes = self.lines.changes
-        told = self._told()
+        masks = self._change_masks()
         flags = np.zeros((len(self.at), len(changes.columns)), np.bool_)
         for k, name in enumerate(changes.columns):
             old, new = self._places(self.before, name), self._places(self.after, name)
             column = self.lines.values[name]
             differ = differs(picked(column, old), picked(column, new))
-            mask = np.zeros(len(self.at), np.bool_) if told is None else told.bits[told.codes[self.at], k]
+            mask = np.zeros(len(self.at), np.bool_) if masks is None else masks.bits[masks.codes[self.at], k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
         return named(flags, changes.columns, ~updates)
 
-    def _told(self) -> MaskBits | None:
+    def _change_masks(self) -> MaskBits | None:
         name = self.lines.changes.header("change_mask")
         if name not in self.lines.changes.rows.column_names:
             return None

@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def told_by_us(context: object) -> None:
+def reported_by_us(context: object) -> None:
     """Marks that the end of the JVM is reported by tailrace, or intended: otherwise pyspark would print a
     traceback as well."""
     server = getattr(context, "_accumulatorServer", None)
-    told = getattr(server, "handle_error", None)
-    if server is None or told is None:
+    report = getattr(server, "handle_error", None)
+    if server is None or report is None:
         return
 
     def handle_error(request: object, address: object) -> None:
         if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
-            told(request, address)
+            report(request, address)
 
     server.handle_error = handle_error
 

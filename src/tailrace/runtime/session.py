@@ -19,7 +19,7 @@ from ..config.machine import cores, one_machine
 from ..errors import ConfigError
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
-from .jvm import interrupts_kept, no_orphan, told_by_us
+from .jvm import interrupts_kept, no_orphan, reported_by_us
 from .local_settings import local_settings, scratch
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def session(
         builder = builder.config(key, value)
     with no_orphan(), interrupts_kept():
         made = builder.getOrCreate()
-    told_by_us(made.sparkContext)
+    reported_by_us(made.sparkContext)
     _said_once()
     return made
 

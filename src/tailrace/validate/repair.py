@@ -133,12 +133,12 @@ class Repair:
                 return Repaired(table, refused=wanted)
             mark = self._mark(one)
             if (found := self._here(one, wanted, there, mark)) is not None:
-                return self._made(_told(table, _counted(found)), found, wanted.relation, mark.after)
+                return self._made(_repaired(table, _counted(found)), found, wanted.relation, mark.after)
             spark = self.sessions(f"rows of {table} are repaired")
             changes = difference(wanted.frame(spark), there.frame(spark), wanted.relation, mark).persist()
             try:
                 counts = {r[_OPER]: int(r["count"]) for r in changes.groupBy(_OPER).count().collect()}
-                return self._made(_told(table, counts), changes, wanted.relation, mark.after)
+                return self._made(_repaired(table, counts), changes, wanted.relation, mark.after)
             finally:
                 changes.unpersist()
 
@@ -302,5 +302,5 @@ def _counted(changes: pa.Table) -> dict[str, int]:
     return {one["values"]: one["counts"] for one in found}
 
 
-def _told(table: str, counts: Mapping[str, int]) -> Repaired:
+def _repaired(table: str, counts: Mapping[str, int]) -> Repaired:
     return Repaired(table, counts.get("I", 0), counts.get("U", 0), counts.get("D", 0))

@@ -110,11 +110,11 @@ def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bo
         seq.alias(SEQ), oper.alias(OPER), *[v.alias(n) for n, v in extra.items()], *map(col, changes.columns)
     )
     keys = _keys(task.header)
-    if expected.told is not None:
-        have = set(expected.told.columns)
+    if expected.unusual is not None:
+        have = set(expected.unusual.columns)
         old = [col(k).alias(_OLD_KEY.format(i)) for i, k in enumerate(keys) if k in have]
-        told = expected.told.select(SEQ, OPER, SITUATION, WHY, MOVED, *old)
-        made = made.join(small(told, expected.many), [SEQ, OPER], "left")
+        unusual = expected.unusual.select(SEQ, OPER, SITUATION, WHY, MOVED, *old)
+        made = made.join(small(unusual, expected.many), [SEQ, OPER], "left")
         if counts:
             made = made.withColumn(_RUNNING, _running(task.rules))
         made = made.where(task.wanted)
@@ -183,8 +183,8 @@ def _lines(batch: pa.RecordBatch, header: KeyLogHeader) -> LoggedChanges:
     oper = letters(batch[OPER])
     situation, moved, old = plain(oper), np.zeros(many, np.bool_), rows.slice(0, 0)
     if SITUATION in have:
-        told = pc.index_in(batch[SITUATION], pa.array(NAMES)).fill_null(-1).to_numpy().astype(np.int64)
-        situation = np.where(told >= 0, told, situation)
+        unusual = pc.index_in(batch[SITUATION], pa.array(NAMES)).fill_null(-1).to_numpy().astype(np.int64)
+        situation = np.where(unusual >= 0, unusual, situation)
         moved = batch[MOVED].fill_null(False).to_numpy(zero_copy_only=False)
         keys = {
             k: batch[_OLD_KEY.format(i)] for i, k in enumerate(_keys(header)) if _OLD_KEY.format(i) in have

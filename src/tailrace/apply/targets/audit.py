@@ -1,4 +1,4 @@
-"""What an audited merge is told and what it tells: the words between the driver and its one task."""
+"""What an audited merge is given and what it gives back: the words between the driver and its one task."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogPart:
 class Audit:
     """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
 
-    `header`: how changes are told in exceptions. `counted`: how many conflicts of each kind were logged
+    `header`: how changes are written in exceptions. `counted`: how many conflicts of each kind were logged
     before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
     without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
     columns have in its column masks, in the order of `header.ordinals`.
@@ -96,17 +96,17 @@ class Audited:
         """For the driver, without the outcome and rows of the key log."""
         ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
         counts, odd = dict(self.counts), dict(self.tally)
-        told = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
-        return json.dumps(told | {"why": self.why})
+        found = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
+        return json.dumps(found | {"why": self.why})
 
     @staticmethod
     def from_json(text: str, outcome: ApplyOutcome) -> Audited:
         """Parsed from `to_json`'s text."""
-        told = json.loads(text)
-        odd = {s: (int(n), str(seq)) for s, (n, seq) in told["tally"].items()}
-        ends = tuple(told["ends"]) or None
-        part = lake.AddedFile.from_json(told["part"]) if told["part"] else None
-        return Audited(outcome, told["upto"], told["counts"], odd, ends, part, told["why"])
+        found = json.loads(text)
+        odd = {s: (int(n), str(seq)) for s, (n, seq) in found["tally"].items()}
+        ends = tuple(found["ends"]) or None
+        part = lake.AddedFile.from_json(found["part"]) if found["part"] else None
+        return Audited(outcome, found["upto"], found["counts"], odd, ends, part, found["why"])
 
 
 def plain_audit(table: str, relation: Relation, names: Sequence[str], after: int) -> Audit:
@@ -118,13 +118,13 @@ def plain_audit(table: str, relation: Relation, names: Sequence[str], after: int
     return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
 
 
-def row_of(done: ApplyOutcome, told: Audited | None) -> pa.RecordBatch:
+def row_of(done: ApplyOutcome, audited: Audited | None) -> pa.RecordBatch:
     """One row of results; `outcome_of` reads it."""
-    done = told.outcome if told else done
+    done = audited.outcome if audited else done
     return result(
         inserted=done.inserted, updated=done.updated, deleted=done.deleted, missing=done.missing,
-        version=done.version, table=done.plan, told=told.to_json() if told else None,
-        logged=None if told is None or told.logged is None else packed(told.logged),
+        version=done.version, table=done.plan, message=audited.to_json() if audited else None,
+        logged=None if audited is None or audited.logged is None else packed(audited.logged),
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
         return TOO_LARGE
     numbers = {n: row[n] for n in ("inserted", "updated", "deleted", "missing", "version")}
     outcome = ApplyOutcome(plan=row["table"], **numbers)
-    if not row["told"]:
+    if not row["message"]:
         return LOST
-    found = Audited.from_json(row["told"], outcome)
+    found = Audited.from_json(row["message"], outcome)
     return replace(found, logged=unpacked(row["logged"])) if row["logged"] else found

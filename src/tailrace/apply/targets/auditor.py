@@ -146,7 +146,7 @@ class BatchAuditor:
         sort = header.sort + self._most - header.after
         return note_of([self._part] if self._part else [], one, log.path, sort), log.visible
 
-    def told(self, outcome: ApplyOutcome) -> Audited | None:
+    def audited(self, outcome: ApplyOutcome) -> Audited | None:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
             return None

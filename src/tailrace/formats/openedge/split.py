@@ -57,8 +57,8 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     )
     first, second = F.get("h", F.lit(0))["row"], F.get("h", F.lit(1))["row"]
     cut = F.coalesce(first[FRAGMENT], F.lit(0)) == 1
-    told = {_PLACE: first[POSITION], _AT: F.coalesce(first[ELEMENT], F.lit(0)), _IS_CUT: cut}
-    halves = halves.withColumns({**told, _NEAR: _next(first[POSITION], positions)})
+    places = {_PLACE: first[POSITION], _AT: F.coalesce(first[ELEMENT], F.lit(0)), _IS_CUT: cut}
+    halves = halves.withColumns({**places, _NEAR: _next(first[POSITION], positions)})
     joined = halves.select(*_joined(df, positions, extents, first, second))
     return whole.unionByName(joined)
 
@@ -91,14 +91,14 @@ def _joined(
             lengths.append(F.when((near == at) & cut, _length(one, element, array)))
         made[column] = F.when((size == 1) | (place >= at), one).when(near == at, value).otherwise(two)
     named = {at: c for c, at in positions.items()}
-    inside = _told(near, {at: f"split record cut inside {c}" for at, c in named.items()})
+    inside = _text_at(near, {at: f"split record cut inside {c}" for at, c in named.items()})
     rigid = {at: f", a {kinds[c]}" for at, c in named.items() if c not in extents}
     whole = near.isin([at for at in rigid if kinds[named[at]] not in _CUT])
     bad: list[tuple[Column, str | Column]] = [
         (size == 1, "half of a split record: the other half is missing"),
         (size > 2, F.concat(F.lit("split record of "), size.cast("string"), F.lit(" rows"))),
         (F.get("h", F.lit(1))[POSITION] == place, "both halves of a split record end at one position"),
-        (near.isin(list(rigid)) & ((whole & cut) | (element > 0)), F.concat(inside, _told(near, rigid))),
+        (near.isin(list(rigid)) & ((whole & cut) | (element > 0)), F.concat(inside, _text_at(near, rigid))),
         (cut & (size == 2) & any_of(lone), F.concat(inside, F.lit(", and one part of it is missing"))),
     ]
     text = F.concat_ws(
@@ -121,7 +121,7 @@ def _next(place: Column, positions: Mapping[str, int]) -> Column:
     return F.array_min(F.filter(every, lambda p: p > place))
 
 
-def _told(near: Column, texts: Mapping[int, str]) -> Column:
+def _text_at(near: Column, texts: Mapping[int, str]) -> Column:
     """The text of a position; NULL if it has none."""
     from pyspark.sql import functions as F
 
@@ -171,8 +171,8 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
     place, element, fragment, length, near = (F.col(c) for c in (*said, _NEAR))
     made: dict[str, Column] = {}
     for i, column in enumerate((POSITION, ELEMENT, FRAGMENT)):
-        told = F.when(half == 0, F.get(first, F.lit(i))).when(half == 1, F.get(second, F.lit(i)))
-        made[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(told.try_cast("int"))
+        part = F.when(half == 0, F.get(first, F.lit(i))).when(half == 1, F.get(second, F.lit(i)))
+        made[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(part.try_cast("int"))
     for column, at in positions.items():
         value = F.col(quoted(column))
         part = (_cut_elements if column in extents else _cut_value)(value, half, element, fragment, length)

@@ -54,8 +54,8 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
                 told_apart = found.dialect(file, options)
                 made = of_csv(stream, file.names, told_apart, header=options.csv_header)
     columns = file.meta.columns if file.meta else ()
-    told = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
-    return TableSample(made.rows.replace_schema_metadata(told), made.total, made.text)
+    types_of = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
+    return TableSample(made.rows.replace_schema_metadata(types_of), made.total, made.text)
 
 
 def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -> list[Glance]:
@@ -71,9 +71,9 @@ def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -
 
 
 def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
-    told = _told(one)
-    key = options.keys_of(source) or [c for _, c in sorted((p, c) for c, (p, _) in told.items() if p)]
-    types = {c: kind for c, (_, kind) in told.items()}
+    types_of = _dfm_types(one)
+    key = options.keys_of(source) or [c for _, c in sorted((p, c) for c, (p, _) in types_of.items() if p)]
+    types = {c: kind for c, (_, kind) in types_of.items()}
     prefix = lay.find_prefix(one.columns, options.prefix)
     if prefix is None:
         loaded = [{"change_oper": INSERT, "native_oper": "L"} for _ in range(one.rows.num_rows)]
@@ -85,7 +85,7 @@ def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
     return headed(source, one, heads, key, types=types, counted=counted, little=little)
 
 
-def _told(one: TableSample) -> dict[str, tuple[int, str]]:
+def _dfm_types(one: TableSample) -> dict[str, tuple[int, str]]:
     """Column -> its place in the key (0: none) and its type, from the DFM."""
     found: dict[str, tuple[int, str]] = {}
     for name, text in (one.rows.schema.metadata or {}).items():

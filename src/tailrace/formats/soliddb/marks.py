@@ -86,7 +86,7 @@ def addresses(values: pa.Array, n: int) -> Bytes:
     return buf[starts[0] : ends[-1]].reshape(n, -1)
 
 
-def told(rows: pa.RecordBatch, marks: Marks) -> Of:
+def transactions_of(rows: pa.RecordBatch, marks: Marks) -> Of:
     transaction, place = _places(rows)
     part = np.searchsorted(marks.place, place)
     most = len(marks.place) - 1

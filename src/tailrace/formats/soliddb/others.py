@@ -18,7 +18,7 @@ from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..shape import quoted
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
-from .marks import Marks, Of, addresses, marks_of, needed, told
+from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
 from .pairs import MADE, MARK, MOVES, one_behind_the_other, skipped, statements
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class OtherRecords:
         """Those of some records that are kept; notes the places of made changes at their marks."""
         if not rows.num_rows:
             return
-        of = told(rows, now.marks)
+        of = transactions_of(rows, now.marks)
         _note(rows, of, now)
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
         change = rows[CHANGE].to_numpy(zero_copy_only=False)

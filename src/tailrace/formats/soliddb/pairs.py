@@ -32,7 +32,7 @@ from .log import (
     SEQ,
     START,
 )  # fmt: skip
-from .marks import Marks, Of, addresses, marks_of, needed, told
+from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,7 +116,7 @@ class Pairs:
         if self.capture_off == "skip-deletes" and not last and ends:
             ends = int(np.searchsorted(statement, statement[-1]))
             rows, kept, statement, last = rows.slice(0, ends), rows.slice(ends), statement[:ends], True
-        of = told(rows, marks)
+        of = transactions_of(rows, marks)
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
         stays = (of.committed | ~of.waits) & ~skipped(self.capture_off, of, recid, statement)
         if not stays.all():
@@ -238,8 +238,8 @@ def _moved(
     n = len(recid)
     first = np.searchsorted(group, group)
     size = np.searchsorted(group, group, "right") - first
-    told = rows["STMTTRXID"].is_valid().to_numpy(zero_copy_only=False)
-    pairs = moves & told & (size % 2 == 0) & _alternate(recid, group, strict=strict)
+    known = rows["STMTTRXID"].is_valid().to_numpy(zero_copy_only=False)
+    pairs = moves & known & (size % 2 == 0) & _alternate(recid, group, strict=strict)
     at = np.arange(n)
     partner = np.where((at - first) % 2 == 0, at + 1, at - 1)
     return pairs, np.where(pairs, partner, at)
@@ -270,6 +270,6 @@ def _why(bad: pa.Array, uncommitted: Bools, other_row: Bools) -> pa.Array:
     made = bad
     for condition, text in ((uncommitted, NO_COMMIT), (other_row, OTHER_ROW)):
         if condition.any():
-            told = pc.if_else(pa.array(condition), pa.scalar(text), pa.scalar(None, pa.string()))
-            made = pc.coalesce(pc.binary_join_element_wise(made, told, "; "), made, told)
+            reason = pc.if_else(pa.array(condition), pa.scalar(text), pa.scalar(None, pa.string()))
+            made = pc.coalesce(pc.binary_join_element_wise(made, reason, "; "), made, reason)
     return made

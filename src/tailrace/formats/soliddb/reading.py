@@ -52,7 +52,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         log = checked(log, options.logaddr_bytes or address_length(log))
         for name, mine in by_table.items():
             made[name] = table_changes(log, name, mine, found, options)
-        log = _told_apart(log, found, options)
+        log = _sorted_out(log, found, options)
         bad = log.filter(F.col(WHY).isNotNull()).drop(CHANGE, RANK)
         good = log.filter(F.col(WHY).isNull()).withColumn(MADE, is_made()).drop(SEQ, RANK, WHY, RAW)
         waiting = _waiting(good, options)
@@ -124,7 +124,7 @@ def _notes(
     return tuple(notes)
 
 
-def _told_apart(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
+def _sorted_out(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
     """All records with `CHANGE`: whether they are a table's changes."""
     from pyspark.sql import functions as F
 

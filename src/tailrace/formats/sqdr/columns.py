@@ -42,22 +42,22 @@ class Sources:
 
 def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     """The source tables of a key log. Collects only names: one row per subscription, one per column."""
-    told = _told(tables)
+    declared = _declared(tables)
     dests = _dests(log)
     notes: list[str] = []
     table_of = names_of(dests, notes)
-    missing = [s for s, table in table_of.items() if table not in told]
+    missing = [s for s, table in table_of.items() if table not in declared]
     seen = _seen(log, missing) if missing else {}
     for subscription, (_, key) in seen.items():
         if not key and not options.key:
             what = "no key is known, or it has all columns: rows are identified by all of their values"
             notes.append(f"{table_of[subscription]}: {what}; name a key with the option key")
     # A declared table may have no changes yet; then its subscription has its name.
-    table_of |= {table: table for table in told if table not in table_of.values()}
+    table_of |= {table: table for table in declared if table not in table_of.values()}
     sources = []
     for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
         table = table_of[subscription]
-        fields, key = told_of(told[table]) if table in told else seen[subscription]
+        fields, key = layout_of(declared[table]) if table in declared else seen[subscription]
         sources.append(SqdrTable(subscription, table, *_as_opted(table, fields, key, options)))
     return Sources(tuple(sources), tuple(notes))
 
@@ -82,12 +82,12 @@ def listed(text: str) -> list[str]:
     return [n.strip() for n in text.split(",") if n.strip()]
 
 
-_Told = dict[str, list[dict[str, object]]]
+_Declared = dict[str, list[dict[str, object]]]
 
 
-def _told(tables: Tables) -> _Told:
+def _declared(tables: Tables) -> _Declared:
     """The rows of `tailrace_columns` by table."""
-    found: _Told = {}
+    found: _Declared = {}
     for name, df in tables.items():
         if name.lower() == COLUMNS:
             for row in conform(df, COLUMNS_TABLE, where=name).collect():
@@ -98,7 +98,7 @@ def _told(tables: Tables) -> _Told:
     return found
 
 
-def told_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
+def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
     rows = sorted(rows, key=lambda r: int(str(r["place"] or 0)))
     fields = [KeyLogField(str(r["column_name"]), str(r["type"] or "string"), bool(r["octet"])) for r in rows]
     return fields, [str(r["column_name"]) for r in rows if r["is_key"]]

@@ -12,7 +12,7 @@ from ..glances import Glance, plain_rows
 from ..samples import TableSample
 from ..samples import samples as taken
 from ..tailrace import types_of
-from .columns import listed, names_of, told_of
+from .columns import layout_of, listed, names_of
 from .reading import TIME_SHAPED, is_keylog
 from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, KEYLOG_TABLE, SqdrOptions
 from .text import DEST_END
@@ -33,12 +33,14 @@ def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -
         mine = dests.setdefault(row["subscription_id"], [])
         if (dest := _dest(row["after_image"])) and dest not in mine:
             mine.append(dest)
-    told = {name: [r for r in known if r["table_name"] == name] for name in {r["table_name"] for r in known}}
+    declared = {
+        name: [r for r in known if r["table_name"] == name] for name in {r["table_name"] for r in known}
+    }
     made = []
     for subscription, name in names_of(dests, []).items():
         its = [r for r in rows if r["subscription_id"] == subscription]
-        if name in told:
-            fields, key = told_of(told[name])
+        if name in declared:
+            fields, key = layout_of(declared[name])
             columns = {f.name: f.type for f in fields}
         else:
             key = _names(r["before_key"] for r in its)

@@ -70,7 +70,7 @@ class AuditTask:
             self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
             follows=self.follows, table=self.table, most=self.most,
         )  # fmt: skip
-        yield result(file=TOO_LARGE) if done is None else row_of(done, auditor.told(done))
+        yield result(file=TOO_LARGE) if done is None else row_of(done, auditor.audited(done))
 
     def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""
@@ -85,7 +85,7 @@ class AuditTask:
         words = info(plan="append")
         version = append(self.path, files, self.app_id, self.upto, self.follows, words)
         done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
-        return row_of(done, auditor.told(done))
+        return row_of(done, auditor.audited(done))
 
     @property
     def wanted(self) -> pa.Schema:

@@ -41,7 +41,7 @@ FAILED = "failed"
 class ManyTask:
     """The function of tasks whose rows are places in `todo`; gives one row of `RESULT` each, `table` of which
     is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
-    were not applied, and `told` why. `alone`: there is no other machine."""
+    were not applied, and `message` why. `alone`: there is no other machine."""
 
     todo: tuple[TaskBatch, ...]
     app_id: str
@@ -63,7 +63,7 @@ class ManyTask:
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
-            return result(table=str(place), file=FAILED, told=text)
+            return result(table=str(place), file=FAILED, message=text)
         if done is None:
             return result(table=str(place), file=TOO_LARGE)
         took = int((time.monotonic() - began) * 1e6)
@@ -129,7 +129,7 @@ def merge_many(
     for row in rows:
         one = todo[place := int(row["table"])]
         if row["file"] == FAILED:
-            found[place] = from_spark(RuntimeError(row["told"]), where=f"apply {one.table}")
+            found[place] = from_spark(RuntimeError(row["message"]), where=f"apply {one.table}")
             continue
         done = outcome_of(row)
         if done == LOST and one.audit is None:

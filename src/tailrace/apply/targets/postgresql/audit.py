@@ -89,13 +89,13 @@ class DatabaseAudit:
             return
         schema, key = schema_of(self.relation.columns), tuple(self.relation.key)
         made = added_rows(rows, key, schema, self.audit)
-        yield self._told(*made or (source_of(rows, key, schema, self.audit.rules), None))
+        yield self._result(*made or (source_of(rows, key, schema, self.audit.rules), None))
 
-    def _told(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
+    def _result(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
         auditor = BatchAuditor(self.audit, self.upto, source)
         with session(self.place, self._where) as on:
             done = self._done(on, source, auditor, added)
-        return row_of(done, auditor.told(done))
+        return row_of(done, auditor.audited(done))
 
     def _done(
         self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None

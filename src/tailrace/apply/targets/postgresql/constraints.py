@@ -61,7 +61,7 @@ class ConstraintSync:
         layout: the target's, with the numbers of the source's columns.
         said: what the source declares of them.
         hidden: columns whose values are not kept.
-        told: is given each thing that cannot be had, in words.
+        report: is given each thing that cannot be had, in words.
         failed: those things, by column's number and kind: they are not tried again.
     """
 
@@ -72,7 +72,7 @@ class ConstraintSync:
     said: Sequence[Declared]
     wanted: WantedConstraints
     hidden: Collection[str]
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     failed: set[tuple[int, str]] = field(default_factory=set)
 
     def run(self) -> None:
@@ -189,7 +189,7 @@ class ConstraintSync:
 
     def _failed(self, there: TargetColumn, kind: str, why: str) -> None:
         self.failed.add((there.attnum, kind))
-        self.told(f"column {there.name}: {why}")
+        self.report(f"column {there.name}: {why}")
 
     def _undo(self, there: TargetColumn, kind: str, step: str) -> None:
         with self.on.transaction():
