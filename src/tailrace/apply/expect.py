@@ -32,8 +32,9 @@ class Expected:
 
     Attributes:
         unusual: the changes that did not meet what they expect, or change their key: `SEQ`, `OPER`,
-            `SITUATION`, `WHY` (strings: what is wrong with their values), `MOVED`, in the key's columns the old key, of a
-            table without key the old row; None when there is none. `many`: how many they are.
+            `SITUATION`, `WHY` (strings: what is wrong with their values), `MOVED`, in the key's
+            columns the old key, of a table without key the old row; None when there is none. `many`: how many
+            they are.
         tally: situation -> (how many, the first `change_seq`), of those that did not meet what they expect.
         folded: what is left of the changes; None: nobody asked, or all of them are just added.
         counts: of its rows, as `TableBatch.folded` says.
