@@ -12,7 +12,7 @@ LANES ?= 2
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
+setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, have Java keep Spark's classes; once
 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
@@ -61,5 +61,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(JARS): $(INSTALLED)
-	@$(BIN)/python -c 'from tailrace.runtime.jars import resolve_jars; resolve_jars()'
+	@$(BIN)/tailrace prepare
 	@touch $@

@@ -16,7 +16,7 @@ from rich.markup import escape
 from .. import __version__
 from ..config import logs
 from ..lake import json_files
-from . import check, drop, export, formats, keylog, purge, query, schema, sql
+from . import check, drop, export, formats, keylog, prepare, purge, query, schema, sql
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out
@@ -337,6 +337,7 @@ for one in cli_tables.COMMANDS:
 app.command()(check.check)
 app.command()(drop.drop)
 app.command()(schema.schema)
+app.command()(prepare.prepare)
 app.command()(formats.formats)
 app.command()(formats.convert)
 app.command()(formats.apply)

@@ -39,14 +39,18 @@ def is_little(path: str) -> bool:
     return place.is_dir()
 
 
-def local_settings(master: str, *, little: bool = False) -> dict[str, str]:
+def driver_options(*, little: bool) -> str:
+    """What the driver's Java is started with; `little` as in `local_settings`."""
+    return f"{_JVM} {QUICK if little else ''} -Dlog4j2.configurationFile={_log_file().as_uri()}"
+
+
+def local_settings(master: str, *, little: bool = False, classes: str = "") -> dict[str, str]:
     """Settings of a session started here; the last group only if all of it runs on this machine. `little`:
-    it is for a command that reads little (`is_little`)."""
+    it is for a command that reads little (`is_little`). `classes`: see `class_archive.options`."""
     lanes = str(_lanes(master))
-    driver = f"{_JVM} {QUICK}" if little else _JVM
     settings = {
         "spark.driver.memory": f"{heap_megabytes()}m",
-        "spark.driver.extraJavaOptions": f"{driver} -Dlog4j2.configurationFile={_log_file().as_uri()}",
+        "spark.driver.extraJavaOptions": f"{driver_options(little=little)} {classes}",
         "spark.executor.extraJavaOptions": _JVM,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..config.late_session import LateSession
 from ..config.machine import cores, one_machine
 from ..errors import ConfigError
+from . import class_archive
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
 from .jvm import interrupts_kept, no_orphan, reported_by_us
@@ -90,13 +91,13 @@ def session(
     ):  # spark-submit started the JVM, and this Python process inside it
         return _submitted(name, wanted)
     master = master or wanted.get("spark.master") or f"local[{cores()}]"
-    ensure_java()
+    java = ensure_java()
     _environment(master)
     settings = {
         **CORRECTNESS,
         **BATCHES,
         **_OURS,
-        **local_settings(master, little=little),
+        **local_settings(master, little=little, classes=class_archive.options(java)),
         **wanted,
         "spark.master": master,
     }

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ...errors import UnsupportedError
 from ...model import mask
 from ...model.change import NATIVE, PREFIX, ChangeTable
@@ -282,10 +284,12 @@ def metadata_tables(spark: SparkSession, plans: Sequence[Plan]) -> dict[str, Dat
         for plan in plans:
             rows |= {repr(sorted(r.items())): r for r in plan.kept.rows.get(plain, ())}
         columns = KNOWN[plain].columns
-        texts = [
-            tuple(None if r.get(c.name) is None else str(r[c.name]) for c in columns) for r in rows.values()
-        ]
-        kinds = ", ".join(f"`{c.name}` string" for c in columns)
-        df = spark.createDataFrame(texts, kinds)
+        texts = {
+            c.name: pa.array(
+                [None if r.get(c.name) is None else str(r[c.name]) for r in rows.values()], pa.string()
+            )
+            for c in columns
+        }
+        df = spark.createDataFrame(pa.table(texts))
         out[given] = df.select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in columns))
     return out

@@ -268,7 +268,9 @@ def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[C
     said = {f.path: f.meta.records for f in listed.files if f.meta and f.meta.records is not None}
     have = dict.fromkeys(said, 0)
     for files in found.tables(listed, options).values():
-        df = _whole(spark, listed, files, options)
+        if not (counted := [f for f in files if f.path in said]):
+            continue
+        df = _whole(spark, listed, counted, options)
         for r in df.groupBy(FILE).agg(F.count(F.lit(1)).alias("n")).collect():
             have[unquote(r[FILE]).split(listed.root + "/", 1)[-1]] = r["n"]
     return [Count(f, n, have[f]) for f, n in sorted(said.items()) if have[f] != n]

@@ -1,0 +1,47 @@
+"""Spark's classes in a file: which file a Java gets, and which Java can have one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tailrace.runtime import class_archive
+from tailrace.runtime.java import JavaHome
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the cache"))
+
+
+def home(folder: Path, version: str = "17.0.1", *, code: int = 0) -> JavaHome:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(f"#!/bin/sh\nexit {code}\n")
+    java.chmod(0o755)
+    return JavaHome(folder, version, "PATH")
+
+
+def test_java_starts_with_the_file_that_was_made_for_it(tmp_path: Path) -> None:
+    java = home(tmp_path / "java")
+    assert class_archive.options(java) == ""
+    file = class_archive.place(java)
+    file.touch()
+    os.utime(file, (1, 1))
+    said = class_archive.options(java)
+    assert said.split(" -Xlog")[0] == f'-XX:SharedArchiveFile="{file}"'
+    assert file.stat().st_mtime > 1  # it is in use: `make` keeps it
+
+
+def test_another_java_has_another_file(tmp_path: Path) -> None:
+    homes = [home(tmp_path / "a"), home(tmp_path / "a", "17.0.2"), home(tmp_path / "b")]
+    assert len({class_archive.place(one) for one in homes}) == 3
+
+
+def test_a_java_without_classes_of_its_own_in_a_file_cannot_keep_others(tmp_path: Path) -> None:
+    found = [class_archive.able(home(tmp_path / "java", code=code)) for code in (0, 1)]
+    assert found == [True, False]
