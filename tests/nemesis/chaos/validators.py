@@ -102,10 +102,7 @@ def _lake(value: Any) -> Any:
 def _target(
     task: Task, db: psycopg.Connection[Any], table: str, want: list[Row], judged: Counter[str]
 ) -> Iterator[str]:
-    if task.target.database:
-        have = rows_of(db, table, "lake")
-    else:
-        have = _rows(task.target_path(table))
+    have = rows_of(db, table, "lake") if task.target.database else _rows(task.target_path(table))
     judged["targets"] += len(want)
     yield from _differ(f"{table}: target and source", have, want)
 
