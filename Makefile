@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
+CLASSES := $(VENV)/.classes
 LANES ?= 2
 
 .DEFAULT_GOAL := help
@@ -12,7 +13,7 @@ LANES ?= 2
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, have Java keep Spark's classes; once
+setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
@@ -22,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=20 --
 test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: test ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
+test-all: test $(CLASSES) ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
 	@$(PYTEST) -m slow $(ARGS)
 
 MINUTES ?= 10
@@ -61,5 +62,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(JARS): $(INSTALLED)
+	@$(BIN)/python -c 'from tailrace.runtime.jars import resolve_jars; resolve_jars()'
+	@touch $@
+
+# Many of the slow tests start a Spark of their own.
+$(CLASSES): $(JARS)
 	@$(BIN)/tailrace prepare
 	@touch $@
