@@ -74,6 +74,26 @@ def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path)
     assert saved(wide).columns == [*COLUMNS, "more"]
 
 
+def test_delta_tables_are_kept_emptied_or_replaced_whatever_their_columns_are_called(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def saved(number: int, *columns: str, **said: Any) -> tuple[list[str], list[int]]:
+        kinds = {"id": "int", **dict.fromkeys(columns, "string")}
+        image = Image(number, "I", {"id": number, **dict.fromkeys(columns, "x")})
+        options = QlikOptions(**said)
+        changes = {TABLE: change_table(spark, [image], columns=kinds)}
+        QLIK.save(QLIK.write(changes, options), str(tmp_path), "delta", options)
+        found = spark.read.format("delta").load(str(tmp_path / f"{TABLE}__ct"))
+        mine = [c for c in found.columns if not c.startswith("header__")]
+        return mine, sorted(r["id"] for r in found.select("id").collect())
+
+    assert saved(1, "a b") == (["id", "a b"], [1])
+    assert saved(2, "a b", "c;d", start="keep") == (["id", "a b", "c;d"], [1, 2])
+    assert saved(3, "(e)", start="keep", ddl="ignore") == (["id", "a b", "c;d"], [1, 2, 3])
+    assert saved(4, "a b", start="truncate") == (["id", "a b", "c;d"], [4])
+    assert saved(5, "f=g", start="drop") == (["id", "f=g"], [5])
+
+
 @pytest.mark.slow
 def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
     changes = {
