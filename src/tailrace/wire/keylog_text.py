@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from .keylog_values import NIL_START, KeyLogField, finer, of_column, unescape_na
 __all__ = ["Items", "KeyLogField", "names", "parse"]
 
 Ints = npt.NDArray[np.int64]
+_Places = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
 _NAMED, _NIL, _NIL_END, _ODD = range(4)
@@ -63,8 +65,8 @@ class _Pieces:
 
     text: pa.StringArray
     rows: int
-    head: Ints
-    row: Ints
+    head: _Places
+    row: _Places
     first: Bools
     tail: Ints
     unpaired: Bools
@@ -148,24 +150,27 @@ def _cut(text: pa.StringArray) -> _Pieces:
     if rows:
         ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + rows + 1].astype(np.int64)
     buf = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[: ends[-1]]
-    quotes = np.flatnonzero(buf[ends[0] :] == ord('"')) + ends[0]
+    quotes = (np.flatnonzero(buf[ends[0] :] == ord('"')) + ends[0]).astype(np.int32)
     counts = np.diff(np.searchsorted(quotes, ends))
-    row_of = np.repeat(np.arange(rows), counts)
-    before = np.cumsum(counts) - counts  # quotes in earlier rows
-    rank = np.arange(len(quotes)) - before[row_of]
-    opens = (rank & 1) == 0
+    unpaired = (counts & 1) == 1
+    if unpaired.any():  # such a text is one piece, and has no items
+        quotes = quotes[np.repeat(~unpaired, counts)]
+        counts[unpaired] = 0
+    items = counts // 2
+    row = np.repeat(np.arange(rows, dtype=np.int32), items)
+    head = 2 * np.arange(len(row), dtype=np.int32) + row
+    tail = np.cumsum(counts) + np.arange(rows)
     bounds = np.empty(len(quotes) + rows + 1, np.int32)
     bounds[0] = ends[0]
-    bounds[np.arange(len(quotes)) + row_of + 1] = quotes + opens
-    bounds[before + counts + np.arange(1, rows + 1)] = ends[1:]
+    bounds[head + 1] = quotes[::2] + 1
+    bounds[head + 2] = quotes[1::2]
+    bounds[tail + 1] = ends[1:]
     pieces = pa.Array.from_buffers(
         pa.string(), len(bounds) - 1, [None, pa.py_buffer(bounds), data or pa.py_buffer(b"")]
     )
-    unpaired = (counts & 1) == 1
-    item = opens & ~unpaired[row_of] if unpaired.any() else opens
-    at = np.flatnonzero(item)
-    tail = before + counts + np.arange(rows)
-    return _Pieces(pieces, rows, at + row_of[at], row_of[at], rank[at] == 0, tail, unpaired)
+    first = np.zeros(len(row), np.bool_)
+    first[(np.cumsum(items) - items)[items > 0]] = True
+    return _Pieces(pieces, rows, head, row, first, tail, unpaired)
 
 
 def _distinct(texts: pa.StringArray) -> tuple[Ints, list[str]]:
@@ -240,7 +245,7 @@ def _column(
 ) -> tuple[pa.StringArray, Bools | None]:
     """One field's values by row, as they stand in the text, and which rows have it."""
     rows = cut.row[at]
-    pieces = cut.head[at] + 1
+    pieces: _Places = cut.head[at] + 1
     if nil is not None:
         pieces = np.where(nil[at], -1, pieces)
     there = None
@@ -266,13 +271,13 @@ class _Reasons:
         if bad.any():
             self._found.append(pc.if_else(pa.array(bad), pa.scalar(text), pa.scalar(None, pa.string())))
 
-    def add_at(self, rows: Ints, text: str) -> None:
+    def add_at(self, rows: _Places, text: str) -> None:
         if len(rows):
             bad = np.zeros(self.rows, np.bool_)
             bad[rows] = True
             self.add(bad, text)
 
-    def add_first(self, rows: Ints, codes: Ints, texts: Sequence[str | None]) -> None:
+    def add_first(self, rows: _Places, codes: Ints, texts: Sequence[str | None]) -> None:
         """Adds the text of the first item of each row that has one; `codes` index the texts, rows ascend."""
         bad = np.array([t is not None for t in texts] or [False], np.bool_)
         if not bad.any():

@@ -167,9 +167,9 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
     # An escape must end where its text ends; a & with no escape has no size.
     bad = (size == 0) | (at + size > ends[owner + 1])
     good = ~bad
-    out, kept = _replace(padded[: len(buf)].copy(), at[good], code[good], size[good])
-    lost = np.append(0, np.cumsum(~kept))
-    new = (ends - lost[ends]).astype(np.int32)
+    out, kept, lost = _replace(padded[: len(buf)].copy(), at[good], code[good], size[good])
+    shorter = np.bincount(owner[good], lost, len(text)).astype(np.int64)
+    new = (ends - np.append(0, np.cumsum(shorter))).astype(np.int32)
     valid = np.ones(len(text), np.bool_)
     valid[owner[bad]] = False
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -200,8 +200,9 @@ def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
     return np.where(well, code, 0), np.where(well, len(HEX) + digits, 0)
 
 
-def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools]:
-    """The bytes with each escape's character, in UTF-8, at its beginning, and which bytes remain."""
+def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools, Ints]:
+    """The bytes with each escape's character, in UTF-8, at its beginning, which bytes remain, and how many of
+    each escape do not."""
     kept = np.ones(len(buf), np.bool_)
     long = (code >= 0x80).astype(np.int64) + (code >= 0x800)  # continuation bytes
     for k in range(1, int(size.max(initial=1))):
@@ -211,7 +212,7 @@ def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools
     for k in (1, 2):
         mine = long >= k
         buf[at[mine] + k] = 0x80 | code[mine] >> 6 * (long[mine] - k) & 0x3F
-    return buf, kept
+    return buf, kept, size - long - 1
 
 
 def _digits() -> Ints:
