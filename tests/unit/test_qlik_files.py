@@ -17,6 +17,7 @@ from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm, files
 from tailrace.formats.qlik import layout as lay
+from tailrace.formats.qlik.loading import completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.formats.qlik.order import by_insert, by_update, winner
 from tailrace.model import mask
@@ -295,3 +296,10 @@ def test_knows() -> None:
     assert knows(["header__change_seq", "header__change_oper", "header__column_mask"]) == 0.5
     assert knows(["TASK_NAME", "TABLE_OWNER", "TABLE_NAME", "ERROR_TIME", "STATEMENT", "ERROR"]) == 0.9
     assert knows(["id"]) == 0
+
+
+def test_rows_are_not_counted_where_no_dfm_says_how_many_there_are(tmp_path: Path) -> None:
+    folder = tmp_path / "shop.item__ct"
+    folder.mkdir()
+    (folder / "20260101.csv").write_text(f"{','.join(HEADS)},id\n1,I,,1\n")
+    assert completeness(None, str(tmp_path), PLAIN) == []  # type: ignore[arg-type]  # no session: nothing reads
