@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.wire.keylog_render import value_text
 from tailrace.wire.keylog_text import KeyLogField, names, parse
 from tailrace.wire.keylog_values import escape_name, unescape, unescape_name
 
@@ -306,7 +307,10 @@ def test_any_text_is_read_as_the_model_reads_it(texts):
 @given(
     st.lists(
         st.lists(
-            st.sampled_from(["&", "&amp;", "&lt", ";", "#x", "&#x", "00", "D8", "4", "1é", "fF"]), max_size=8
+            st.sampled_from(
+                ["&", "&amp;", "&quot;", "&gt;", "&lt", ";", "#x", "&#x", "00", "D8", "4", "1é", "fF"]
+            ),
+            max_size=8,
         ).map("".join),
         max_size=4,
     ),
@@ -324,6 +328,22 @@ def test_unescape_as_the_model(texts, digits):
         return None if re.search("[\ud800-\udfff]", found) else found
 
     assert unescape(pa.array(texts, pa.string()), digits).to_pylist() == [plain(t) for t in texts]
+
+
+@given(
+    st.sets(st.sampled_from("&'\"<>\x00\n\x1f"), max_size=8).flatmap(
+        lambda kinds: st.lists(st.none() | st.text(["a", "é", ";", "#", *kinds], max_size=8), max_size=4)
+    ),
+    st.booleans(),
+    st.integers(0, 2),
+)
+def test_any_text_is_escaped_character_by_character(texts, octet, offset):
+    def escaped(text):
+        digits = 2 if octet else 4
+        return "".join(NAMED.get(c) or (f"&#x{ord(c):0{digits}X}" if c < " " else c) for c in text)
+
+    found = value_text(pa.array(texts, pa.string()).slice(offset), KeyLogField("c", octet=octet)).to_pylist()
+    assert found == [None if t is None else escaped(t) for t in texts[offset:]]
 
 
 def test_a_million_items_take_no_python_per_row():

@@ -159,6 +159,8 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
     buf = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
     ends -= ends[0]
     at = np.flatnonzero(buf == ord("&"))
+    if (plain := _all_named(text, len(at))) is not None:
+        return plain
     owner = np.searchsorted(ends, at, "right") - 1
     padded = np.append(buf, np.zeros(8, np.uint8))
     code, size = _named(padded, at)
@@ -174,6 +176,21 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
     valid[owner[bad]] = False
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.string(), len(text), [bits, pa.py_buffer(new), pa.py_buffer(out[kept])])
+
+
+def _all_named(text: pa.StringArray, escapes: int) -> pa.StringArray | None:
+    """The texts decoded, if all of so many escapes are of single characters; None: there are others, or a `&`
+    that begins none."""
+    found = []
+    for name in NAMED:
+        if escapes and (many := pc.sum(pc.count_substring(text, name)).as_py()):
+            found.append(name)
+            escapes -= many
+    if escapes:
+        return None
+    for name in reversed(found):  # the ampersand comes last
+        text = pc.replace_substring(text, name, NAMED[name])
+    return text
 
 
 def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
