@@ -66,15 +66,18 @@ def make() -> Path | None:
     if not able(home):
         return None
     file = place(home)
-    draft = file.with_suffix(f".{os.getpid()}")
-    with tempfile.TemporaryDirectory(prefix="tailrace-classes-") as scratch:
-        command = [sys.executable, "-m", __name__, str(draft), scratch]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode or not draft.is_file():
+    draft = file.with_name(f"{file.stem}-{os.getpid()}.jsa")
+    try:
+        with tempfile.TemporaryDirectory(prefix="tailrace-classes-") as scratch:
+            command = [sys.executable, "-m", __name__, str(draft), scratch]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not draft.is_file():
+            said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+            where = str(file.parent)
+            raise ConfigError(f"Java's classes could not be kept in a file: {said[-1]}", where=where)
+        draft.replace(file)
+    finally:
         draft.unlink(missing_ok=True)
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
-        raise ConfigError(f"Java's classes could not be kept in a file: {said[-1]}", where=str(file.parent))
-    draft.replace(file)
     for other in file.parent.glob("classes-*.jsa"):
         if time.time() - other.stat().st_mtime > _UNUSED_S:
             other.unlink(missing_ok=True)
