@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.runtime import class_archive
 from tailrace.runtime.java import JavaHome
 
@@ -45,3 +47,25 @@ def test_another_java_has_another_file(tmp_path: Path) -> None:
 def test_a_java_without_classes_of_its_own_in_a_file_cannot_keep_others(tmp_path: Path) -> None:
     found = [class_archive.able(home(tmp_path / "java", code=code)) for code in (0, 1)]
     assert found == [True, False]
+
+
+def test_a_spark_that_does_not_run_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, python = home(tmp_path / "java"), tmp_path / "python"
+    python.write_text('#!/bin/sh\ntouch "$3"\necho "no memory" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(class_archive, "resolve_jars", lambda: [])
+    monkeypatch.setattr(class_archive, "ensure_java", lambda: java)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ConfigError, match="could not be kept in a file: no memory"):
+        class_archive.make()
+    assert list(class_archive.place(java).parent.iterdir()) == []
+
+
+def test_no_file_is_made_for_a_java_that_cannot_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "resolve_jars", lambda: [])
+    monkeypatch.setattr(class_archive, "ensure_java", lambda: home(tmp_path / "java", code=1))
+    assert class_archive.make() is None
