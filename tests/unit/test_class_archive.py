@@ -55,7 +55,6 @@ def test_a_spark_that_does_not_run_is_an_error_and_leaves_nothing(
     java, python = home(tmp_path / "java"), tmp_path / "python"
     python.write_text('#!/bin/sh\ntouch "$3"\necho "no memory" >&2\nexit 1\n')
     python.chmod(0o755)
-    monkeypatch.setattr(class_archive, "resolve_jars", lambda: [])
     monkeypatch.setattr(class_archive, "ensure_java", lambda: java)
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(ConfigError, match="could not be kept in a file: no memory"):
@@ -66,6 +65,5 @@ def test_a_spark_that_does_not_run_is_an_error_and_leaves_nothing(
 def test_no_file_is_made_for_a_java_that_cannot_use_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(class_archive, "resolve_jars", lambda: [])
     monkeypatch.setattr(class_archive, "ensure_java", lambda: home(tmp_path / "java", code=1))
     assert class_archive.make() is None

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from ..config.machine import cache_folder
 from ..errors import ConfigError
-from .jars import resolve_jars
 from .java import JavaHome, ensure_java
 
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -61,7 +60,6 @@ def make() -> Path | None:
     Raises:
         ConfigError: Spark does not run here.
     """
-    resolve_jars()
     home = ensure_java()
     if not able(home):
         return None
