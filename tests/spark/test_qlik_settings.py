@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from tailrace.errors import ConfigError
@@ -92,6 +93,10 @@ def test_delta_tables_are_kept_emptied_or_replaced_whatever_their_columns_are_ca
     assert saved(3, "(e)", start="keep", ddl="ignore") == (["id", "a b", "c;d"], [1, 2, 3])
     assert saved(4, "a b", start="truncate") == (["id", "a b", "c;d"], [4])
     assert saved(5, "f=g", start="drop") == (["id", "f=g"], [5])
+    place = str(tmp_path / f"{TABLE}__ct")
+    before = DeltaTable(place).version()
+    assert saved(6, "f=g", start="drop") == (["id", "f=g"], [6])
+    assert DeltaTable(place).version() == before + 1  # of the same layout, it is never empty in between
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ..config.task import Task
-from ..formats.delta_tables import schema_of
+from ..formats.delta_tables import laid_out, table_schema
 from ..formats.openedge.made import made_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
@@ -118,13 +118,12 @@ class OpenEdgeTables:
 
     def _write(self, rows: DataFrame, path: str, upto: int, *, anew: bool = False) -> None:
         """Adds rows to a table, or makes them all that it has."""
-        schema = schema_of(rows)
-        lake.create(path, schema)
+        schema = table_schema(rows)
         files, _ = write_parts(rows, PartTask(path, schema))
         if anew:
             lake.replace_all(path, files, schema=schema, progress={APP: upto})
             return
-        lake.add_columns(path, list(schema))
+        laid_out(rows, path)
         lake.commit(path, files, progress={APP: upto})
 
 

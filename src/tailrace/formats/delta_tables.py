@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def schema_of(rows: DataFrame) -> pa.Schema:
+def table_schema(rows: DataFrame) -> pa.Schema:
     """The Arrow schema of a table for these rows, all columns nullable; timestamps are in UTC."""
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -25,6 +25,6 @@ def schema_of(rows: DataFrame) -> pa.Schema:
 
 def laid_out(rows: DataFrame, path: str) -> None:
     """Has a table at that path with at least the columns of these rows."""
-    schema = schema_of(rows)
+    schema = table_schema(rows)
     lake.create(path, schema)
     lake.add_columns(path, list(schema))

@@ -18,7 +18,7 @@ from ...errors import ConfigError
 from ...lake import delta as lake
 from ...lake.delta import filesystem
 from ..base import Tables
-from ..delta_tables import laid_out, schema_of
+from ..delta_tables import laid_out, table_schema
 from ..shape import quoted
 from . import dfm
 from . import layout as lay
@@ -57,14 +57,16 @@ def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
 
 
 def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
-    """Writes a Delta table; an existing table keeps its columns with DDL `ignore`."""
+    """Writes a Delta table; an existing table keeps its columns with DDL `ignore`. With start `drop`, one of
+    another layout is emptied in a commit of its own first."""
     df = _plain(df)
-    if options.start == "drop" and lake.exists(place):
-        lake.replace_all(place, [], schema=schema_of(df), progress={})
+    schema = table_schema(df)
+    if options.start == "drop" and lake.exists(place) and lake.arrow_schema(place) != schema:
+        lake.replace_all(place, [], schema=schema, progress={})
     if options.ddl == "ignore" and lake.exists(place):
         df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
     laid_out(df, place)
-    df.write.format("delta").mode("overwrite" if options.start == "truncate" else "append").save(place)
+    df.write.format("delta").mode("append" if options.start == "keep" else "overwrite").save(place)
 
 
 def _plain(df: DataFrame) -> DataFrame:
