@@ -28,7 +28,7 @@ from ..sources.postgresql.declared import Declared, declared
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 10.0
 AGAIN_S = 3600.0
-"""What a target refuses is tried again after this time, and report again."""
+"""What a target refuses is tried again after this time, and reported again."""
 _LOCK_WAIT = "5s"
 _TARGETS = """
 SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}

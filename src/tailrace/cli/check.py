@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from .exit_codes import FINDINGS
-from .out import err, out
+from .out import err, out, print_json
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def check(
 
     found = findings_of(wanted, spark)
     if as_json:
-        sys.stdout.write(json.dumps({"findings": [vars(one) for one in found]}, indent=2) + "\n")
+        print_json({"findings": [vars(one) for one in found]})
     else:
         show(found)
     if any(one.level == "error" for one in found):

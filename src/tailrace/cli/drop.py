@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from .out import out
+from .out import out, print_json
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def drop(
 
     done = dropped(load(task), dry_run=not yes, targets=targets, source=not leave_source)
     if as_json:
-        sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
+        print_json(done.as_dict())
         return
     for line in lines(done):
         out.print(escape(line), soft_wrap=True)

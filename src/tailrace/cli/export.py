@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from .out import err, out
+from .out import err, out, print_json
 from .task_file import TaskFile
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -49,7 +47,7 @@ def export_log(
         with started("tailrace export-log", why, doing, quiet=as_json, conf=wanted.spark) as spark:
             done = export_sys_log(*paths, spark=spark, kind=files, options=given)
     if as_json:
-        _print_json(vars(done))
+        print_json(vars(done))
         return
     for name, rows in done.rows.items():
         out.print(f"{rows:>12,} rows written to {escape(name)}")
@@ -73,11 +71,7 @@ def export_status(
 
     done = export(load(task), str(folder))
     if as_json:
-        _print_json(done)
+        print_json(done)
         return
     for name, rows in done.items():
         out.print(f"{rows:>8,} rows in {escape(str(folder / name))}")
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +10,7 @@ from rich.markup import escape
 
 from ..errors import ConfigError
 from .exit_codes import FINDINGS
-from .out import out
+from .out import out, print_json
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -37,11 +35,11 @@ def formats(
 
     if name is None:
         rows = describe.summary()
-        _print_json(rows) if as_json else out.print(_grid(rows))
+        print_json(rows) if as_json else out.print(_grid(rows))
         return
     form = registry.get(name)
     if as_json:
-        _print_json(describe.describe(form))
+        print_json(describe.describe(form))
     else:
         from .screen_markdown import Page
 
@@ -79,7 +77,7 @@ def convert(
         work.refuse(reading, writing, on_bad)  # before a JVM is started
         with started("tailrace convert", _TASKS, "converting", quiet=as_json, reads=[source]) as spark:
             report = work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
-    _print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
+    print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
     if any(t.bad for t in report.tables.values()):
         raise typer.Exit(FINDINGS)
 
@@ -156,7 +154,7 @@ def apply(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
             ruling=ruling, resume=resume, tables=mapped, control=control,
         )  # fmt: skip
-    _print_json(done) if as_json else out.print(applied(done["tables"]))
+    print_json(done) if as_json else out.print(applied(done["tables"]))
     for said in [] if as_json else remarks(done):
         out.print(f"[yellow]{escape(said)}[/]")
     if done["bad"] and not as_json:
@@ -191,7 +189,7 @@ def inspect(
         why = "it reads all rows" if check else "the first rows alone do not tell what these tables are"
         with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
             found = work.inspect(spark, path, form=from_, given=given, rows=rows)
-    _print_json(found.as_dict()) if as_json else _show_found(found)
+    print_json(found.as_dict()) if as_json else _show_found(found)
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -273,7 +271,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from .out import out
+from .out import out, print_json
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def prune(
     rows.opened(ctx.obj.path)
     done = retention.prune(ctx.obj.path, keep_runs, dry_run=dry_run)
     if as_json:
-        _json(done.as_dict())
+        print_json(done.as_dict())
         return
     would = "would go" if dry_run else "are gone"
     out.print(f"{done.rows:,} rows of {len(done.runs):,} runs {would}")
@@ -301,7 +301,7 @@ def _lines(found: list[dict[str, Any]], as_json: bool) -> None:
 
 def _print(found: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
     if as_json:
-        _json(found)
+        print_json(found)
     elif not found:
         out.print(nothing)
     else:
@@ -318,7 +318,3 @@ def _cell(value: Any) -> str:
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:%M:%S"))
     return "" if value is None else str(value)
-
-
-def _json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -19,7 +18,7 @@ from ..lake import json_files
 from . import check, drop, export, formats, keylog, prepare, purge, query, schema, sql
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
-from .out import err, out
+from .out import err, out, print_json
 from .process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
 from .signals import stop_on_signals
 from .task_file import TaskFile
@@ -121,7 +120,7 @@ def run(
         processes.run(task, once=once, stop=stop, screen=live, began=began, watched=watched)
     done = status_of(load(task))
     if as_json:
-        _print_json(done.as_dict())
+        print_json(done.as_dict())
     else:
         out.print(screen.status(done))
 
@@ -154,7 +153,7 @@ def capture(
         Capture(wanted, once=once, stop=stop, reload=lambda: load(task), began=began).run()
     state = json_files.read(wanted.run_path, "capture") or {}
     if as_json:
-        _print_json(state)
+        print_json(state)
     elif parent is None:
         upto = f" up to {state['position']}" if state.get("position") else ""
         out.print(f"captured {state.get('records', 0):,} log records{upto}")
@@ -187,7 +186,7 @@ def pipeline(
         began()
         work.drain() if once else work.run()
     done = status_of(wanted).as_dict()
-    _print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
+    print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
 
 
 @app.command()
@@ -211,7 +210,7 @@ def init(
 
     made = draft(url, name=name, patterns=tables or None, output=output, force=force)
     if as_json:
-        _print_json(made.as_dict())
+        print_json(made.as_dict())
     else:
         _show_draft(made)
     if any(one.level == "error" for one in made.findings):
@@ -255,7 +254,7 @@ def status(
     found = status_of(load(task))
     reasons = [] if limit is None else late(found, limit)
     if as_json:
-        _print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))
+        print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))
     else:
         out.print(screen.status(found))
         for reason in reasons:
@@ -302,7 +301,7 @@ def validate(
             )
         if as_json:
             repairs = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
-            _print_json(before.as_dict() | repairs)
+            print_json(before.as_dict() | repairs)
         else:
             out.print(screen.repaired(before, done, after))
         unrepaired = [r for r in done if r.refused or (dry_run and r.changes)]
@@ -311,7 +310,7 @@ def validate(
         return
     with bar(err, quiet=as_json) as steps:
         report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps)
-    _print_json(report.as_dict()) if as_json else out.print(screen.report(report))
+    print_json(report.as_dict()) if as_json else out.print(screen.report(report))
     if not report.equal:
         raise typer.Exit(FINDINGS)
 
@@ -347,10 +346,6 @@ app.add_typer(keylog.app, name="keylog")
 app.add_typer(purge.consumer, name="consumer")
 app.add_typer(query.app, name="query")
 app.command()(sql.sql)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 __all__ = ["Task", "app", "main"]

@@ -3,8 +3,10 @@ unless COLUMNS sets a width."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 
@@ -19,3 +21,8 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Console:
 
 
 out, err = console(), console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON document, for scripts; what JSON does not know is text."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

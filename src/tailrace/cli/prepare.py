@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from .out import err, out
+from .out import err, out, print_json
 from .screen_steps import bar
 
 
@@ -26,8 +24,7 @@ def prepare(
         file = class_archive.make()
     size = file.stat().st_size if file else 0
     if as_json:
-        said = {"jars": len(fetched), "classes": str(file) if file else None, "bytes": size}
-        sys.stdout.write(json.dumps(said) + "\n")
+        print_json({"jars": len(fetched), "classes": str(file) if file else None, "bytes": size})
         return
     kept = f"{size / 1e6:,.0f} MB of classes in {file}" if file else "this Java keeps no classes of others"
     out.print(f"{len(fetched)} jars; {escape(kept)}", soft_wrap=True)

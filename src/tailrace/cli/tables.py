@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from .out import out
+from .out import out, print_json
 from .task_file import TaskFile
 
 Tables = Annotated[
@@ -96,7 +94,7 @@ def _order(
     else:
         done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
     if as_json:
-        sys.stdout.write(json.dumps(done.as_dict(), indent=2) + "\n")
+        print_json(done.as_dict())
         return
     for table in done.tables:
         out.print(f"{'would ' if dry_run else ''}{action} {escape(table)}")
