@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.openedge_tables import OpenEdgeTables
+from tailrace.apply.openedge_tables import TRACKING_TABLE, OpenEdgeTables
 from tailrace.config.task import Task, read
 from tailrace.formats import files
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
-from tailrace.lake import log
+from tailrace.lake import failpoints, log
 from tailrace.model.change import ChangeTable, Column
 from tailrace.runtime.pipeline import store_paths
+from tailrace.store.kept import kept
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
 from tailrace.store.writer import Store
@@ -92,3 +93,58 @@ def test_columns_may_have_any_name(spark, tmp_path):
     assert [r[5] for r in literal(got)] == [
         (1, "a", None, None), (2, "b", "c", None), (3, None, None, 4),
     ]  # fmt: skip
+
+
+def insert_of(task: Task, store: Store, writer: log.LogWriter, key: int) -> None:
+    """An insert is landed and stored; its numbers are 3 * key - 2 to 3 * key."""
+    one = chunk(100 * key, b"B", insert(7, [key, "1"]), b"C")
+    writer.add(Chunk(one.records, [(0, ITEM)] if key == 1 else [], one.complete, one.position))
+    writer.commit()
+    if key != 3:
+        store.batch(runner(task.log_path, LogFiles(task.log_path, store.reached).batch(store.reached, 1 << 30)))
+
+
+def keys_of(task: Task, spark) -> list[int]:
+    found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
+    (got,) = found.changes.values()
+    return sorted(r[5][0] for r in literal(got))
+
+
+def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, caplog):
+    task = read(TEXT, tmp_path)
+    assert isinstance(task, Task)
+    writer = log.LogWriter(task.log_path, task.relations_path)
+    paths = replace(store_paths(task), passed=lambda: 9)  # as with newer baselines of all tables
+    store, tables = Store(paths), OpenEdgeTables(task, spark)
+    insert_of(task, store, writer, 1)
+    assert tables.catch_up() == 3
+    insert_of(task, store, writer, 2)
+    insert_of(task, store, writer, 3)
+    newest = max(Path(task.log_path).glob("*.parquet"), key=lambda p: p.stat().st_mtime_ns)
+    newest.unlink()
+    assert tables.catch_up() == 6
+    assert store.begin() == 9
+    insert_of(task, store, writer, 4)
+    assert (tables.catch_up(), OpenEdgeTables(task, spark).catch_up()) == (12, 12)
+    assert keys_of(task, spark) == [1, 2, 4]
+    assert kept(tables.path(TRACKING_TABLE)) == 9
+    assert [r.message.split(" are ")[0] for r in caplog.records if "own tables" in r.message] == ["changes 7 to 9"]
+
+
+def test_tracking_that_a_crash_held_back_comes_later(spark, tmp_path):
+    task = read(TEXT, tmp_path)
+    assert isinstance(task, Task)
+    writer = log.LogWriter(task.log_path, task.relations_path)
+    store, tables = Store(store_paths(task)), OpenEdgeTables(task, spark)
+    insert_of(task, store, writer, 1)
+    failpoints.arm("store.tracking:1:error")
+    try:
+        with pytest.raises(failpoints.InjectedError):
+            insert_of(task, store, writer, 2)
+    finally:
+        failpoints.arm(None)
+    assert tables.catch_up() == 3
+    again = Store(store_paths(task))
+    insert_of(task, again, writer, 4)
+    assert tables.catch_up() == again.reached
+    assert keys_of(task, spark) == [1, 2, 4]

@@ -2,18 +2,18 @@
 
 Filled from what is stored, after each store batch: change tables first, `_Cdc-Change-Tracking` last. Every
 commit carries the change number it reaches, so what is done again changes nothing, and a folder that is new,
-or was away for a while, catches up. Policies say the levels of the task's own (spec/openedge.md §1).
+or was away for a while, catches up. Where the task's own tables are complete from some number on only
+(`store.kept`), so are these, and say so. Policies say the levels of the task's own (spec/openedge.md §1).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
-
-from deltalake import DeltaTable
 
 from ..config.task import Task
 from ..formats.delta_tables import laid_out, table_schema
-from ..formats.openedge.made import made_metadata, policy_id, table_number
+from ..formats.openedge.made import change_table, made_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
 from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
@@ -21,6 +21,7 @@ from ..formats.shape import quoted
 from ..lake import delta as lake
 from ..lake import log
 from ..model.change import PREFIX, ChangeTable, Relation
+from ..state.ledger import STORE_APP
 from ..state.totals import stored_since
 from ..store import kept
 from .reading import read_changes
@@ -29,6 +30,8 @@ from .targets.delta.local import PartTask, write_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("tailrace.apply")
 
 APP = "tailrace/openedge"
 TRACKING_TABLE = f"PUB.{TRACKING.name}"
@@ -47,8 +50,10 @@ class OpenEdgeTables:
 
     def catch_up(self) -> int:
         """Writes what was stored since; returns the change number reached."""
-        after = lake.progress(self.path(TRACKING_TABLE), APP)
+        after = self._passed(lake.progress(self.path(TRACKING_TABLE), APP))
         upto, changed = stored_since(self._task.control_path("stored"), after)
+        # A batch is recorded before TRACKING has its rows.
+        upto = min(upto, lake.progress(self._task.tracking_path, STORE_APP))
         if upto <= after:
             return after
         relations = {n: h[-1].relation for n, h in log.history(self._task.relations_path).items()}
@@ -57,9 +62,27 @@ class OpenEdgeTables:
         self._metadata(plans)
         for name in changed:
             if plans[name].kept.change_table is not None:
-                self._images(name, relations[name], plans[name], upto)
+                self._images(name, relations[name], plans[name], after, upto)
         self._track(relations, after, upto)
         return upto
+
+    def _passed(self, after: int) -> int:
+        """The change number to go on behind: `after`, or where the task's own tables are complete from, when
+        that is later: behind a gap in LOG, or after a time in which these tables were not kept."""
+        there = kept.kept(self._task.tracking_path) if after >= 0 else -1
+        if there <= after:
+            return after
+        logger.warning(
+            "changes %d to %d are not in the task's own tables, so these have none of them either: %s",
+            after + 1,
+            there,
+            self._task.openedge_path,
+        )
+        names = {change_table(n) for n in log.history(self._task.relations_path)}
+        for path in (*(self.path(n) for n in sorted(names)), self.path(TRACKING_TABLE)):
+            if 0 <= lake.progress(path, APP) < there:
+                lake.commit(path, [], progress={kept.KEPT_APP: there, APP: there})
+        return there
 
     def _plan(self, name: str, relation: Relation) -> Plan:
         empty = self._changes(name, relation, 0, -1)
@@ -82,12 +105,12 @@ class OpenEdgeTables:
             df.coalesce(1).write.format("delta").mode("overwrite").save(self.path(name))
         self._policies = said
 
-    def _images(self, name: str, relation: Relation, plan: Plan, upto: int) -> None:
+    def _images(self, name: str, relation: Relation, plan: Plan, after: int, upto: int) -> None:
         path, since = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
         done = lake.progress(path, APP)
         if done >= upto:
             return
-        done = since if done < 0 else done
+        done = since if done < 0 else max(done, after, since)  # none came for it before `after`
         options = OpenEdgeOptions()
         part = self._changes(name, relation, done, upto)
         rows = image_rows(part.with_df(numbered(part, options)), plan, options)
@@ -103,8 +126,6 @@ class OpenEdgeTables:
         """TRACKING's rows, under the policies and table numbers of OpenEdge's layout."""
         from pyspark.sql import functions as F
 
-        if after >= 0:
-            kept.refuse_older(DeltaTable(self._task.tracking_path), after, where=self._task.openedge_path)
         rows = self._spark.read.format("delta").load(self._task.tracking_path)
         rows = rows.filter((F.col("_Change-Sequence") > after) & (F.col("_Change-Sequence") <= upto))
         table = F.col("_Policy-Id")  # TRACKING has the table's name in that column

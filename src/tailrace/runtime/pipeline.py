@@ -145,9 +145,9 @@ class Pipeline:
 
     def _begin(self) -> None:
         """Looks at where store stands, and what is still to be stored."""
-        self._files = LogFiles(self._task.log_path, self._store.begin())
         if self._openedge is not None:
-            self._openedge.catch_up()  # a crash may have kept it from what is stored
+            self._openedge.catch_up()  # a crash may have kept it from what is stored, before a gap in LOG
+        self._files = LogFiles(self._task.log_path, self._store.begin())
 
     def _end(self) -> None:
         self._over.set()
