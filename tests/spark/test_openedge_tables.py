@@ -101,7 +101,9 @@ def insert_of(task: Task, store: Store, writer: log.LogWriter, key: int) -> None
     writer.add(Chunk(one.records, [(0, ITEM)] if key == 1 else [], one.complete, one.position))
     writer.commit()
     if key != 3:
-        store.batch(runner(task.log_path, LogFiles(task.log_path, store.reached).batch(store.reached, 1 << 30)))
+        store.batch(
+            runner(task.log_path, LogFiles(task.log_path, store.reached).batch(store.reached, 1 << 30))
+        )
 
 
 def keys_of(task: Task, spark) -> list[int]:
@@ -128,7 +130,9 @@ def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, 
     assert (tables.catch_up(), OpenEdgeTables(task, spark).catch_up()) == (12, 12)
     assert keys_of(task, spark) == [1, 2, 4]
     assert kept(tables.path(TRACKING_TABLE)) == 9
-    assert [r.message.split(" are ")[0] for r in caplog.records if "own tables" in r.message] == ["changes 7 to 9"]
+    assert [r.message.split(" are ")[0] for r in caplog.records if "own tables" in r.message] == [
+        "changes 7 to 9"
+    ]
 
 
 def test_tracking_that_a_crash_held_back_comes_later(spark, tmp_path):

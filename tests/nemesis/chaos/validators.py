@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from psycopg.types.string import TextLoader
 
+from tailrace.apply.openedge_tables import TRACKING_TABLE
 from tailrace.config.task import Task
+from tailrace.formats.openedge.made import change_table
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
@@ -49,6 +51,7 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
     yield from _validated(task, file, url, judged, applied=applied)
     due = ["changes", "TRACKING"] + ["LOG"] * (task.maintenance.keep_log > 0)
     due += ["targets", "status"] if applied else []
+    due += ["OpenEdge's tables"] * task.store.openedge
     due += ["key log", "row counts"] * (applied and task.keylog.mode == "all")
     due += ["replayed"] * (not task.target.database)
     for name in due:
@@ -72,6 +75,8 @@ def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applie
                 yield from _target(task, db, table, now[table], judged)
     yield from _log(task, judged)
     yield from _changes(task, sorted(baselines), judged)
+    if task.store.openedge:
+        yield from _openedge(task, sorted(baselines), judged)
     if not task.target.database:
         yield from _replayed(task, now, baselines, judged)
     if applied:
@@ -193,6 +198,33 @@ def _tracked(task: Task) -> dict[str, list[str]]:
     for table, seq in zip(rows["_Policy-Id"].to_pylist(), rows["change_seq"].to_pylist(), strict=True):
         found.setdefault(table, []).append(seq)
     return found
+
+
+def _openedge(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[str]:
+    """The tables in OpenEdge's layout have what the task's own have, once, from where on they are complete."""
+    own = _numbers(task.tracking_path)
+    pairs = [(f"{task.openedge_path}/{TRACKING_TABLE}", own, kept(task.tracking_path))]
+    for table in tables:
+        if lake.exists(path := task.changes_path(table)):
+            seqs = lake.read(path, [SEQ, OPER])
+            mine = Counter(
+                number_of(s)
+                for s, o in zip(*(seqs[n].to_pylist() for n in (SEQ, OPER)), strict=True)
+                if o != "T"
+            )
+            pairs.append((f"{task.openedge_path}/{change_table(table)}", mine, kept(path)))
+    for path, mine, complete in pairs:
+        made = _numbers(path)
+        judged["OpenEdge's tables"] += len(made)
+        if differ := sorted(n for n in {*made, *mine} if n > complete and made[n] != mine[n]):
+            yield f"{path} and the task's own table differ in {len(differ)} changes, {differ[0]} first"
+
+
+def _numbers(path: str) -> Counter[int]:
+    """How often a table has each change number."""
+    if not lake.exists(path):
+        return Counter()
+    return Counter(lake.read(path, ["_Change-Sequence"])["_Change-Sequence"].to_pylist())
 
 
 def _replayed(
