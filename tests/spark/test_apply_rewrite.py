@@ -178,7 +178,7 @@ def test_a_task_merges_images_in_any_order(tmp_path: Path) -> None:
         ("02", "U", 1, "early"),
     ]
     relation = RELATION.with_columns([ID, V])
-    audit = plain_audit(relation.table, relation, ["seq", "id", "v"], -1)
+    audit = plain_audit(relation.table, relation, (1, 2), -1)
     task = AuditTask(path, "x", 9, ("id",), SCHEMA, pa.schema([]), None, audit, -1)
     (done,) = task(images(*rows))
     assert [done[c][0].as_py() for c in ("inserted", "updated", "deleted")] == [1, 2, 1]

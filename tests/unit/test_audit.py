@@ -259,7 +259,7 @@ def test_without_rules_a_truncate_takes_rows_away_unseen(tmp_path: Path) -> None
         Path(file).unlink()
     part = replace(change(11, "U", "p1"), values={"lane": 0, "id": "p1", "a": 7})
     task = place.task(11, 8)
-    audit = plain_audit("s.t", RELATION, ["h"] * HEADERS + [c.name for c in RELATION.columns], 8)
+    audit = plain_audit("s.t", RELATION, tuple(range(HEADERS, HEADERS + len(RELATION.columns))), 8)
     rows = [row for c in (replace(EMPTIED, number=9), change(10, "I", "z"), part) for row in images(c)]
     (told,) = replace(task, audit=audit)([pa.RecordBatch.from_pylist(rows, task.wanted)])
     assert (told["inserted"][0].as_py(), told["deleted"][0].as_py()) == (2, 8)

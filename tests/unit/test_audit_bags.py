@@ -25,7 +25,7 @@ from .test_audit import COLUMNS, HEADERS, Place, images, seq
 
 pytestmark = pytest.mark.unit
 KEYLESS: Relation = RELATION.with_columns([replace(c, key=False) for c in RELATION.columns])
-NAMES = ["h"] * HEADERS + [c.name for c in RELATION.columns]
+PLACES = tuple(range(HEADERS, HEADERS + len(RELATION.columns)))
 MORE = [*ROWS, (None, None, None, None), (None, "p", 1, "x"), (5, "p", 1, "x")]
 POLICIES = ["apply", "ignore", "log"]
 
@@ -41,7 +41,7 @@ class BagPlace(Place):
         upto, after = changes[-1].number, changes[0].number - 1
         task = replace(self.task(upto, after), key=())
         if self.plain:
-            task = replace(task, audit=plain_audit("s.t", KEYLESS, NAMES, after))
+            task = replace(task, audit=plain_audit("s.t", KEYLESS, PLACES, after))
         (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
         done = outcome_of(Row(**told.to_pylist()[0]))
         assert isinstance(done, Audited)

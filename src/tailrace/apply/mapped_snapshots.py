@@ -13,23 +13,28 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import BaselineNeededError, from_spark
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..model.types import schema_of
 from ..state import orders as tables
 from ..state.ledger import Baseline
 from .effects import added_by
 from .gate import Gate
 from .mapping.mapped import rows
+from .mapping.projection import Projection
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
+from .tasks import Parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,8 +197,33 @@ class MappedSnapshotLoader:
     def _load(self, table: str, baseline: Baseline) -> int:
         made = self._routes.prepared(table, baseline.relation)
         assert made is not None  # noqa: S101 - it has a digest
+        shares, projection = self._target.capabilities.shares, Projection.of([made])
+        if projection is not None and shares is not None and shares.own_path(table) is not None:
+            read = StagedRows(self._staging(table), projection, schema_of(made.relation.columns))
+            return self._target.load(made.relation, read.parts(), baseline.after)
         staged = self._spark.read.format("delta").load(self._staging(table))
         return self._target.load(made.relation, rows(staged, made), baseline.after, self._rule_columns(table))
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """The rows of a staging table through a mapping without expressions: columns in `schema`'s types."""
+
+    path: str
+    projection: Projection
+    schema: pa.Schema
+
+    def parts(self) -> Parts:
+        """Its files, each read by the task that needs it."""
+        return Parts(tuple(DeltaTable(self.path).file_uris()), self.read)
+
+    def read(self, file: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file."""
+        fs, name = lake.filesystem(file)
+        with pq.ParquetFile(name, filesystem=fs, buffer_size=1 << 20) as one:
+            for batch in one.iter_batches(use_threads=False):
+                columns = [self.projection.column(batch, f) for f in self.schema]
+                yield pa.record_batch(columns, schema=self.schema)
 
 
 def _digest(staging: str) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import TailraceError, from_spark
 from ..state.ledger import Baseline
 from .apply_result import ApplyResult
+from .mapping.mapped import counts_of
+from .mapping.projection import Projection
 from .reading import ApplyPaths
 from .route import Route
 from .rules_apply import RulesApply
@@ -45,9 +47,9 @@ class TaskBatches:
         counts: Mapping[str, int],
         baseline: Baseline | None,
     ) -> TaskBatch | None:
-        """The batch of a stretch of a table's changes, whose layout the target has; None: it has a mapping to
-        follow, or an open window that tells too little, or is applied transaction by transaction (`each`), or
-        by rules that need more than one task."""
+        """The batch of a stretch of a table's changes, whose layout the target has; None: it has a mapping
+        with expressions or criteria, or an open window that tells too little, or is applied transaction by
+        transaction (`each`), or by rules that need more than one task."""
         if self.transactional(table) or (one := self._batch(table, segment, route, counts)) is None:
             return None
         return self._prepared(one, baseline)
@@ -87,21 +89,28 @@ class TaskBatches:
     ) -> TaskBatch | None:
         shares = self.target.capabilities.shares
         path = shares.own_path(table) if shares is not None else None
-        if path is None or route.steps or segment.unclear(counts):
+        projection = Projection.of(route.steps)
+        if path is None or (route.steps and projection is None):
+            return None
+        to = replace(segment, before=route.before, relation=route.relation)
+        for step in route.steps:
+            counts = counts_of(counts, step)
+        if to.unclear(counts):
             return None
         archives = self.rules is not None and self.rules.archives(table)
-        looks = bool(segment.relation.key) or any(counts.get(k) for k in "UDT")
+        looks = bool(to.relation.key) or any(counts.get(k) for k in "UDT")
         return TaskBatch(
             table,
             self.paths.changes(table),
             path,
-            segment.relation,
+            to.relation,
             segment.after,
             segment.upto,
             segment.position,
             adds=archives or not looks,
             tolerant=segment.tolerant,
             counts=counts,
+            projection=projection,
         )
 
     def _prepared(self, one: TaskBatch, baseline: Baseline | None) -> TaskBatch | None:

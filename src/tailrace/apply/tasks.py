@@ -6,17 +6,18 @@ executor processes that have no session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..config.spread import Work
+from ..config.spread import Work, spread
 from ..lake import guards
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 _NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
 _TEXTS = ("file", "message", "table")
@@ -50,6 +51,24 @@ def mapped(df: DataFrame, task: Work, schema: str) -> DataFrame:
     return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
 
 
-def run(df: DataFrame, task: Work) -> list[Row]:
-    """Runs a task on every partition; collects one row of results each."""
-    return mapped(df, task, RESULT).collect()
+@dataclass(frozen=True)
+class Parts:
+    """Rows that are read in parts, each by the task that needs them: `read` gives the batches of one of
+    `names`. Threads of this process work on them; no JVM is needed."""
+
+    names: tuple[str, ...]
+    read: Callable[[str], Iterable[pa.RecordBatch]]
+
+    def __call__(self, task: Work, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What a task makes of the parts of these numbers."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from task(self.read(self.names[number]))
+
+
+def run(rows: DataFrame | Parts, task: Work, shape: str = RESULT) -> list[Mapping[str, Any]]:
+    """Runs a task on every partition, or part; gives one row of results each (`shape`: as Spark declares
+    them)."""
+    if isinstance(rows, Parts):
+        return spread(partial(rows, task), len(rows.names), shape)
+    return [row.asDict() for row in mapped(rows, task, shape).collect()]

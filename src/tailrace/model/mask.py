@@ -110,16 +110,24 @@ def pack(bits: npt.NDArray[np.bool_], ordinals: Sequence[int], *, little: bool =
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
+ALWAYS = -1
+"""The ordinal of a column that every image carries, whatever its mask says: a constant of a mapping."""
+
+
 def unpacked(masks: Sequence[bytes], ordinals: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which ordinals change masks have set: a row each, a column each.
+    """Which ordinals change masks have set: a row each, a column each; `ALWAYS` is set in all.
 
     >>> unpacked([b"\\x80", b"\\x01\\x00"], [7, 8]).tolist(), unpacked([], [7]).shape
     ([[True, False], [False, True]], (0, 1))
+    >>> unpacked([b"\\x02"], [ALWAYS, 0, 1]).tolist()
+    [[True, False, True]]
     """
-    size = max(ordinals, default=0) // 8 + 1
+    size = max([*ordinals, 0]) // 8 + 1
     octets = bytearray(b"".join(m[-size:].rjust(size, b"\0") for m in masks))
     lowest_first = np.array(octets, np.uint8).reshape(len(masks), size)[:, ::-1]
-    return np.unpackbits(lowest_first, axis=1, bitorder="little")[:, list(ordinals)].astype(np.bool_)
+    found = np.unpackbits(lowest_first, axis=1, bitorder="little")[:, list(ordinals)].astype(np.bool_)
+    found[:, np.array(ordinals, np.int64) == ALWAYS] = True
+    return found
 
 
 def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from ...lake import delta as lake
 from ...model.change import Relation
 from ...wire.arrow_streams import packed, unpacked
 from ...wire.keylog_values import KeyLogField
-from ..images import ordinals
 from ..keylog.exceptions import Exceptions
 from ..tasks import result, run
 from .base import ApplyOutcome
@@ -109,11 +108,10 @@ class Audited:
         return Audited(outcome, found["upto"], found["counts"], odd, ends, part, found["why"])
 
 
-def plain_audit(table: str, relation: Relation, names: Sequence[str], after: int) -> Audit:
-    """The audit of a batch without rules and key log: all changes behind `after` are made to fit; `names`:
-    the columns of their change table."""
+def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: int) -> Audit:
+    """The audit of a batch without rules and key log: all changes behind `after` are made to fit; `places`:
+    the bits of the relation's columns in their masks."""
     fields = tuple(KeyLogField(c.name, c.type) for c in relation.columns)
-    places = ordinals(names, [c.name for c in relation.columns])
     header = KeyLogHeader("", "", table, after, 0, 0, fields, places, tuple(relation.key), "")
     return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from ...model.change import Relation
 from ..data_errors import Demands
 from ..plan import Size, TableBatch
+from ..tasks import Parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,11 +83,15 @@ class Target(Protocol):
             ApplyError: the changes cannot be applied; nothing of them was written.
         """
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
+    def load(
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+    ) -> int:
         """Makes rows (the relation's columns) all that the target has of a table, the change number `after`
         reached: a baseline. Makes the table when it does not exist; one that no others feed has the
         relation's layout then. The same call again gives the same. Gives the target's version.
 
+        `rows`: `Parts` (the relation's columns, in its types) may come where the target has an own path
+        (`Shares`).
         `rule_columns`: columns that rules may have added to a target that others feed; they are NULL.
 
         Raises:

@@ -59,7 +59,8 @@ class Shares(Protocol):
     side by side."""
 
     def own_path(self, table: str) -> str | None:
-        """Where the table's files are; None: they are not its own, or not for such a job."""
+        """Where the table's files are; None: they are not its own, or not for such a job. A table that has
+        such a path can be loaded without Spark, too (`Target.load`)."""
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not

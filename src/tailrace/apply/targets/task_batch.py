@@ -18,6 +18,7 @@ from ...model.types import arrow_type
 from ...store.kept import files_between
 from ...store.tables import kept_as, widens
 from ..images import ordinals
+from ..mapping.projection import Projection
 from ..plan import UNKNOWN
 from .audit import Audit, plain_audit
 
@@ -41,6 +42,7 @@ class TaskBatch:
     the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
     `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `rows`: the changes, when they
     have been read (`read_whole`); None: they are read from their files. `counts`: as in `TableBatch`.
+    `projection`: the mapping between the changes and `relation`, if there is one.
     """
 
     table: str
@@ -56,6 +58,7 @@ class TaskBatch:
     tolerant: bool = False
     rows: pa.Table | None = field(default=None, repr=False, compare=False)
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN, compare=False)
+    projection: Projection | None = None
 
     @property
     def extra(self) -> pa.Schema:
@@ -69,7 +72,7 @@ class TaskBatch:
             yield from self.read_files(wanted, self.files(changes))
             return
         for batch in self.rows.to_batches():
-            yield from _typed(batch, _names(wanted), wanted).to_batches()
+            yield from self._typed(batch, wanted).to_batches()
 
     def files(self, changes: DeltaTable) -> list[str]:
         """Paths of the files that may have some of the changes, in order; `changes`: as above."""
@@ -77,15 +80,37 @@ class TaskBatch:
 
     def read_files(self, wanted: pa.Schema, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The changes in these files, in the columns and types that a merge wants."""
-        names = _names(wanted)
-        for batch in self._chosen(set(names.values()), files):
-            yield from _typed(batch, names, wanted).to_batches()
+        for batch in self._chosen({self.source_of(n) for n in wanted.names}, files):
+            yield from self._typed(batch, wanted).to_batches()
 
     def read_whole(self, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
         """The changes in all columns of their table, which `rows` has."""
         kinds = lake.arrow_schema(changes)
         for batch in self._chosen(set(kinds.names), self.files(changes)):
-            yield from _typed(batch, {n: n for n in kinds.names}, kinds).to_batches()
+            columns = [_column(batch, f.name, f) for f in kinds]
+            yield from pa.table(columns, schema=kinds).to_batches()
+
+    def source_of(self, name: str) -> str:
+        """The change table's column that a merge's column is made from, if it has that one."""
+        if name in _HEADERS:
+            return PREFIX + _HEADERS[name]
+        return self.projection.sources.get(name, name) if self.projection is not None else name
+
+    def places(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The bits of the columns in the masks of the change table, which has these `names`."""
+        mine = [c.name for c in self.relation.columns]
+        return ordinals(names, mine) if self.projection is None else self.projection.places(names, mine)
+
+    def _typed(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
+        """A file's columns under a merge's names; those younger than the file are NULL."""
+        made = self.projection
+        columns = [
+            made.column(batch, f)
+            if made is not None and f.name not in _HEADERS
+            else _column(batch, self.source_of(f.name), f)
+            for f in wanted
+        ]
+        return pa.table(columns, schema=wanted)
 
     def _chosen(self, columns: set[str], files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, as they are there: those of another layout may be of other types."""
@@ -106,34 +131,27 @@ class TaskBatch:
         return mine
 
 
-def _names(wanted: pa.Schema) -> dict[str, str]:
-    """The change table's columns that are wanted, by the names that a merge gives them."""
-    return {f.name: PREFIX + _HEADERS[f.name] if f.name in _HEADERS else f.name for f in wanted}
-
-
-def _typed(batch: pa.RecordBatch, names: dict[str, str], kinds: pa.Schema) -> pa.Table:
-    """A file's columns under other names (new name -> its name); those younger than the file are NULL."""
-    have = set(batch.schema.names)
-    arrays = [
-        batch[names[f.name]].cast(f.type) if names[f.name] in have else pa.nulls(batch.num_rows, f.type)
-        for f in kinds
-    ]
-    return pa.table(arrays, schema=kinds)
+def _column(batch: pa.RecordBatch, name: str, field: pa.Field) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    return batch[name].cast(field.type)
 
 
 def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:
     """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
-    columns, there = one.relation.columns, lake.arrow_schema(changes)
-    if any(kept_as(there.names, c.name, one.upto) != c.name for c in columns):
+    there = lake.arrow_schema(changes)
+    names = {c: one.source_of(c.name) for c in one.relation.columns}
+    if any(kept_as(there.names, name, one.upto) != name for name in names.values()):
         return None
+    places = one.places(there.names)
     if (audit := one.audit) is not None:
         # A change table's column is only ever widened: what came before still has its own type's values.
-        if not all(_holds(there.field(c.name).type, c) for c in columns if c.name in there.names):
+        if not all(_holds(there.field(name).type, c) for c, name in names.items() if name in there.names):
             return None
-        header = replace(audit.header, ordinals=ordinals(there.names, [c.name for c in columns]))
+        header = replace(audit.header, ordinals=places)
         log = replace(audit.keylog, header=header) if audit.keylog else None
         return replace(audit, header=header, keylog=log)
-    return plain_audit(one.table, one.relation, there.names, one.after)
+    return plain_audit(one.table, one.relation, places, one.after)
 
 
 def _holds(kind: pa.DataType, column: Column) -> bool:

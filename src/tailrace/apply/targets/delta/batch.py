@@ -22,7 +22,7 @@ from ....lake.failpoints import reach
 from ....model.change import BEFORE, TRUNCATE
 from ....model.types import schema_of
 from ...fold import copies, fold
-from ...images import col, images, masked
+from ...images import col, images, masked, ordinals
 from ...plan import Folded, TableBatch
 from ..audit import Audited, plain_audit
 from ..base import ApplyOutcome
@@ -93,7 +93,8 @@ class DeltaBatch:
     def _decided_there(self) -> ApplyOutcome | None:
         """The task that merges the changes folds them, too; None: it has not the memory."""
         batch, changes = self.batch, self.batch.changes
-        audit = plain_audit(batch.table, batch.relation, changes.df.columns, self.after)
+        places = ordinals(changes.df.columns, [c.name for c in batch.relation.columns])
+        audit = plain_audit(batch.table, batch.relation, places, self.after)
         if batch.relation.key and not batch.may("key_changes", "absent"):  # old images tell nothing then
             changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != BEFORE))
         done = audited(

@@ -14,6 +14,7 @@ from ....model.change import Relation
 from ....model.types import schema_of, spark_type
 from ...images import col, quote
 from ...mapping.shared_rows import refuse_columns
+from ...tasks import Parts
 from . import distributed
 from .layout import create
 from .layout_mark import mark
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def load(path: str, app: str, relation: Relation, rows: DataFrame, after: int) -> int:
+def load(path: str, app: str, relation: Relation, rows: DataFrame | Parts, after: int) -> int:
     """Makes rows the whole table, in one commit with its progress; gives the version."""
     create(path, relation)
     schema = schema_of(relation.columns)

@@ -15,7 +15,7 @@ from ....engine.columns import HAVE, KEPT, NET, OP, typed
 from ....engine.source import Source
 from ....errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ....lake import delta as lake
-from ...tasks import result, run
+from ...tasks import Parts, result, run
 from ..base import ApplyOutcome
 from .rewrite import merge
 
@@ -114,9 +114,9 @@ def merge_local(df: DataFrame, task: MergeTask) -> ApplyOutcome | None:
     return ApplyOutcome(row["inserted"], row["updated"], row["deleted"], row["version"], "task_local")
 
 
-def write_parts(df: DataFrame, task: PartTask) -> tuple[list[lake.AddedFile], ApplyOutcome]:
+def write_parts(rows: DataFrame | Parts, task: PartTask) -> tuple[list[lake.AddedFile], ApplyOutcome]:
     """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
-    found = run(df, task)
+    found = run(rows, task)
     total = {n: sum(r[n] for r in found) for n in ("inserted", "deleted", "missing")}
     return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], ApplyOutcome(**total)
 

@@ -22,6 +22,7 @@ from ...fold import emptied
 from ...images import last_truncate, refused
 from ...mapping.shared_rows import TargetPlace, own_rows, refuse_less
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
+from ...tasks import Parts
 from ..audit import Audit, Audited
 from ..base import ApplyOutcome
 from ..capabilities import Capabilities
@@ -144,11 +145,13 @@ class DeltaTarget:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
         return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
+    def load(
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+    ) -> int:
         """Makes rows all that the target has of a table."""
         path, app = self.path(relation.table), self.app(relation.table)
         with self._locks[path]:
-            if own := self.place(relation.table).partition:
+            if (own := self.place(relation.table).partition) and not isinstance(rows, Parts):
                 return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 

@@ -15,6 +15,7 @@ from ....lake.failpoints import reach
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session
 from ...images import col
+from ...tasks import Parts
 from . import layout
 from . import stage as staging
 from .adopted import adopts, key_of
@@ -43,7 +44,7 @@ class Load:
     rule_columns: Sequence[str] = ()
     adopted: bool = field(default=False, init=False)
 
-    def run(self, relation: Relation, rows: DataFrame, after: int) -> int:
+    def run(self, relation: Relation, rows: DataFrame | Parts, after: int) -> int:
         """Makes rows all that the target has of a table, and `after` its change number; gives the
         transaction's number.
 
@@ -51,11 +52,12 @@ class Load:
             BaselineNeededError: the database refuses rows, or others that feed the target make other columns.
         """
         on, table = self.session, relation.table
-        df = rows.select(*[col(c.name) for c in relation.columns])
+        if not isinstance(rows, Parts):
+            rows = rows.select(*[col(c.name) for c in relation.columns])
         with on.transaction():
             self.progress.prepare(on)
         target = self.progress.target(table)
-        staged = staging.stage(on, self.place, self.stage, df, relation, (), target)
+        staged = staging.stage(on, self.place, self.stage, rows, relation, (), target)
         try:
             with on.transaction():
                 one_at_a_time(on)

@@ -25,6 +25,7 @@ from ....model.types import schema_of
 from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ...images import col
+from ...tasks import Parts, run
 from .place import Place, asking, number_of, session
 from .types import casts, sql_type
 from .values import batch
@@ -101,7 +102,7 @@ def stage(
     on: Session,
     place: Place,
     name: str,
-    df: DataFrame,
+    rows: DataFrame | Parts,
     relation: Relation,
     extra: Iterable[str],
     target: str,
@@ -112,7 +113,7 @@ def stage(
         on: the connection that has the table for itself.
         place: the target's database.
         name: the staging table's name.
-        df: the extra columns, then the relation's.
+        rows: the extra columns, then the relation's.
         relation: the layout of the data columns.
         extra: which of `OP`, `KEPT`, `NET`, `SEQ`, `OPER`, `CARRIED` the rows have.
         target: the table they are for, as quoted SQL; it need not be there.
@@ -127,8 +128,7 @@ def stage(
     on.execute(f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)}) {options}".encode())
     schema = pa.schema([*(pa.field(n, _EXTRA[n]) for n in extra), *schema_of(relation.columns)])
     task = StageTask(place, table, relation.table, schema)
-    # Plain names: `mapInArrow` looks columns up by name and stumbles over dots and back quotes.
-    found = df.toDF(*[f"c{i}" for i in range(len(schema))]).mapInArrow(task, RESULT).collect()
+    found = run(rows, task, RESULT)
     marks = tuple(r["mark"] for r in found if r["rows"])
     many, into = sum(r["rows"] for r in found), casts(on, target, relation.columns)
     staged = Staged(table, marks, many, extra, len(relation.columns), into)

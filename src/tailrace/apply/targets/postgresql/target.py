@@ -31,6 +31,7 @@ from ...data_errors import Demands
 from ...images import refused
 from ...mapping import shared_rows as shared
 from ...plan import Size, TableBatch
+from ...tasks import Parts
 from ..audit import Audit, Audited
 from ..base import ApplyOutcome
 from ..capabilities import Capabilities
@@ -153,7 +154,9 @@ class PostgresTarget:
             else:
                 layout.alter(mine, self._progress, found.layout, after)
 
-    def load(self, relation: Relation, rows: DataFrame, after: int, rule_columns: Sequence[str] = ()) -> int:
+    def load(
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+    ) -> int:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table
         stage = f"{staging.prefix(self._task, table)}load"
