@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 TASK = """\
 name: chaos
@@ -18,7 +20,7 @@ apply: {{every: 500ms, max_bytes: {apply_bytes}, merge_memory: {merge_memory}, p
   ddl: {{rename_table: {rename_table}}}, max_changes: {max_changes}{mode}}}
 baseline: {{workers: {workers}, rows_per_part: {rows_per_part}, window: {window}}}
 maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}}}
-tables: {{m.coded: {{transactional: {transactional}}}}}
+tables: {{m.coded: {{transactional: {transactional}}}, m.types: {mapping}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
 spark: {{spark.driver.memory: 2g}}
 {keylog}
@@ -42,22 +44,38 @@ SETTINGS = {
     "keep_log": ["0s", "1h"],
 }
 """The settings that a round draws: each one's default, and values that make a task take other ways."""
-ELSEWHERE = re.compile(r"drop\.|delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
-"""Fail points that no round comes to: tasks that are dropped, tables that are mapped to others."""
+MAPPING = {"target": "m.kinds", "columns": {"no": "id"}, "constants": {"site": "here"}, "key": ["no"]}
+"""What becomes of `m.types` where a table is mapped."""
+
+
+def mapped(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the source as that mapping has it.
+
+    >>> mapped({"id": 1, "v": "a"})
+    {'v': 'a', 'no': 1, 'site': 'here'}
+    """
+    return {**{n: v for n, v in row.items() if n != "id"}, "no": row["id"], "site": "here"}
+
+
+ELSEWHERE = re.compile(r"drop\.")
+"""Fail points that no round comes to: tasks that are dropped."""
+MAPPED = re.compile(r"delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
+"""Those that mapped tables alone come to."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a round's task has; `mode`: its rules, none when empty."""
+    """What a round's task has; `mode`: its rules, none when empty; `mapped`: `m.types` goes to another table."""
 
     database: bool
     mode: str
     logged: bool
     opened: bool
+    mapped: bool = False
 
     def reaches(self, point: str) -> bool:
         """Whether such a task comes to a fail point."""
-        if ELSEWHERE.match(point):
+        if ELSEWHERE.match(point) or (MAPPED.match(point) and not self.mapped):
             return False
         part, name = point.split(".", 1)
         needs = {
@@ -79,6 +97,7 @@ def plan(seed: int, *, whole: bool) -> Plan:
         mode=MODES[0] if turn // 2 % 2 == 1 else "",
         logged=turn // 4 % 2 == 0,
         opened=turn % 5 == 3,
+        mapped=whole and seed % 2 == 1,
     )
 
 
@@ -91,6 +110,7 @@ def written(random: Random, one: Plan, source: str, database: str) -> str:
         mode=f", mode: {one.mode}" if one.mode else "",
         window="open" if one.opened else "auto",
         keylog="keylog: {mode: all}" if one.logged else "",
+        mapping=json.dumps(MAPPING if one.mapped else {}),
     )
 
 

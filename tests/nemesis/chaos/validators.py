@@ -29,6 +29,7 @@ from tailrace.store.kept import kept, spans
 
 from ...db.model import Row, bag, histories, replay
 from .commands import tailrace
+from .tasks import mapped
 
 SEQ, OPER, POSITION = "header__change_seq", "header__change_oper", "header__stream_position"
 MOST = 4
@@ -107,7 +108,9 @@ def _lake(value: Any) -> Any:
 def _target(
     task: Task, db: psycopg.Connection[Any], table: str, want: list[Row], judged: Counter[str]
 ) -> Iterator[str]:
-    have = rows_of(db, table, "lake") if task.target.database else _rows(task.target_path(table))
+    to = task.table(table).target or table
+    want = want if to == table else [mapped(r) for r in want]
+    have = rows_of(db, to, "lake") if task.target.database else _rows(task.target_path(to))
     judged["targets"] += len(want)
     yield from _differ(f"{table}: target and source", have, want)
 
@@ -233,6 +236,8 @@ def _replayed(
     """The change tables, row by row on top of the newest baselines, give the source's rows."""
     for table, history in histories(task.relations_path):
         if (taken := baselines.get(table)) is None or taken.window == "open" or table not in now:
+            continue
+        if taken.version < 0:  # its rows were mapped
             continue
         start = _rows(task.target_path(table), taken.version)
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
