@@ -53,6 +53,10 @@ ROUNDS = [
     "delete from s.log where at = 5; truncate s.log; insert into s.log values (8, 'z', null), (8, 'z', null); "
     "delete from s.log where ctid = (select min(ctid) from s.log)",
 ]
+MAPPED = (
+    "tables: {s.t: {target: s.made, drop: [n], constants: {site: here}, key: [id]}, s.log: {target: s.lines}, "
+    "s.other: {columns: {place: part, again: part}}}\n"
+)
 KINDS = {
     "delta": "",
     "rules and key log": "apply: {mode: strict}\nkeylog: {mode: all}\n",
@@ -60,6 +64,9 @@ KINDS = {
     "archive": "apply: {mode: archive}\nkeylog: {mode: keys}\n",
     "postgresql": "target: '{url}'\nkeylog: {{mode: all}}\n",
     "transactional": "apply: {mode: strict, transactional: true}\nkeylog: {mode: all}\n",
+    "mapped": f"apply: {{mode: strict}}\nkeylog: {{mode: all}}\n{MAPPED}",
+    "mapped, postgresql": f"target: '{{url}}'\n{MAPPED.replace('{', '{{').replace('}', '}}')}",
+    "mapped, transactional": f"apply: {{transactional: true}}\n{MAPPED}",
     "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
 

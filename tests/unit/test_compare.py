@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -22,7 +23,7 @@ BAG = Relation(1, "s", "t", "f", (Column("id", 1, "int", "int4", "int"),))
 
 def rows(**columns: Any) -> FileRows:
     table = pa.table(columns)
-    return FileRows(ds.dataset(table), {n: n for n in table.column_names})
+    return FileRows(ds.dataset(table), {n: pc.field(n) for n in table.column_names})
 
 
 def compared(left: FileRows, right: FileRows, relation: Relation = KEYED, buckets: int = 4) -> TableResult:
@@ -105,7 +106,10 @@ def test_columns_that_differ_are_said() -> None:
 
 
 def test_names_in_the_source_that_the_target_does_not_know() -> None:
-    left = FileRows(ds.dataset(pa.table({"ID": [1, 2], "old": ["a", "b"]})), {"ID": "id", "old": "new"})
+    left = FileRows(
+        ds.dataset(pa.table({"ID": [1, 2], "old": ["a", "b"]})),
+        {"id": pc.field("ID"), "new": pc.field("old")},
+    )
     assert compared(left, rows(new=["b", "a"], id=[2, 1])).equal
 
 

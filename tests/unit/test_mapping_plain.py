@@ -46,3 +46,9 @@ def test_what_is_wrong_without_an_expression() -> None:
 def test_an_expression_asks_for_spark(words: dict[str, Any]) -> None:
     with pytest.raises(AskedError):
         prepare(spark, TableMap("s.t", "s.t", **words), RELATION)
+
+
+def test_a_second_copy_of_a_column_is_a_column_of_its_own() -> None:
+    made = prepare(spark, TableMap("s.t", "s.u", columns={"one": "v", "two": "v"}), RELATION).relation
+    numbers = {c.name: c.attnum for c in made.columns}
+    assert numbers["one"] == 2 and len(set(numbers.values())) == 3

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -26,7 +27,7 @@ MARK = Mark(2026030100000000, 41, "AB", "repair by me", AT)
 
 def rows(**columns: list[Any]) -> FileRows:
     table = pa.table(columns)
-    return FileRows(ds.dataset(table), {n: n for n in table.column_names})
+    return FileRows(ds.dataset(table), {n: pc.field(n) for n in table.column_names})
 
 
 def changes(wanted: FileRows, there: FileRows, relation: Relation) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ same functions (`compare_spark`). Rows are known by their hashes (`wire.row_hash
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -183,23 +183,21 @@ def added(found: Iterable[tuple[int, int, int]]) -> Sums:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Rows read by this process: from where, their column names (file -> here), and which of them."""
+    """Rows read by this process: from where, their columns (name -> what it is made of), which of them."""
 
     data: ds.Dataset
-    names: dict[str, str]
+    columns: Mapping[str, pc.Expression]
     only: ds.Expression | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """Their columns."""
-        return pa.schema([self.data.schema.field(n).with_name(to) for n, to in self.names.items()])
+        return self.data.scanner(columns=dict(self.columns)).projected_schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows: those columns, in that order."""
-        there = {to: n for n, to in self.names.items()}
-        wanted = [there[c] for c in columns]
-        for batch in self.data.to_batches(columns=wanted, filter=self.only, batch_size=1 << 16):
-            yield batch.select(wanted)
+        made = {name: self.columns[name] for name in columns}
+        yield from self.data.to_batches(columns=made, filter=self.only, batch_size=1 << 16)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from ..apply.images import col
 from ..apply.mapping.mapped import rows
 from ..apply.mapping.prepare import Prepared
+from ..apply.mapping.projection import Projection
 from ..model.change import Relation
 
 if TYPE_CHECKING:
@@ -27,6 +30,13 @@ class Made:
     def relation(self) -> Relation:
         """The target's layout."""
         return self.mapping.relation if self.mapping else self.follows
+
+    @property
+    def projection(self) -> Projection | None:
+        """The mapping, if it needs no Spark; None: it does, or there is none, or others have the target,
+        too."""
+        made = self.mapping
+        return Projection.of([made]) if made is not None and not made.partition else None
 
     @property
     def whole(self) -> bool:
@@ -61,3 +71,14 @@ class Made:
         """The source's rows (its layout `now`) as the target should have them."""
         df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
         return rows(df, self.mapping) if self.mapping else df
+
+    def left_here(self, now: Relation) -> dict[str, pc.Expression]:
+        """The same for this process, where `projection` says how, or nothing is mapped: the target's columns,
+        and what they are made of."""
+        there = {to: pc.field(n) for n, to in self.names(now).items()}
+        if (made := self.projection) is None:
+            return there
+        wanted = (c.name for c in self.relation.columns)
+        return {
+            n: there[made.sources[n]] if n in made.sources else pc.scalar(made.constants[n]) for n in wanted
+        }

@@ -8,7 +8,7 @@ tables: in this process (`difference_here`), or in Spark's tasks, one bucket of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -164,8 +164,7 @@ def difference_here(wanted: FileRows, there: FileRows, relation: Relation, mark:
 
 
 def _ordered(rows: FileRows, names: Sequence[str]) -> FileRows:
-    there = {to: n for n, to in rows.names.items()}
-    return FileRows(rows.data, {there[n]: n for n in names}, rows.only)
+    return replace(rows, columns={n: rows.columns[n] for n in names})
 
 
 def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Mark) -> DataFrame:

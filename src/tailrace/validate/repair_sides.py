@@ -77,7 +77,7 @@ class TargetRows:
         """They, for this process, which can tell them only where the target has one source."""
         data = self._data
         only = pc.field(self.mark).is_null() if self.mark in data.schema.names else None
-        return FileRows(data, {n: n for n in self.columns}, only)
+        return FileRows(data, {n: pc.field(n) for n in self.columns}, only)
 
     @property
     def _data(self) -> ds.Dataset:

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from ..apply.mapping.table_map import task_map
 from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
 from ..apply.route import Route, Routes
 from ..apply.segment import Segment, segments
 from ..apply.targets.delta.reshape import reshaped
+from ..config.late_session import LateSession
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
@@ -120,8 +120,8 @@ class TargetSide:
             for one in log.history(task.relations_path).get(table, [])
             if one.from_position.hex().upper() < limit
         ]
-        mapped = not task_map(task, table).plain
-        routes = Routes.of(task, sessions(f"{table} is mapped") if mapped else None, record=False)
+        late = LateSession(lambda: sessions(f"the mapping of {table} has expressions"))
+        routes = Routes.of(task, late.as_session, record=False)
         spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
         steps = routes.follow(table, spans, history, taken, number)[0]
         follows = routes.layouts(table, history, taken, number, upto).at(upto) if history else taken.relation
@@ -133,8 +133,8 @@ class TargetSide:
 
     def needs_spark(self, size: int) -> str | None:
         """Why this process cannot read it; `size`: bytes of the source's side."""
-        if self.made.mapping is not None:
-            return f"{self.table} is mapped"
+        if self.made.mapping is not None and self.made.projection is None:
+            return f"{self.table} is mapped by expressions or criteria, or with others to one target"
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
         if isinstance(self.base, Version):
@@ -162,7 +162,7 @@ class TargetSide:
         data = lake.dataset(self._delta) if isinstance(base, Version) else base.landed.data()
         mark = mark_of(self.task, self.table)
         gone = {*self.made.kept, mark}
-        names = {n: n for n in data.schema.names if n not in gone}
+        names = {n: pc.field(n) for n in data.schema.names if n not in gone}
         return FileRows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
@@ -203,7 +203,7 @@ class Both:
 
     def left_here(self) -> FileRows:
         """The same, for this process."""
-        return FileRows(self.source.data(), self.columns)
+        return FileRows(self.source.data(), self.target.made.left_here(self.source.layout))
 
     @property
     def columns(self) -> dict[str, str]:

@@ -116,7 +116,10 @@ def _parts(
     own: dict[str, MappedColumn] = {}
     for name, text in wanted.columns.items():
         if text in known:
-            own[name] = MappedColumn(replace(known[text], name=name), source=text)
+            # Columns are followed by number from layout to layout: only the first copy has the source's.
+            again = any(p.source == text for p in own.values())
+            number = _own_number(name) if again else known[text].attnum
+            own[name] = MappedColumn(replace(known[text], name=name, attnum=number), source=text)
         elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
             own[name] = MappedColumn(_made(name, text, "expression", found.type), expression=found)
     for name, value in wanted.constants.items():
@@ -132,7 +135,12 @@ def _parts(
 
 
 def _made(name: str, text: str, kind: str, lake: str) -> Column:
-    return Column(name, _OWN_NUMBERS + zlib.crc32(name.encode()), text, kind, lake)
+    return Column(name, _own_number(name), text, kind, lake)
+
+
+def _own_number(name: str) -> int:
+    """The number of a column that is not the source's."""
+    return _OWN_NUMBERS + zlib.crc32(name.encode())
 
 
 def _expression(empty: Callable[[], DataFrame], what: str, text: str, wrong: list[str]) -> Expression | None:
