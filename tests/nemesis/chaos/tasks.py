@@ -20,6 +20,7 @@ apply: {{every: 500ms, max_bytes: {apply_bytes}, merge_memory: {merge_memory}, p
   ddl: {{rename_table: {rename_table}}}, max_changes: {max_changes}{mode}}}
 baseline: {{workers: {workers}, rows_per_part: {rows_per_part}, window: {window}}}
 maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}}}
+retention: {{keep: {retention}}}
 tables: {{m.coded: {{transactional: {transactional}}}, m.types: {mapping}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
 spark: {{spark.driver.memory: 2g}}
@@ -42,6 +43,7 @@ SETTINGS = {
     "local_limit": ["null", "null", "0B"],
     "rewrite_limit": ["4GiB", "4GiB", "0B"],
     "keep_log": ["0s", "1h"],
+    "retention": ["forever", "forever", "5s"],
 }
 """The settings that a round draws: each one's default, and values that make a task take other ways."""
 MAPPING = {"target": "m.kinds", "columns": {"no": "id"}, "constants": {"site": "here"}, "key": ["no"]}

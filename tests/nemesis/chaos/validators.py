@@ -5,6 +5,7 @@ Each validator counts what it held against something: one that had nothing to ju
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -55,6 +56,8 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
     due += ["OpenEdge's tables"] * task.store.openedge
     due += ["key log", "row counts"] * (applied and task.keylog.mode == "all")
     due += ["replayed"] * (not task.target.database)
+    if task.retention.keep != math.inf:  # all that has changes may be gone
+        due = [name for name in due if name in ("targets", "status", "LOG")]
     for name in due:
         if not judged[name]:
             yield f"the validator of {name} had nothing to judge"
@@ -189,7 +192,7 @@ def _changes(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[st
         if alone:
             yield f"{table}: {len(alone)} old images without an update, {alone[0]} first"
         # A batch may have ended between the two, and LOG have lost its first changes then.
-        complete = kept(task.changes_path(table)) if pairs else -1
+        complete = max(kept(task.changes_path(table)), kept(task.tracking_path)) if pairs else -1
         if differ := {s for s in {s for s, _ in pairs} ^ set(tracked) if number_of(s) > complete}:
             yield f"TRACKING and the changes of {table} differ in {len(differ)} changes, {min(differ)} first"
 
@@ -237,7 +240,7 @@ def _replayed(
     for table, history in histories(task.relations_path):
         if (taken := baselines.get(table)) is None or taken.window == "open" or table not in now:
             continue
-        if taken.version < 0:  # its rows were mapped
+        if taken.version < 0 or kept(task.changes_path(table)) > taken.after:  # mapped; retention
             continue
         start = _rows(task.target_path(table), taken.version)
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
@@ -272,7 +275,8 @@ def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[s
             yield f"{table}: {len(lost)} changes are not in the key log, {lost[0]} first"
         if twice := sorted(n for n, times in logged.items() if times > 1):
             yield f"{table}: {len(twice)} changes are in the key log more than once, {twice[0]} first"
-        if strange := sorted(set(logged) - {int(s[16:]) for s in tracking.get(table, [])}):
+        known, gone = {int(s[16:]) for s in tracking.get(table, [])}, kept(task.tracking_path)
+        if strange := sorted(n for n in set(logged) - known if n > gone):
             yield f"{table}: {len(strange)} changes of the key log are not in TRACKING, {strange[0]} first"
         # In an open window changes may meet what the baseline has already; none behind it does.
         exact = numbers if taken.window == "exact" else {n for n in numbers if n > taken.closes}
