@@ -168,9 +168,9 @@ class Applier:
             return
         # By the record they may be further than their targets: where there was nothing to apply.
         loads = self._loads.done if self._loads else {}
-        told = totals.Totals(stored, applied).reached(self._known.baselines, loads)
+        recorded = totals.Totals(stored, applied).reached(self._known.baselines, loads)
         for table, reached in sorted(behind.items()):
-            if gone.get(table, -1) > max(reached, told.get(table, -1)):
+            if gone.get(table, -1) > max(reached, recorded.get(table, -1)):
                 error = BaselineNeededError(
                     f"it stands at change number {behind.pop(table)}, and store batches of it up to "
                     f"{gone[table]} are not kept any more",

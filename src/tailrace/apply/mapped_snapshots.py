@@ -168,8 +168,8 @@ class MappedSnapshotLoader:
                 self._refused[table] = made_of, error.what
             except Exception as error:  # noqa: BLE001 - the gate is asked
                 where = f"baseline of {table}"
-                if told := self._routes.value_error(table, error, where=where):
-                    self._refused[table] = made_of, f"{told.what}; {told.hint}"
+                if known := self._routes.value_error(table, error, where=where):
+                    self._refused[table] = made_of, f"{known.what}; {known.hint}"
                 else:
                     self._failed.add(table)
                     gate.failed(table, from_spark(error, where=where))

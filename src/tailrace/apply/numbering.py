@@ -61,9 +61,9 @@ def look(changes: ChangeTable) -> Numbers:
     found = times.select(falls.alias("falls"), "most", _hundredths(F.col("time")).alias("at")).agg(
         F.max("falls"), F.max("most"), F.count_if(F.col("at").isNull())
     )
-    told = found.first()
-    assert told is not None  # noqa: S101 - an aggregate without groups has one row
-    return Numbers(rise=not told[0], fit=(told[1] or 0) < PARTS and not told[2])
+    row = found.first()
+    assert row is not None  # noqa: S101 - an aggregate without groups has one row
+    return Numbers(rise=not row[0], fit=(row[1] or 0) < PARTS and not row[2])
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:

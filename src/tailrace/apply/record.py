@@ -21,7 +21,7 @@ class Record:
 
     def __init__(self, path: str, backlog: Backlog, there: Callable[[str, int], AppliedTable | None]) -> None:
         self._path, self._backlog, self._there = path, backlog, there
-        self._told: dict[str, int] | None = None
+        self._newest: dict[str, int] | None = None
         self._sure: set[str] = set()
         self._untold: list[AppliedTable] = []
 
@@ -59,6 +59,6 @@ class Record:
     @property
     def _numbers(self) -> dict[str, int]:
         """Table -> the number that it is recorded to have reached."""
-        if self._told is None:
-            self._told = ledger.newest_applied(self._path)
-        return self._told
+        if self._newest is None:
+            self._newest = ledger.newest_applied(self._path)
+        return self._newest

@@ -72,8 +72,8 @@ class TableApply:
     def explained(self, table: str, error: Exception) -> TailraceError:
         """What a table died of, as an error of ours."""
         where = f"apply {table}"
-        told = self.routes.value_error(table, error, where=where) if self.routes else None
-        return told or from_spark(error, where=where)
+        known = self.routes.value_error(table, error, where=where) if self.routes else None
+        return known or from_spark(error, where=where)
 
     def routed(self, table: str, upto: int) -> tuple[list[tuple[Segment, Route]], Halt | None]:
         """The stretches of a table's changes up to a change number, each with its route to the target."""

@@ -59,13 +59,13 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """All rows, table by table, in order."""
     for table, layouts in history.items():
-        told: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
-        told += [(one.change_seq, one) for one in events if one.table == table]
+        steps: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
+        steps += [(one.change_seq, one) for one in events if one.table == table]
         # Layouts that came with a baseline belong to no change: they begin before all changes.
-        told.sort(key=lambda each: each[0])
+        steps.sort(key=lambda each: each[0])
         before: Relation | None = None
         version = 0
-        for seq, one in told:
+        for seq, one in steps:
             if isinstance(one, CatalogEvent):
                 version += one.kind != "recreate_table"  # its layout counts
                 if one.kind != "recreate_table":

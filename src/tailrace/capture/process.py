@@ -162,28 +162,28 @@ class Capture:
         task = self._task
         target = source.end_position() if self._once else None
         wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
-        committed = told = looked = time.monotonic()
-        since_told = 0
+        committed = reported = looked = time.monotonic()
+        since_report = 0
         self._state.runs()
         while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
             self._state.read_at = time.time()
             if chunk is not None:
                 if not writer.takes(chunk):
-                    since_told += self._commit(source, writer, windows)
+                    since_report += self._commit(source, writer, windows)
                 writer.add(chunk)
             drained = target is not None and self._drained(source, target, work)
             now = time.monotonic()
             due = drained or now - committed >= task.capture.commit_every
             if writer.ready and (due or writer.pending_bytes >= task.capture.commit_bytes):
-                since_told += self._commit(source, writer, windows)
+                since_report += self._commit(source, writer, windows)
                 committed = time.monotonic()
             if not writer.ready:
                 windows.passed(source.reached() if windows.ends else None, writer.state.number)
-            if now - told >= STATE_EVERY_S:
+            if now - reported >= STATE_EVERY_S:
                 guards.check()
-                self._state.rate = since_told / (now - told)
-                since_told, told = 0, now
+                self._state.rate = since_report / (now - reported)
+                since_report, reported = 0, now
                 self._tell_lag(source)
             if now - looked >= LOOK_EVERY_S:
                 looked = now

@@ -41,8 +41,8 @@ def load(path: str | Path) -> TablesFile:
     except ValidationError as error:
         mistakes += explained(error, document)
     if mistakes or found is None:
-        told = "\n".join(f"  {one}" for one in sorted(set(mistakes), key=lambda one: (one.line, one.what)))
-        raise ConfigError(f"the file has mistakes:\n{told}", where=str(path), hint="docs/mapping.md")
+        lines = "\n".join(f"  {one}" for one in sorted(set(mistakes), key=lambda one: (one.line, one.what)))
+        raise ConfigError(f"the file has mistakes:\n{lines}", where=str(path), hint="docs/mapping.md")
     rules = set(RuleSettings.model_fields)
     for pattern, said in found.tables.items():
         if given := sorted(rules & said.model_fields_set):

@@ -90,8 +90,8 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Task:
-        told = self.target.not_null or self.target.defaults or self.target.enums != "text"
-        if told and not self.source.url.startswith("postgres"):
+        copies = self.target.not_null or self.target.defaults or self.target.enums != "text"
+        if copies and not self.source.url.startswith("postgres"):
             raise ValueError("target.not_null, target.defaults and target.enums need a PostgreSQL source")
         return self
 

@@ -159,8 +159,8 @@ class ChangeArrays:
         there, name = self.carries(column), self.header("change_mask")
         if there is None or name not in self.rows.column_names:
             return None
-        told = MaskBits.of(self.rows[name], [self.ordinals[self.columns.index(column)]], null=False)
-        found: Bools = told.bits[told.codes, 0] & ~there & (self.oper == U)
+        lost = MaskBits.of(self.rows[name], [self.ordinals[self.columns.index(column)]], null=False)
+        found: Bools = lost.bits[lost.codes, 0] & ~there & (self.oper == U)
         return found
 
     @property

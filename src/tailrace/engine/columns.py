@@ -72,9 +72,9 @@ class MaskBits:
         [[True, True], [True, True], [False, True]]
         """
         known = one(masks).dictionary_encode()
-        told = mask.unpacked(known.dictionary.to_pylist(), ordinals)
-        codes = known.indices.fill_null(len(told)).to_numpy()
-        return MaskBits(codes.astype(np.int64), np.vstack([told, np.full((1, len(ordinals)), null)]))
+        bits = mask.unpacked(known.dictionary.to_pylist(), ordinals)
+        codes = known.indices.fill_null(len(bits)).to_numpy()
+        return MaskBits(codes.astype(np.int64), np.vstack([bits, np.full((1, len(ordinals)), null)]))
 
 
 def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:

@@ -177,11 +177,11 @@ def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bool
         tied[1:] |= same
         tied[:-1] |= same
         rows = order[tied]
-        told = content(events.take(pa.array(rows)))
-        inner = np.lexsort((told, _is(oper, GONE)[rows], number[rows], rank[rows]))
-        rows, told = rows[inner], told[inner]
+        contents = content(events.take(pa.array(rows)))
+        inner = np.lexsort((contents, _is(oper, GONE)[rows], number[rows], rank[rows]))
+        rows, contents = rows[inner], contents[inner]
         next_same = np.append((np.diff(rank[rows]) == 0) & (np.diff(number[rows]) == 0), False)
-        twice = np.append(told[1:] == told[:-1], False) & next_same
+        twice = np.append(contents[1:] == contents[:-1], False) & next_same
         again[rows[twice]] = True
         lost[rows[next_same & ~twice]] = True
         lost[again] = False

@@ -235,8 +235,8 @@ class Lines:
 
     def lost(self, column: str) -> Bools | None:
         """Which images are of updates that changed a column and do not have it; None: none."""
-        told = self.changes.loses(column)
-        return None if told is None else told[self.at.clip(0)] & (self.at >= 0)
+        loses = self.changes.loses(column)
+        return None if loses is None else loses[self.at.clip(0)] & (self.at >= 0)
 
     @lazy
     def _known(self) -> Ints:
@@ -254,12 +254,12 @@ class Lines:
 
     def _carries(self, column: str) -> Bools | None:
         """Which images have a column themselves; None: all have."""
-        told = self.changes.carries(column)
+        carries = self.changes.carries(column)
         unknown = self.bare if column not in self.changes.key else None
-        if told is None:
+        if carries is None:
             return None if unknown is None or not unknown.any() else ~unknown
         before = self.values.num_rows - len(self.changes)
-        there = np.concatenate([np.ones(before, np.bool_), told])[self.row]
+        there = np.concatenate([np.ones(before, np.bool_), carries])[self.row]
         return there if unknown is None else there & ~unknown
 
     @lazy

@@ -48,11 +48,11 @@ def _lines(mode: str, situation: str, text: str) -> list[str]:
         rows.setdefault((ending, made), []).append(policy)
     found = []
     for (effect, made), policies in rows.items():
-        told = ", ".join(f"`{p}`" for p in policies) if made.conflict else ""
+        names = ", ".join(f"`{p}`" for p in policies) if made.conflict else ""
         conflict = f"`{made.conflict}`" if made.conflict else ""
         ends = effect.endswith("before it")
         action = "" if ends else f"`{'0x00' if made.action == IGNORED else made.action}`"
         count = "" if ends else "NULL" if made.rows is None else str(made.rows)
         flag = "yes" if made.flagged and not ends else ""
-        found.append(f"| {text} | {conflict} | {told} | {effect} | {action} | {count} | {flag} |")
+        found.append(f"| {text} | {conflict} | {names} | {effect} | {action} | {count} | {flag} |")
     return found

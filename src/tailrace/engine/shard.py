@@ -104,8 +104,8 @@ class Shard:
         events, changes = batch.events, batch.changes
         before = events.old if self.source.key else events.before
         old = np.where(events.oper == UPDATE, before, -1)[changes]
-        told = ~_PLAIN[batch.decided.situation[changes]] | (old >= 0)
-        rows, old = changes[told], old[told]
+        unusual = ~_PLAIN[batch.decided.situation[changes]] | (old >= 0)
+        rows, old = changes[unusual], old[unusual]
         at = pa.array(old, mask=old < 0)
         made = {
             SEQ: one(batch.rows[SEQ]).take(pa.array(rows)),

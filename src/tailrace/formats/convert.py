@@ -112,8 +112,8 @@ def convert(
     except BaseException as error:
         if not kept:
             taken_back(out, whole=made)
-        if isinstance(error, Exception) and (told := reason(error, source.path)) is not error:
-            raise told from error
+        if isinstance(error, Exception) and (known := reason(error, source.path)) is not error:
+            raise known from error
         raise
 
 

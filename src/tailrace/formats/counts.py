@@ -25,8 +25,8 @@ class RowCount:
 
     def figures(self) -> dict[str, int]:
         """The counts by name; call it after the rows have been read."""
-        told = self.seen._jo.future()  # type: ignore[union-attr]
-        if told.isCompleted():  # otherwise `get` would wait for ever
+        future = self.seen._jo.future()  # type: ignore[union-attr]
+        if future.isCompleted():  # otherwise `get` would wait for ever
             return {k: int(v or 0) for k, v in self.seen.get.items()}
         row = self.rows.agg(*self.what).first()
         return {k: int(v or 0) for k, v in row.asDict().items()} if row else {}

@@ -132,8 +132,8 @@ def there(path: str) -> Path:
 
 def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:
     """What loading found odd about the files of tables."""
-    told = [df.schema[FILE].metadata.get(NOTE, []) for df in tables.values() if FILE in df.columns]
-    return [note for notes in told for note in notes]
+    found = [df.schema[FILE].metadata.get(NOTE, []) for df in tables.values() if FILE in df.columns]
+    return [note for notes in found for note in notes]
 
 
 def refuse_archives(paths: Iterable[Path]) -> None:

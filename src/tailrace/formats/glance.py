@@ -29,10 +29,10 @@ def glance(
     """
     if "://" not in path and not Path(path).exists():
         places(path)  # says so
-    told = (formats.get(form), 1.0) if form is not None else _whose(path)
-    if told is None or told[0].glance is None:
+    known = (formats.get(form), 1.0) if form is not None else _whose(path)
+    if known is None or known[0].glance is None:
         return None
-    found, sure = told
+    found, sure = known
     options = formats.options(found, dict(given or {}))
     taken = found.samples(path, options) if found.samples else samples(path, options)
     whose = vendors.at(path, taken, found) if form is None else {}

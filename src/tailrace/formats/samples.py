@@ -102,8 +102,8 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
         with _opened(inside[0]) as stream:
             if kind == "csv":
                 asked = options or Options()
-                told = head(str(inside[0]), encoding=asked.encoding, delimiter=asked.delimiter)
-                found = of_csv(stream, told.names, told.dialect, every=every)
+                start = head(str(inside[0]), encoding=asked.encoding, delimiter=asked.delimiter)
+                found = of_csv(stream, start.names, start.dialect, every=every)
             else:
                 found = of_json(stream, every=every)
         return found if len(inside) == 1 else TableSample(found.rows, None, text=True)

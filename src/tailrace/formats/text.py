@@ -47,22 +47,22 @@ def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Di
     """
     with _opened(path) as file:
         start = file.read(1 << 16)
-    told = dialect
-    if told is None:
+    chosen = dialect
+    if chosen is None:
         comma = delimiter.replace("\\t", "\t") or ","
-        told = Dialect(delimiter=comma, encoding=encoding, ends=_ends(start, encoding))
-    found = _names(path, told)
+        chosen = Dialect(delimiter=comma, encoding=encoding, ends=_ends(start, encoding))
+    found = _names(path, chosen)
     if dialect is None and not delimiter and len(found) == 1:
         for other in OTHERS:
-            tried = replace(told, delimiter=other)
+            tried = replace(chosen, delimiter=other)
             if len(more := _names(path, tried)) > 1:
-                found, told = more, tried
+                found, chosen = more, tried
                 break
     names = [f"_c{i}" if n is None else n for i, n in enumerate(found)]
     times = Counter(n.lower() for n in names)
     if twice := next((n for n in names if times[n.lower()] > 1), None):
         raise FormatError(f"two columns {twice}", where=path, hint="letter case does not distinguish columns")
-    return Head(tuple(names), told)
+    return Head(tuple(names), chosen)
 
 
 def _ends(start: bytes, encoding: str) -> str:

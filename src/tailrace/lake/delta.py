@@ -85,9 +85,9 @@ def exists(table: str) -> bool:
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
     """Creates an empty table; does nothing if it exists."""
     if not exists(table):
-        told = {**PROPERTIES, **(properties or {})}
+        settings = {**PROPERTIES, **(properties or {})}
         with room(table):
-            DeltaTable.create(table, schema, mode="ignore", configuration=told)
+            DeltaTable.create(table, schema, mode="ignore", configuration=settings)
 
 
 def version(table: str) -> int:

@@ -74,6 +74,6 @@ def committed_at(table: str, version: int) -> dt.datetime:
     path = f"{folder}/_delta_log/{version:020}.json"
     with fs.open_input_stream(path) as file:
         actions = [json.loads(line) for line in file.read().splitlines()]
-    told = [a["commitInfo"]["timestamp"] for a in actions if "timestamp" in a.get("commitInfo", {})]
-    at = told[0] / 1000 if told else fs.get_file_info(path).mtime.timestamp()
+    stamps = [a["commitInfo"]["timestamp"] for a in actions if "timestamp" in a.get("commitInfo", {})]
+    at = stamps[0] / 1000 if stamps else fs.get_file_info(path).mtime.timestamp()
     return dt.datetime.fromtimestamp(at, dt.timezone.utc)

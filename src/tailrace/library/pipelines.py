@@ -244,8 +244,8 @@ def _snapshots(
                 f"the snapshot's version is {version!r} after {last}", where=flow.name,
                 hint="give whole numbers that grow",
             )  # fmt: skip
-        told = df.withColumns({VERSION: F.lit(version).cast("bigint"), GONE: F.lit(False)})
-        history = flow.how.history(told, path)
+        marked = df.withColumns({VERSION: F.lit(version).cast("bigint"), GONE: F.lit(False)})
+        history = flow.how.history(marked, path)
         _take(history, flow, changed(history, df, version), version)
         last = version
         if not callable(flow.source) or flow.once:

@@ -140,9 +140,9 @@ def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | 
     if masks.null_count == len(masks):
         return None
     known = masks.dictionary_encode()
-    told = unpacked(known.dictionary.to_pylist(), ordinals)
-    every = np.vstack([told, np.ones((1, len(ordinals)), np.bool_)])
-    found: npt.NDArray[np.bool_] = every[known.indices.fill_null(len(told)).to_numpy()]
+    bits = unpacked(known.dictionary.to_pylist(), ordinals)
+    every = np.vstack([bits, np.ones((1, len(ordinals)), np.bool_)])
+    found: npt.NDArray[np.bool_] = every[known.indices.fill_null(len(bits)).to_numpy()]
     return found
 
 

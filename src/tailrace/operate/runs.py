@@ -226,11 +226,11 @@ class Runs:
     def _tell(self, said: Mapping[str, Mapping[str, Any]]) -> None:
         """Updates subscriptions of this group, if there are any."""
 
-        def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        def ended(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for row in rows:
                 if row["group_id"] == self._group.id:
                     row.update(said.get(row["subscription_id"], {}))
             return rows
 
         if said:
-            control_tables.change(self._keylog, IR_SUBSCRIPTION, told)
+            control_tables.change(self._keylog, IR_SUBSCRIPTION, ended)

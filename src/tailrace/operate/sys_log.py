@@ -184,8 +184,8 @@ def _by_spark(
     form = formats.get("soliddb")
     assert form.save is not None  # noqa: S101 - that format has its own options
     form.save(tables, out, kind, options)
-    told = seen.figures()
-    return {LOG: told["rows"], **rows}, told[ABSENT]
+    numbers = seen.figures()
+    return {LOG: numbers["rows"], **rows}, numbers[ABSENT]
 
 
 def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:

@@ -252,11 +252,11 @@ def _under_rules(
 ) -> dict[str, Any]:
     reached = target.progress(name) if target.exists(name) else -1
     done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
-    told = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
-    told |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
+    row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
+    row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
-        told |= {k: asdict(done.outcome)[k] for k in _DONE}
-    return told | {"suspended": done.suspended}
+        row |= {k: asdict(done.outcome)[k] for k in _DONE}
+    return row | {"suspended": done.suspended}
 
 
 def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
@@ -265,9 +265,9 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
     reached = target.progress(name) if target.exists(name) else -1
-    told = {"table": name, **counted, "progress": reached, "up to": look.upto}
+    row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
         incoming.refuse_unclear(target, changes, look)
-        return {**told, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
+        return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
     done = asdict(incoming.apply_one(target, changes, look))
-    return told | {k: done[k] for k in _DONE}
+    return row | {k: done[k] for k in _DONE}

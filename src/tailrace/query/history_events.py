@@ -119,12 +119,12 @@ class HistoryEvents:
         gone = 0
         for batch in data.to_batches():
             rows = pa.Table.from_batches([batch]).cast(lake.arrow_schema(self.path))
-            told = rows.filter(pc.not_equal(rows[WHY].fill_null(""), FORGOTTEN))
-            later = pc.greater_equal(told[SEQUENCE], before).fill_null(True)
-            aside = told[WHY].is_valid()
-            keep = one(pc.or_(later, aside)).to_numpy(zero_copy_only=False) | needed.reached(told, SEQUENCE)
+            kept = rows.filter(pc.not_equal(rows[WHY].fill_null(""), FORGOTTEN))
+            later = pc.greater_equal(kept[SEQUENCE], before).fill_null(True)
+            aside = kept[WHY].is_valid()
+            keep = one(pc.or_(later, aside)).to_numpy(zero_copy_only=False) | needed.reached(kept, SEQUENCE)
             gone += int((~keep).sum())
-            part.write(told.filter(pa.array(keep)))
+            part.write(kept.filter(pa.array(keep)))
         part.write(self._mark(before).cast(lake.arrow_schema(self.path)))
         added = part.close()
         reach("history.forget")

@@ -105,10 +105,10 @@ class HistoryTable:
         said = DeltaTable(path).metadata().configuration.get(RULES) if lake.exists(path) else None
         if said is None:
             raise ConfigError("there is no history", where=path, hint="make one: HistoryTable.make")
-        told = json.loads(said)
+        settings = json.loads(said)
         for name in ("key", "columns", "tracked"):
-            told[name] = None if told[name] is None else tuple(told[name])
-        return HistoryTable(path, HistoryRules(**told), lake.arrow_schema(path).field(START_AT).type)
+            settings[name] = None if settings[name] is None else tuple(settings[name])
+        return HistoryTable(path, HistoryRules(**settings), lake.arrow_schema(path).field(START_AT).type)
 
     @property
     def events_path(self) -> str:

@@ -41,7 +41,7 @@ def watching(
             started in the block); the system's by default.
 
     >>> from tailrace.query.watch import watched, watching
-    >>> with watching(progress=lambda *told: print(*told)):
+    >>> with watching(progress=lambda *step: print(*step)):
     ...     read = list(watched("changes", ["a", "b"]))
     changes 0 2
     changes 1 2

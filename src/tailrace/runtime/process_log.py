@@ -61,7 +61,7 @@ class ProcessLog:
         """Prints a line that the file did not take; the first time it says why. Called in its `except`."""
         if not self._full:
             self._full = True
-            told = f"{self.path} cannot be written ({sys.exc_info()[1]}): what it misses is printed here"
-            sys.stderr.write(f"{told}\n")
+            message = f"{self.path} cannot be written ({sys.exc_info()[1]}): what it misses is printed here"
+            sys.stderr.write(f"{message}\n")
         if record is not None:
             sys.stderr.write(f"{record.getMessage()}\n")

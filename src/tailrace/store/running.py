@@ -88,8 +88,8 @@ def _pieces(log: str, file: LogFile, share: int) -> list[Piece]:
     if file.size <= max(share, SPLIT_BYTES):
         return [Piece(file.path, file.size)]
     with _open(log, file.path) as parquet:
-        told = parquet.metadata
-        rows = [told.row_group(g).num_rows for g in range(told.num_row_groups)]
+        footer = parquet.metadata
+        rows = [footer.row_group(g).num_rows for g in range(footer.num_row_groups)]
     sizes = [file.size * one // max(sum(rows), 1) for one in rows]
     return [Piece(file.path, size, (g,)) for g, size in enumerate(sizes)]
 
@@ -98,10 +98,10 @@ def records(log: str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """The log records of files, in order, in batches of about `BATCH_BYTES`."""
     for piece in pieces:
         with _open(log, piece.path) as parquet:
-            told = parquet.metadata
-            groups = list(range(told.num_row_groups)) if piece.groups is None else list(piece.groups)
-            size = sum(told.row_group(g).total_byte_size for g in groups)
-            rows = sum(told.row_group(g).num_rows for g in groups)
+            footer = parquet.metadata
+            groups = list(range(footer.num_row_groups)) if piece.groups is None else list(piece.groups)
+            size = sum(footer.row_group(g).total_byte_size for g in groups)
+            rows = sum(footer.row_group(g).num_rows for g in groups)
             at_once = max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
             yield from parquet.iter_batches(at_once, row_groups=groups, columns=LOG_COLUMNS)
 

@@ -69,8 +69,14 @@ class TargetCapabilities(TargetCase):
                 assert applier.apply(changes).flagged == flagged
                 self.same(spark, target, *rows, of=relation)
             logged = spark.read.format("delta").load(log.path).orderBy("keylog_sort")
-            told = ("change_row_counter", "action_taken", "result_row_count", "flagged_count", "result_error")
-            found.append([tuple(r) for r in logged.select(*told, "before_key", "after_key").collect()])
+            headers = (
+                "change_row_counter",
+                "action_taken",
+                "result_row_count",
+                "flagged_count",
+                "result_error",
+            )
+            found.append([tuple(r) for r in logged.select(*headers, "before_key", "after_key").collect()])
         assert found[0] == found[1]
 
     def test_versions_are_there_when_it_declares_them(self, spark: SparkSession, filled: Target) -> None:

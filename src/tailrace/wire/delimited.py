@@ -280,11 +280,11 @@ class _Records:
         if why:
             place = pa.array(np.where(good, np.cumsum(good) - 1, 0), mask=~good)
             columns = [c.take(place) for c in columns]
-        told, raw = np.full(n, None, object), np.full(n, None, object)
+        reasons, raw = np.full(n, None, object), np.full(n, None, object)
         for i, words in why.items():
-            told[i], raw[i] = words, self._text(i)
+            reasons[i], raw[i] = words, self._text(i)
         rows = np.arange(at, at + n, dtype=np.int64)
-        return Block(columns, rows, pa.array(told, pa.string()), pa.array(raw, pa.string()))
+        return Block(columns, rows, pa.array(reasons, pa.string()), pa.array(raw, pa.string()))
 
     def _not_text(self) -> dict[int, str]:
         """Records with bytes that are not valid text, with a reason."""

@@ -104,11 +104,11 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
     values, present, fine = [], [], []
     for i, field in enumerate(fields):
         at = order[bounds[i] : bounds[i + 1]]
-        told, there = _column(cut, field, at, nil, why)
-        array, bad = of_column(told, field)
+        text, there = _column(cut, field, at, nil, why)
+        array, bad = of_column(text, field)
         if bad is not None:
             why.add(bad, f"{field.name} is not valid as {field.words}")
-        if (some := finer(told, field)) is not None:
+        if (some := finer(text, field)) is not None:
             fine.append(some)
         values.append(array)
         present.append(there)
@@ -214,8 +214,8 @@ def _nil(cut: _Pieces, kinds: npt.NDArray[np.int8], why: _Reasons) -> Bools | No
     ends = np.flatnonzero(kinds == _NIL_END)
     if len(ends):
         # The value before it must be the beginning of a NULL; its own must be empty.
-        told = pc.take(cut.text, pa.array(cut.head[np.maximum(ends - 1, 0)] + 1))
-        begun = pc.equal(told, NIL_START).to_numpy(zero_copy_only=False) & ~cut.first[ends]
+        first = pc.take(cut.text, pa.array(cut.head[np.maximum(ends - 1, 0)] + 1))
+        begun = pc.equal(first, NIL_START).to_numpy(zero_copy_only=False) & ~cut.first[ends]
         empty = pc.equal(pc.binary_length(pc.take(cut.text, pa.array(cut.head[ends] + 1))), 0)
         well = begun & empty.to_numpy(zero_copy_only=False) & (kinds[np.maximum(ends - 1, 0)] == _NAMED)
         nil[ends[well] - 1] = True

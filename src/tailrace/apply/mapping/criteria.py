@@ -77,8 +77,8 @@ def matching(changes: ChangeTable, where: Expression, *, small: bool = False) ->
         .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE if changes.key else UPDATE)
         .when(~oper.isin(INSERT, DELETE, UPDATE, BEFORE), oper)
     )
-    told = F.when(oper.isin(UPDATE, BEFORE) & left, "B").otherwise(_native(changes))
-    df = df.withColumns({_BECOMES: becomes, _LEFT: told})
+    native = F.when(oper.isin(UPDATE, BEFORE) & left, "B").otherwise(_native(changes))
+    df = df.withColumns({_BECOMES: becomes, _LEFT: native})
     df = df.where(col(_BECOMES).isNotNull())
     return _renamed(changes, df)
 
@@ -100,11 +100,11 @@ def _match(changes: ChangeTable, where: Expression) -> Column:
     if masks not in changes.df.columns or not where.needs:
         return found
     there = col(masks).isNull()
-    told = F.lit(True)
+    known = F.lit(True)
     for bit in mask.bits(col(masks), [changes.ordinal(n) for n in where.needs]):
-        told &= bit
+        known &= bit
     refused = F.raise_error(F.concat(F.lit(UNKNOWN_MATCH), seq)).cast("boolean")
-    return F.when(there | told, found).when(oper.isin(UPDATE, INSERT), refused)
+    return F.when(there | known, found).when(oper.isin(UPDATE, INSERT), refused)
 
 
 def _renamed(changes: ChangeTable, df: DataFrame) -> ChangeTable:

@@ -134,11 +134,11 @@ def _carried(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Co
         if p.source is None and not p.absent:
             extra[new[p.column.name]] = _all(_bits(changes, "column_mask", p.needs))
     given = col(changes.header("column_mask"))
-    told = F.when(given.isNotNull(), _moved(changes, "column_mask", made, new, extra))
+    moved = F.when(given.isNotNull(), _moved(changes, "column_mask", made, new, extra))
     if not any(p.absent for p in made.parts):
-        return told
+        return moved
     there = mask.encode([new[p.column.name] for p in made.parts if not p.absent])
-    return F.coalesce(told, F.lit(bytearray(there)))
+    return F.coalesce(moved, F.lit(bytearray(there)))
 
 
 def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
@@ -171,10 +171,10 @@ def _moved(
         old = mask.words(value, max(places) + 1)
         for i, word in enumerate(mask.moved(old, places)):
             words[i] = words[i].bitwiseOR(word)
-    for bit, told in extra.items():
+    for bit, is_set in extra.items():
         at, inside = divmod(bit, mask.WORD)
         number = 1 << inside if inside < mask.WORD - 1 else -(1 << inside)
-        words[at] = words[at].bitwiseOR(F.when(told, F.lit(number).cast("bigint")).otherwise(zero))
+        words[at] = words[at].bitwiseOR(F.when(is_set, F.lit(number).cast("bigint")).otherwise(zero))
     return mask.from_words(words)
 
 

@@ -87,11 +87,11 @@ def _one(source: CapturedTable, images: Mapping[str, TableSample], tracked: list
         oper = OPER.get(row["_Operation"])
         if oper is None:
             continue
-        told = by_number.get(row["_Change-Sequence"], {})
-        both = {**row, **{k: v for k, v in told.items() if v is not None and k != "_Operation"}}
+        other = by_number.get(row["_Change-Sequence"], {})
+        both = {**row, **{k: v for k, v in other.items() if v is not None and k != "_Operation"}}
         change = {h: both.get(n) for n, h in _HEADERS.items()}
         change |= {"change_seq": f"{row['_Change-Sequence'] or 0:035d}", "change_oper": oper}
-        field_map = told.get("_Change-FieldMap") if row["_Operation"] == AFTER_UPDATE else None
+        field_map = other.get("_Change-FieldMap") if row["_Operation"] == AFTER_UPDATE else None
         if field_map is not None:
             change["changed"] = [places[n] for n in mask.decode_field_map(field_map) if n in places]
         changes.append(change)

@@ -76,8 +76,10 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     df, words = _words(of, df, where)
     df = df.withColumn(_CARRIED, _carried(of, code, words, where))
     carried = F.col(_CARRIED)
-    told = F.when(code.isin(AFTER_UPDATE, BEFORE_UPDATE) & _t("_Change-FieldMap").isNotNull(), F.lit(True))
-    changed = F.when(told, mask.from_words(words))
+    is_update = F.when(
+        code.isin(AFTER_UPDATE, BEFORE_UPDATE) & _t("_Change-FieldMap").isNotNull(), F.lit(True)
+    )
+    changed = F.when(is_update, mask.from_words(words))
     bad = [*_bad(of, options, code, oper), *bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
     for name in (FILE, ROW, FINER):
@@ -284,12 +286,12 @@ def _bad(
     number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
     text = F.coalesce(number.cast("string"), F.lit("?"))
     said, shown = F.coalesce(code_t.cast("string"), F.lit("?")), F.coalesce(code_c.cast("string"), F.lit("?"))
-    told = F.coalesce(code.cast("string"), F.lit("nothing"))
+    operation = F.coalesce(code.cast("string"), F.lit("nothing"))
     pair = (code_t == code_c) | ((code_t == AFTER_UPDATE) & (code_c == BEFORE_UPDATE))
     bad: list[tuple[Column, str | Column]] = [
         (_t(WHY).isNotNull(), _t(WHY)),
         (_c(WHY).isNotNull(), _c(WHY)),
-        (oper.isNull(), F.concat(F.lit("unknown operation "), told)),
+        (oper.isNull(), F.concat(F.lit("unknown operation "), operation)),
         (number.isNull(), "no _Change-Sequence"),
         (number < 0, F.concat(F.lit("negative _Change-Sequence "), text)),
         (imaged & code_c.isin(*GONE), F.concat(F.lit("change table row of operation "), shown)),

@@ -200,15 +200,15 @@ def _fits(kind: pa.DataType | None, wanted: str) -> bool:
     return have == wanted
 
 
-def _groups(file: int, told: pq.FileMetaData, found: Mapping[str, str]) -> list[_Group] | None:
+def _groups(file: int, footer: pq.FileMetaData, found: Mapping[str, str]) -> list[_Group] | None:
     """The row groups of a file with the range of their numbers; None if a number is unknown, or a record
     split."""
-    names = [told.schema.column(i).path for i in range(told.num_columns)]
+    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
     seq = names.index(found[SEQUENCE])
     position = names.index(found[POSITION]) if POSITION in found else None
     made = []
-    for n in range(told.num_row_groups):
-        group = told.row_group(n)
+    for n in range(footer.num_row_groups):
+        group = footer.row_group(n)
         if not group.num_rows:
             continue
         span = group.column(seq).statistics

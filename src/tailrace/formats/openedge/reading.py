@@ -259,8 +259,8 @@ def _unreadable() -> Column:
     """Whether a tracking row is a line that could not be read: its table is unknown."""
     from pyspark.sql import functions as F
 
-    told = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.col("_Policy-Id"))
-    return F.col(WHY).isNotNull() & told.isNull()
+    owner = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.col("_Policy-Id"))
+    return F.col(WHY).isNotNull() & owner.isNull()
 
 
 def _control_table(tracking: DataFrame, shares: list[Column]) -> DataFrame:

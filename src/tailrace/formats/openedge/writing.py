@@ -249,8 +249,8 @@ def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
     if kind.startswith("array"):
         value = join_array(value)
     if kind == "timestamp" and name in plan.kept.zoned:
-        told = F.coalesce(_h(ct, OFFSETS, "string"), F.lit(""))
-        zone = F.coalesce(F.get(F.split(told, ";"), F.lit(list(plan.kept.zoned).index(name))), F.lit(""))
+        offsets = F.coalesce(_h(ct, OFFSETS, "string"), F.lit(""))
+        zone = F.coalesce(F.get(F.split(offsets, ";"), F.lit(list(plan.kept.zoned).index(name))), F.lit(""))
         local = F.from_utc_timestamp(value, F.coalesce(F.nullif(zone, F.lit("")), F.lit("+00:00")))
         short = F.unix_micros(value) % 1000 == 0
         digits = [F.date_format(local, f"yyyy-MM-dd'T'HH:mm:ss.{'S' * n}") for n in (3, 6)]

@@ -142,19 +142,19 @@ def ddl_changes(history: DataFrame) -> DataFrame:
     as ADD."""
     from pyspark.sql import functions as F
 
-    told = F.from_json("DETAILS", DETAILS)
+    details = F.from_json("DETAILS", DETAILS)
     rows = conformed("attrep_ddl_history", history).select(
-        "TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE", told.alias("_told")
+        "TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE", details.alias("_details")
     )
     return (
         rows.select(
             "TABLE_OWNER",
             "TABLE_NAME",
-            F.col("_told.tableNewName").alias("TABLE_NEW_NAME"),
+            F.col("_details.tableNewName").alias("TABLE_NEW_NAME"),
             "CHANGE_SEQ",
             "TABLE_VERSION",
             "DDL_TYPE",
-            F.explode_outer("_told.columns").alias("COLUMN_NAME", "_column"),
+            F.explode_outer("_details.columns").alias("COLUMN_NAME", "_column"),
         )
         .select("*", "_column.*")
         .drop("_column")

@@ -83,8 +83,8 @@ class DataFile:
             if self.meta and self.meta.content
             else bool(LOAD.fullmatch(self.stem))
         )
-        told = (self.meta.version, self.meta.start or "") if self.meta else (0, "")
-        return (not full, *told, self.stem)
+        from_dfm = (self.meta.version, self.meta.start or "") if self.meta else (0, "")
+        return (not full, *from_dfm, self.stem)
 
 
 @dataclass(frozen=True)

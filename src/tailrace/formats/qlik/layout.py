@@ -122,8 +122,8 @@ def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
 
 def key_of(layouts: Sequence[QlikLayout]) -> list[str]:
     """The key columns in order, from the newest layout that declares them."""
-    told = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
-    return sorted(told, key=lambda n: told[n])
+    keys = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
+    return sorted(keys, key=lambda n: keys[n])
 
 
 def merged(layouts: Sequence[QlikLayout]) -> QlikLayout:

@@ -101,7 +101,7 @@ def _whole(
             want = lay.QlikLayout({**want.types, prefix + lay.COLUMN_MASK: "binary"}, want.keys)
         little = options.mask_order == "little"
         if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
-            little = next((told for p in parts if (told := is_little(p, prefix)) is not None), False)
+            little = next((order for p in parts if (order := is_little(p, prefix)) is not None), False)
         made = [lay.arrange(p, want, prefix, little=little) for p in parts]
     df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
     return lay.keyed(df, want.keys)
@@ -137,8 +137,8 @@ def _start(started: Mapping[str, str]) -> Column:
     if len(times) == 1:
         return F.try_to_timestamp(F.lit(times.pop()))
     stem = F.regexp_extract(F.col(FILE), r"([^/.]*)[^/]*$", 1)
-    told = F.create_map(*[F.lit(x) for pair in started.items() for x in pair])
-    return F.try_to_timestamp(F.element_at(told, stem))
+    starts = F.create_map(*[F.lit(x) for pair in started.items() for x in pair])
+    return F.try_to_timestamp(F.element_at(starts, stem))
 
 
 def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
@@ -193,8 +193,8 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
 
 def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
     """The Spark SQL types of a text file's columns: from its DFM; headers have theirs, the rest is text."""
-    told = {c.name: c.spark(options.datetime) for c in file.meta.columns} if file.meta else {}
-    types = {n: told.get(n, "string") for n in file.names}
+    types_there = {c.name: c.spark(options.datetime) for c in file.meta.columns} if file.meta else {}
+    types = {n: types_there.get(n, "string") for n in file.names}
     prefix = lay.find_prefix(file.names, options.prefix)
     if prefix is not None:
         known = {**HEADERS, lay.COLUMN_MASK: "binary"}

@@ -76,7 +76,7 @@ def _short(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def _parts(place: str, told: Mapping[str, Any]) -> list[StagedFile]:
+def _parts(place: str, rows: Mapping[str, Any]) -> list[StagedFile]:
     """The parts in a folder, with their counts."""
     fs, root = filesystem(place)
     made = []
@@ -84,7 +84,7 @@ def _parts(place: str, told: Mapping[str, Any]) -> list[StagedFile]:
         name = info.base_name
         if info.type != pa.fs.FileType.File or not name.startswith("part-"):
             continue
-        row = told.get(_short(unquote(info.path)))
+        row = rows.get(_short(unquote(info.path)))
         folder = info.path.rpartition("/")[0].rpartition("/")[2]
         partition = unquote(folder.removeprefix(f"{PARTITION}=")) if folder.startswith(PARTITION) else ""
         partition = "" if partition == "__HIVE_DEFAULT_PARTITION__" else partition

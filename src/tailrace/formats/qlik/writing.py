@@ -80,9 +80,10 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
     if options.partition_minutes:
         values["partition_name"] = _partition(ct, options)
     # Readers need not inspect rows to know the byte order of masks.
-    told = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
+    notes = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
     made = [
-        values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=told.get(h, {})) for h in heads
+        values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=notes.get(h, {}))
+        for h in heads
     ]
     made += [_header(ct, h).alias(was, metadata={QLIK: was}) for h, was in natives.items()]
     return ct.df.select(*made, *_data(ct))
@@ -136,8 +137,8 @@ def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Col
     if "column_mask" in ct.headers:
         carried = mask.move(_header(ct, "column_mask"), places, to_little=little)
     inserted = F.when(oper == INSERT, F.coalesce(carried, made(ct.columns)))
-    told = inserted.when(oper == BEFORE, made([]))
-    return told.when(oper == DELETE, made(ct.key)) if ct.key else told
+    changed = inserted.when(oper == BEFORE, made([]))
+    return changed.when(oper == DELETE, made(ct.key)) if ct.key else changed
 
 
 def _data(ct: ChangeTable) -> list[Column]:

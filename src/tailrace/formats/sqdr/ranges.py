@@ -40,17 +40,17 @@ class Ranges:
         most = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         shares = [n / most for n in range(most)]
         first, second = (F.col(c).cast("double") for c in rows.columns)
-        told = rows.agg(
+        row = rows.agg(
             F.count(F.lit(1)).alias("rows"),
             (F.min(first) == F.max(first)).alias("same"),
             F.percentile_approx(first, shares).alias("first"),
             F.percentile_approx(second, shares).alias("second"),
         ).first()
-        if told is None or told["same"] is None:
+        if row is None or row["same"] is None:
             return cls(0, ())
-        tasks = min(most, 1 + told["rows"] // _TASK_ROWS)
-        found = told["second"] if told["same"] else told["first"]
-        return cls(int(told["same"]), tuple(sorted({found[n * most // tasks] for n in range(1, tasks)})))
+        tasks = min(most, 1 + row["rows"] // _TASK_ROWS)
+        found = row["second"] if row["same"] else row["first"]
+        return cls(int(row["same"]), tuple(sorted({found[n * most // tasks] for n in range(1, tasks)})))
 
     def ordered(self, df: DataFrame, numbers: Sequence[Column], *by: str) -> DataFrame:
         """The rows with all those of a range in one task, ordered by columns, and the ranges in order."""

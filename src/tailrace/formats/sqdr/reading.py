@@ -126,8 +126,8 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
     df = also(df, *_faults(options))
     # A key change has a before image: the old key. `after_key` marks one even if both are the same; if there
     # is no key, that is the old row, and each update has one.
-    told = F.col("after_key").isNotNull() | _key_differs(layout) if source.key else F.lit(True)
-    moved = F.col("before_key").isNotNull() & told
+    differs = F.col("after_key").isNotNull() | _key_differs(layout) if source.key else F.lit(True)
+    moved = F.col("before_key").isNotNull() & differs
     both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
     df = df.withColumn(
         _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))

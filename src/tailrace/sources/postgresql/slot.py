@@ -28,8 +28,8 @@ def name_of(task: str) -> str:
     name = "tailrace_" + re.sub("[^a-z0-9_]", "_", task.lower())
     if name == f"tailrace_{task}" and len(name) <= MOST:
         return name
-    told = "_" + hashlib.sha256(task.encode()).hexdigest()[:8]
-    return name[: MOST - len(told)] + told
+    digest = "_" + hashlib.sha256(task.encode()).hexdigest()[:8]
+    return name[: MOST - len(digest)] + digest
 
 
 def begins(session: Session, slot: str) -> int | None:
