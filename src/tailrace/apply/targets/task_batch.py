@@ -80,7 +80,8 @@ class TaskBatch:
 
     def read_files(self, wanted: pa.Schema, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The changes in these files, in the columns and types that a merge wants."""
-        for batch in self._chosen({self.source_of(n) for n in wanted.names}, files):
+        names = [self._source_of(n) for n in wanted.names]
+        for batch in self._chosen({n for n in names if n is not None}, files):
             yield from self._typed(batch, wanted).to_batches()
 
     def read_whole(self, changes: DeltaTable) -> Iterator[pa.RecordBatch]:
@@ -90,11 +91,19 @@ class TaskBatch:
             columns = [_column(batch, f.name, f) for f in kinds]
             yield from pa.table(columns, schema=kinds).to_batches()
 
-    def source_of(self, name: str) -> str:
-        """The change table's column that a merge's column is made from, if it has that one."""
+    def sources(self) -> dict[Column, str]:
+        """The change table's columns that those of `relation` come from; constants come from none."""
+        found = {c: self._source_of(c.name) for c in self.relation.columns}
+        return {c: name for c, name in found.items() if name is not None}
+
+    def _source_of(self, name: str) -> str | None:
+        """The change table's column that a merge's column is made from, if it has that one; None: none is."""
         if name in _HEADERS:
             return PREFIX + _HEADERS[name]
-        return self.projection.sources.get(name, name) if self.projection is not None else name
+        made = self.projection
+        if made is None or (name.startswith(PREFIX) and name not in (*made.sources, *made.constants)):
+            return name  # an archive has headers, too
+        return made.sources.get(name)
 
     def places(self, names: Sequence[str]) -> tuple[int, ...]:
         """The bits of the columns in the masks of the change table, which has these `names`."""
@@ -103,13 +112,13 @@ class TaskBatch:
 
     def _typed(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
         """A file's columns under a merge's names; those younger than the file are NULL."""
-        made = self.projection
-        columns = [
-            made.column(batch, f)
-            if made is not None and f.name not in _HEADERS
-            else _column(batch, self.source_of(f.name), f)
-            for f in wanted
-        ]
+        columns = []
+        for each in wanted:
+            source = self._source_of(each.name)
+            if source is None and self.projection is not None:
+                columns.append(self.projection.column(batch, each))
+            else:
+                columns.append(_column(batch, source, each))
         return pa.table(columns, schema=wanted)
 
     def _chosen(self, columns: set[str], files: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -131,7 +140,7 @@ class TaskBatch:
         return mine
 
 
-def _column(batch: pa.RecordBatch, name: str, field: pa.Field) -> pa.Array:
+def _column(batch: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     return batch[name].cast(field.type)
@@ -140,7 +149,7 @@ def _column(batch: pa.RecordBatch, name: str, field: pa.Field) -> pa.Array:
 def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:
     """How a batch is audited; None when its change table has columns that a task cannot take as they are."""
     there = lake.arrow_schema(changes)
-    names = {c: one.source_of(c.name) for c in one.relation.columns}
+    names = one.sources()
     if any(kept_as(there.names, name, one.upto) != name for name in names.values()):
         return None
     places = one.places(there.names)
