@@ -27,6 +27,7 @@ from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
+from tailrace.validate.mapped import Made
 
 pytestmark = pytest.mark.unit
 
@@ -156,3 +157,12 @@ def test_a_baseline_goes_from_its_staging_table_to_the_target(tmp_path: Path) ->
     place.target.load(place.relation, rows.parts(), 7)
     assert place.rows() == [(1, "v1", "v1", None, "eu"), (2, "v2", "v2", None, "eu")]
     assert place.target.progress("s.t") == 7
+
+
+def test_what_the_source_dropped_is_not_compared() -> None:
+    now = SOURCE.with_columns([c for c in SOURCE.columns if c.name != "v"])  # the drop was ignored
+    both = Made(now, SOURCE, made())
+    assert both.kept == ["word", "again"]
+    assert {n: str(e) for n, e in both.left_here(now).items()} == {"no": "id", "w": "w", "site": '"eu"'}
+    renamed = SOURCE.with_columns([replace(c, name="x") if c.name == "w" else c for c in SOURCE.columns])
+    assert list(Made(SOURCE, SOURCE, made()).left_here(renamed)) == ["no", "word", "again", "site"]

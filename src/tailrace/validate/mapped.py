@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -63,14 +63,23 @@ class Made:
 
     @property
     def kept(self) -> list[str]:
-        """Columns that the target kept when the source dropped them: they are not compared."""
+        """Columns of the target that it kept when the source dropped what they are made of: they are not
+        compared."""
         seen = {c.attnum for c in self.source.columns}
-        return [c.name for c in self.follows.columns if c.attnum not in seen]
+        gone = {c.name for c in self.follows.columns if c.attnum not in seen}
+        if self.mapping is None:
+            return sorted(gone)
+        return [p.column.name for p in self.mapping.parts if gone.intersection(p.needs)]
 
     def left(self, now: Relation, df: DataFrame) -> DataFrame:
         """The source's rows (its layout `now`) as the target should have them."""
         df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
-        return rows(df, self.mapping) if self.mapping else df
+        if self.mapping is None:
+            return df
+        # What needs a column that the source has no more, or under another name, is missing in it.
+        there = set(df.columns)
+        parts = tuple(p for p in self.mapping.parts if there.issuperset(p.needs))
+        return rows(df, replace(self.mapping, parts=parts))
 
     def left_here(self, now: Relation) -> dict[str, pc.Expression]:
         """The same for this process, where `projection` says how, or nothing is mapped: the target's columns,
@@ -78,7 +87,6 @@ class Made:
         there = {to: pc.field(n) for n, to in self.names(now).items()}
         if (made := self.projection) is None:
             return there
-        wanted = (c.name for c in self.relation.columns)
-        return {
-            n: there[made.sources[n]] if n in made.sources else pc.scalar(made.constants[n]) for n in wanted
-        }
+        found = {n: there[of] for n, of in made.sources.items() if of in there}
+        found |= {n: pc.scalar(text) for n, text in made.constants.items()}
+        return {c.name: found[c.name] for c in self.relation.columns if c.name in found}
