@@ -89,6 +89,21 @@ def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
     return found
 
 
+def words(oper: npt.NDArray[np.str_]) -> pa.StringArray:
+    """What `letters` gives, as Arrow has it.
+
+    >>> words(np.array(["I", "D"])[1:]).to_pylist(), words(np.array(["I", "odd"])).to_pylist()
+    (['D'], ['I', 'odd'])
+    """
+    points = np.ascontiguousarray(oper).view(np.uint32)
+    if len(points) != len(oper) or not len(oper) or points.max() > 127 or points.min() == 0:
+        return pa.array(oper, pa.string())
+    ends = np.arange(len(oper) + 1, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), len(oper), [None, pa.py_buffer(ends), pa.py_buffer(points.astype(np.uint8))]
+    )
+
+
 def codes(oper: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     """Operations as the codes of their first letters; that of `?` for NULL, and for what is no ASCII letter.
 

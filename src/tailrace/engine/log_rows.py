@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..model import sequence
 from ..model.change import DELETE, INSERT, UPDATE
-from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import KeyLogField
 from .batch import Batch
-from .columns import AT, DETAIL, NATIVE_OF, SEQ, carried, one
+from .columns import AT, DETAIL, NATIVE_OF, SEQ, carried, one, words
 from .decide import NAMES
 from .rules import Rules, reason
 
@@ -102,16 +102,17 @@ def written(
     """Changes as rows of a key log."""
     taken, oper = lines.rows, lines.oper
     seq = taken[SEQ].combine_chunks()
-    number = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS).cast(pa.int64())
+    digits = sequence.matrix(seq)
+    number = pa.array(sequence.numbers_of(digits))
     at = pa.scalar(now, pa.timestamp("us", "UTC"))
     made: dict[str, pa.Array | pa.Scalar] = {
         "run_id": pa.scalar(header.run_id),
         "group_id": pa.scalar(header.group_id),
         "subscription_id": pa.scalar(header.subscription),
-        "resync_state": pc.utf8_slice_codeunits(seq, 0, TIME_DIGITS).cast(pa.int64()),
+        "resync_state": pa.array(sequence.times_of(digits)),
         "change_row_counter": number,
         **_time(taken),
-        "change_row_type": pa.array(oper),
+        "change_row_type": words(oper),
         **_outcome(lines, rules),
         "flagged_count": pa.array(lines.running + header.flagged),
         **_keys(lines, header),

@@ -8,10 +8,13 @@ so gaps between changes are normal (source: spec/qlik.md §1.2).
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WIDTH = 35
 TIME_DIGITS = 16
@@ -127,13 +130,40 @@ def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp
     return ends - starts
 
 
+def matrix(seqs: pa.StringArray) -> npt.NDArray[np.uint8]:
+    """Change sequences (no NULLs, 35 digits each) as an (n, 35) matrix of ASCII digits, not copied.
+
+    >>> import pyarrow as pa
+    >>> matrix(pa.array([FIRST, "1" * WIDTH])[1:]).tobytes() == b"1" * WIDTH
+    True
+    """
+    if not len(seqs):
+        return np.empty((0, WIDTH), np.uint8)
+    _, ends, data = seqs.buffers()
+    first, last = np.frombuffer(ends, np.int32)[[seqs.offset, seqs.offset + len(seqs)]]
+    return np.frombuffer(data, np.uint8)[first:last].reshape(len(seqs), WIDTH)
+
+
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """The change numbers of an (n, 35) matrix of ASCII digits.
 
-    >>> numbers_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, 35))
+    >>> numbers_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, WIDTH))
     array([7])
     """
-    out = np.zeros(len(seqs), np.int64)
-    for k in range(TIME_DIGITS, WIDTH):
-        out = out * 10 + (seqs[:, k].astype(np.int64) - 48)
-    return out
+    return _parsed(seqs[:, TIME_DIGITS:])
+
+
+def times_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """The time parts of an (n, 35) matrix of ASCII digits.
+
+    >>> times_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, WIDTH))
+    array([2023111422132012])
+    """
+    return _parsed(seqs[:, :TIME_DIGITS])
+
+
+def _parsed(digits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    found = np.zeros(len(digits), np.int64)
+    for k in range(digits.shape[1]):
+        found = found * 10 + (digits[:, k].astype(np.int64) - 48)
+    return found

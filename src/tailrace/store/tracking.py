@@ -54,9 +54,4 @@ def rows(
 
 def numbers(seqs: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The change numbers of an array of change sequences (text, 35 digits each)."""
-    if not len(seqs):
-        return np.empty(0, np.int64)
-    offsets = np.frombuffer(seqs.buffers()[1], np.int32)
-    first = int(offsets[seqs.offset])
-    raw = np.frombuffer(seqs.buffers()[2], np.uint8)[first : first + len(seqs) * sequence.WIDTH]
-    return sequence.numbers_of(raw.reshape(len(seqs), sequence.WIDTH))
+    return sequence.numbers_of(sequence.matrix(seqs))
