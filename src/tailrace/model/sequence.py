@@ -8,10 +8,13 @@ so gaps between changes are normal (source: spec/qlik.md §1.2).
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ..errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +23,7 @@ WIDTH = 35
 TIME_DIGITS = 16
 NUMBER_DIGITS = 19
 FIRST = "0" * WIDTH
+_SEQ = f"[0-9]{{{WIDTH}}}"
 """Smaller than every real change sequence."""
 
 _THOUSANDS = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8).reshape(1000, 3)
@@ -131,17 +135,28 @@ def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp
 
 
 def matrix(seqs: pa.StringArray) -> npt.NDArray[np.uint8]:
-    """Change sequences (no NULLs, 35 digits each) as an (n, 35) matrix of ASCII digits, not copied.
+    """Change sequences as an (n, 35) matrix of ASCII digits, not copied.
+
+    Raises:
+        FormatError: one is NULL, or not 35 digits.
 
     >>> import pyarrow as pa
     >>> matrix(pa.array([FIRST, "1" * WIDTH])[1:]).tobytes() == b"1" * WIDTH
     True
+    >>> matrix(pa.array([FIRST, "x" * WIDTH]))
+    Traceback (most recent call last):
+    tailrace.errors.FormatError: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is no change sequence of 35 digits
     """
     if not len(seqs):
         return np.empty((0, WIDTH), np.uint8)
     _, ends, data = seqs.buffers()
-    first, last = np.frombuffer(ends, np.int32)[[seqs.offset, seqs.offset + len(seqs)]]
-    return np.frombuffer(data, np.uint8)[first:last].reshape(len(seqs), WIDTH)
+    bounds = np.frombuffer(ends, np.int32)[seqs.offset : seqs.offset + len(seqs) + 1]
+    octets = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+    whole = len(octets) == len(seqs) * WIDTH and not seqs.null_count and (np.diff(bounds) == WIDTH).all()
+    if not whole or octets.min() < ord("0") or octets.max() > ord("9"):
+        wrong = next(s for s in seqs.to_pylist() if s is None or re.fullmatch(_SEQ, s) is None)
+        raise FormatError(f"{wrong!r} is no change sequence of {WIDTH} digits")
+    return octets.reshape(len(seqs), WIDTH)
 
 
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
