@@ -71,14 +71,21 @@ class Made:
             return sorted(gone)
         return [p.column.name for p in self.mapping.parts if gone.intersection(p.needs)]
 
+    def compared(self, now: Relation) -> list[str]:
+        """The target's columns that the source's rows (its layout `now`) have everything for: what needs a
+        column that is gone, or has another name by now, is missing."""
+        there = list(self.names(now).values())
+        if self.mapping is None:
+            return there
+        return [p.column.name for p in self.mapping.parts if set(p.needs) <= set(there)]
+
     def left(self, now: Relation, df: DataFrame) -> DataFrame:
         """The source's rows (its layout `now`) as the target should have them."""
         df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
         if self.mapping is None:
             return df
-        # What needs a column that the source has no more, or under another name, is missing in it.
-        there = set(df.columns)
-        parts = tuple(p for p in self.mapping.parts if there.issuperset(p.needs))
+        wanted = set(self.compared(now))
+        parts = tuple(p for p in self.mapping.parts if p.column.name in wanted)
         return rows(df, replace(self.mapping, parts=parts))
 
     def left_here(self, now: Relation) -> dict[str, pc.Expression]:
@@ -87,6 +94,7 @@ class Made:
         there = {to: pc.field(n) for n, to in self.names(now).items()}
         if (made := self.projection) is None:
             return there
-        found = {n: there[of] for n, of in made.sources.items() if of in there}
-        found |= {n: pc.scalar(text) for n, text in made.constants.items()}
-        return {c.name: found[c.name] for c in self.relation.columns if c.name in found}
+        return {
+            n: pc.scalar(made.constants[n]) if n in made.constants else there[made.sources[n]]
+            for n in self.compared(now)
+        }

@@ -146,9 +146,8 @@ def wanted(task: Task, one: Difference, upto: int, have: Collection[str]) -> Wan
         return why
     relation = layout_of(task, table, one.made)
     names = {c.name for c in relation.columns}
-    if not one.made.whole or names != set(have):
-        return _DDL
-    if one.made.mapping is None and names != set(one.both.columns.values()):
+    compared = set(one.made.compared(one.both.source.layout))
+    if not one.made.whole or names != set(have) or names != compared:
         return _DDL
     before = max((b.upto for b in stored if b.position < one.position), default=-1)
     # A batch may hold changes from before and after the position: `before` is never too late.

@@ -204,8 +204,3 @@ class Both:
     def left_here(self) -> FileRows:
         """The same, for this process."""
         return FileRows(self.source.data(), self.target.made.left_here(self.source.layout))
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The source's columns that can be compared -> their names in the target, mapping aside."""
-        return self.target.made.names(self.source.layout)
