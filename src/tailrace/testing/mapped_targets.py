@@ -19,12 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.targets.base import Target
+from ..apply.tasks import Parts
 from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
+from ..model.types import schema_of
 from .images import ID, RELATION, Image, V, batch_of
 from .meanwhile import Wait
 from .target_case import TargetHooks
@@ -135,6 +138,28 @@ class MappedTargetConformance(TargetHooks):
         target.load(RELATION.with_columns([ID]), first.select("id").where("id > 1"), 3)
         assert [tuple(r) for r in self.rows(spark, target, RELATION.table).collect()] == [(2,)]
         assert (target.columns(RELATION.table), target.progress(RELATION.table)) == ({"id": "int"}, 3)
+
+    def test_a_load_of_parts_is_one_of_their_rows(self, spark: SparkSession, target: Target) -> None:
+        """Where tables have own paths."""
+        shares, relation = target.capabilities.shares, RELATION.with_columns([ID, V])
+        if shares is None or shares.own_path(relation.table) is None:
+            pytest.skip("its tables have no own paths")
+        rows: dict[str, list[tuple[int, str | None]]] = {
+            "one": [(1, "a"), (2, None)],
+            "two": [],
+            "three": [(3, "c")],
+        }
+        schema = schema_of(relation.columns)
+
+        def read(name: str) -> list[pa.RecordBatch]:
+            found = [{"id": key, "v": v} for key, v in rows[name]]
+            return [pa.RecordBatch.from_pylist(found, schema)]
+
+        for names, after in (("three",), 3), (tuple(rows), 7):
+            target.load(relation, Parts(names, read), after)
+        found = [tuple(r) for r in self.rows(spark, target, relation.table).select("id", "v").collect()]
+        assert sorted(found) == [(1, "a"), (2, None), (3, "c")]
+        assert target.progress(relation.table) == 7
 
 
 def _wider(one: Relation) -> Relation:

@@ -48,17 +48,6 @@ SETTINGS = {
 """The settings that a round draws: each one's default, and values that make a task take other ways."""
 MAPPING = {"target": "m.kinds", "columns": {"no": "id"}, "constants": {"site": "here"}, "key": ["no"]}
 """What becomes of `m.types` where a table is mapped."""
-
-
-def mapped(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the source as that mapping has it.
-
-    >>> mapped({"id": 1, "v": "a"})
-    {'v': 'a', 'no': 1, 'site': 'here'}
-    """
-    return {**{n: v for n, v in row.items() if n != "id"}, "no": row["id"], "site": "here"}
-
-
 ELSEWHERE = re.compile(r"drop\.")
 """Fail points that no round comes to: tasks that are dropped."""
 MAPPED = re.compile(r"delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
@@ -89,6 +78,15 @@ class Plan:
         if name in ("change", "consumers"):
             return self.logged
         return needs.get(part, True) and (name != "exceptions" or bool(self.mode))
+
+
+def mapped(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the source as that mapping has it.
+
+    >>> mapped({"id": 1, "v": "a"})
+    {'v': 'a', 'no': 1, 'site': 'here'}
+    """
+    return {**{n: v for n, v in row.items() if n != "id"}, "no": row["id"], "site": "here"}
 
 
 def plan(seed: int, *, whole: bool) -> Plan:

@@ -69,6 +69,11 @@ class Projection:
         """
         if field.name in self.constants:
             return pa.repeat(pa.scalar(self.constants[field.name], field.type), rows.num_rows)
-        if self.sources.get(field.name) in rows.schema.names:
-            return rows[self.sources[field.name]].cast(field.type)
+        return column(rows, self.sources.get(field.name), field)
+
+
+def column(rows: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
+    """The column of that name in a field's type; NULL where the rows have none."""
+    if name not in rows.schema.names:
         return pa.nulls(rows.num_rows, field.type)
+    return rows[name].cast(field.type)

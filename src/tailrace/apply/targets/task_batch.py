@@ -18,7 +18,7 @@ from ...model.types import arrow_type
 from ...store.kept import files_between
 from ...store.tables import kept_as, widens
 from ..images import ordinals
-from ..mapping.projection import Projection
+from ..mapping.projection import Projection, column
 from ..plan import UNKNOWN
 from .audit import Audit, plain_audit
 
@@ -88,7 +88,7 @@ class TaskBatch:
         """The changes in all columns of their table, which `rows` has."""
         kinds = lake.arrow_schema(changes)
         for batch in self._chosen(set(kinds.names), self.files(changes)):
-            columns = [_column(batch, f.name, f) for f in kinds]
+            columns = [column(batch, f.name, f) for f in kinds]
             yield from pa.table(columns, schema=kinds).to_batches()
 
     def sources(self) -> dict[Column, str]:
@@ -118,7 +118,7 @@ class TaskBatch:
             if source is None and self.projection is not None:
                 columns.append(self.projection.column(batch, each))
             else:
-                columns.append(_column(batch, source, each))
+                columns.append(column(batch, source, each))
         return pa.table(columns, schema=wanted)
 
     def _chosen(self, columns: set[str], files: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -138,12 +138,6 @@ class TaskBatch:
         if self.position:
             mine = pc.and_(mine, pc.greater_equal(rows[_POSITION], self.position))
         return mine
-
-
-def _column(batch: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, field.type)
-    return batch[name].cast(field.type)
 
 
 def audit_of(one: TaskBatch, changes: DeltaTable) -> Audit | None:

@@ -151,7 +151,8 @@ class DeltaTarget:
         """Makes rows all that the target has of a table."""
         path, app = self.path(relation.table), self.app(relation.table)
         with self._locks[path]:
-            if (own := self.place(relation.table).partition) and not isinstance(rows, Parts):
+            if own := self.place(relation.table).partition:
+                assert not isinstance(rows, Parts)  # noqa: S101 - it has no own path
                 return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 
