@@ -146,8 +146,7 @@ def wanted(task: Task, one: Difference, upto: int, have: Collection[str]) -> Wan
         return why
     relation = layout_of(task, table, one.made)
     names = {c.name for c in relation.columns}
-    compared = set(one.made.compared(one.both.source.layout))
-    if not one.made.whole or names != set(have) or names != compared:
+    if not one.made.whole or names != set(have) or names != set(one.made.compared(one.both.source.layout)):
         return _DDL
     before = max((b.upto for b in stored if b.position < one.position), default=-1)
     # A batch may hold changes from before and after the position: `before` is never too late.
