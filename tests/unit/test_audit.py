@@ -17,6 +17,7 @@ from pyspark.sql import Row
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.plan import Limits
+from tailrace.apply.targets import auditor
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
@@ -37,6 +38,12 @@ EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 COLUMNS = schema_of(RELATION.columns)
 HEADERS, KEY = 8, ("lane", "id")
 TIME = 2026010100000000
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are rendered in parts, as those of large batches are."""
+    monkeypatch.setattr(auditor, "_RENDERED", 3)
 
 
 class Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model import sequence
-from ..model.change import DELETE, INSERT, UPDATE
+from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import KeyLogField
 from .batch import Batch
@@ -47,6 +47,34 @@ class KeyLogHeader:
 
 
 @dataclass(frozen=True)
+class ChangeTexts:
+    """Changes as texts: the keys, and the images (None: they are not wanted; NULL: a delete that has only a
+    key)."""
+
+    keys: pa.StringArray
+    images: pa.StringArray | None
+
+    @staticmethod
+    def of(rows: pa.Table, oper: npt.NDArray[np.str_], header: KeyLogHeader, *, images: bool) -> ChangeTexts:
+        """Renders changes."""
+        keys = items([_item(rows, header, i, None) for i in _key(header)])
+        return ChangeTexts(keys, _images(rows, header, oper) if images else None)
+
+    @staticmethod
+    def joined(parts: Sequence[ChangeTexts]) -> ChangeTexts:
+        """Those of all parts."""
+        keys, images = [p.keys for p in parts], [p.images for p in parts if p.images is not None]
+        return ChangeTexts(pa.concat_arrays(keys), pa.concat_arrays(images) if images else None)
+
+    def take(self, places: Places) -> ChangeTexts:
+        """Some of them, by their numbers, which rise."""
+        if len(places) == len(self.keys):
+            return self
+        at = pa.array(places)
+        return ChangeTexts(self.keys.take(at), None if self.images is None else self.images.take(at))
+
+
+@dataclass(frozen=True)
 class LoggedChanges:
     """Changes on their way into a key log.
 
@@ -57,6 +85,7 @@ class LoggedChanges:
         running: how many are flagged up to each.
         moved: which have another key than before; old: the keys that these had.
         why: as in `Batch`.
+        texts: of each; None: they are yet to be rendered.
     """
 
     rows: pa.Table
@@ -66,12 +95,21 @@ class LoggedChanges:
     moved: npt.NDArray[np.bool_]
     old: pa.Table
     why: pa.StringArray | None = None
+    texts: ChangeTexts | None = None
 
 
 def logged(
-    batch: Batch, header: KeyLogHeader, schema: pa.Schema, rows: Places, now: datetime, *, images: bool = True
+    batch: Batch,
+    header: KeyLogHeader,
+    schema: pa.Schema,
+    rows: Places,
+    now: datetime,
+    *,
+    images: bool = True,
+    texts: ChangeTexts | None = None,
 ) -> pa.Table:
-    """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them."""
+    """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them.
+    `texts`: of all rows but B rows, when they are rendered already."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, batch.events.old[rows], -1)
@@ -86,6 +124,7 @@ def logged(
         old >= 0,
         batch.rows.take(pa.array(old[old >= 0])),
         None if batch.why is None else batch.why.take(pa.array(rows)),
+        None if texts is None else texts.take((np.cumsum(batch.events.oper != BEFORE) - 1)[rows]),
     )
     return written(lines, batch.rules, header, schema, now, images=images)
 
@@ -101,6 +140,7 @@ def written(
 ) -> pa.Table:
     """Changes as rows of a key log."""
     taken, oper = lines.rows, lines.oper
+    texts = lines.texts or ChangeTexts.of(taken, oper, header, images=images)
     seq = taken[SEQ].combine_chunks()
     digits = sequence.matrix(seq)
     number = pa.array(sequence.numbers_of(digits))
@@ -115,15 +155,15 @@ def written(
         "change_row_type": words(oper),
         **_outcome(lines, rules),
         "flagged_count": pa.array(lines.running + header.flagged),
-        **_keys(lines, header),
+        **_keys(lines, texts.keys, header),
         "keylog_sort": pc.add(number, header.sort - header.after),
         "keylog_ts": at,
         "insert_ts": at,
     }
     if DETAIL in taken.schema.names:
         made["change_row_log_detail"] = taken[DETAIL]
-    if images:
-        made["after_image"] = _images(taken, header, oper)
+    if texts.images is not None:
+        made["after_image"] = texts.images
     made |= _native(taken, made)
     return pa.table([_column(made.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
 
@@ -172,10 +212,9 @@ def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
     }
 
 
-def _keys(lines: LoggedChanges, header: KeyLogHeader) -> dict[str, pa.Array]:
-    """`before_key` and `after_key`: the key, of a change of key the old one and the new one."""
+def _keys(lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader) -> dict[str, pa.Array]:
+    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one."""
     none = pa.scalar(None, pa.string())
-    own = items([_item(lines.rows, header, i, None) for i in _key(header)])
     made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, [UPDATE, DELETE])), own, none)}
     if lines.moved.any():
         texts = items([_item(lines.old, header, i, None) for i in _key(header)])

@@ -6,7 +6,7 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.batch import Batch, Changes
-from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
+from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, letters, one, typed
 from ...engine.keys import Keys, Places
-from ...engine.log_rows import logged
+from ...engine.log_rows import ChangeTexts, logged
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
 from ...engine.source import RowsOf, Source, ordered
 from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model import mask
-from ...model.change import DELETE, INSERT, PREFIX, UPDATE
+from ...model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE
 from ..keylog.key_log import ChangeRange
 from ..keylog.outbox import note_of
 from ..whole_rows import refuse
@@ -34,14 +34,18 @@ from .base import ApplyOutcome
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `added_rows`)."""
+Rendered = Callable[[], "ChangeTexts | None"]
+"""The texts that the key log has of all changes, once they are rendered; None: they are not."""
 _CARRIED = PREFIX + "column_mask"
+_RENDERED = 1 << 16
+"""So many rows are rendered at once."""
 
 
 class BatchAuditor:
     """The auditor of one merge; decides anew when the merge has to begin again."""
 
-    def __init__(self, audit: Audit, upto: int, source: Source) -> None:
-        self._audit, self._most = audit, upto
+    def __init__(self, audit: Audit, upto: int, source: Source, texts: Rendered) -> None:
+        self._audit, self._most, self._texts = audit, upto, texts
         self._keyed = bool(source.key) or audit.archives
         self._changes = Changes.of(source)
         if audit.plain and (seq := self._changes.first_bad) is not None:
@@ -75,20 +79,24 @@ class BatchAuditor:
         assert self._batch is not None  # noqa: S101 - asked once decided
         return bool(self._batch.truncates)
 
-    def decide(self, source: Source, there: Places, rows_of: RowsOf, pool: Executor) -> Source:
+    def decide(self, source: Source, there: Places, rows_of: RowsOf) -> Source:
         """The changes with what counts of them; `there`: of each key's number how many rows of the table have
-        it that are not marked as deleted. The pool runs what can be done during the writing."""
-        return self.judge(there, pool).left(source, self._audit.header.ordinals, rows_of)
+        it that are not marked as deleted."""
+        return self.judge(there).left(source, self._audit.header.ordinals, rows_of)
 
-    def judge(self, there: Places, pool: Executor) -> Batch:
-        """Decides all changes, and begins to write the key log."""
+    def judge(self, there: Places) -> Batch:
+        """Decides all changes."""
         audit, changes = self._audit, self._changes
         if self._keyed:
             self._batch = changes.met(there > 0, audit.rules, audit.counted)
         else:
             self._batch = changes.met_copies(there, audit.rules, audit.counted)
-        self._writing = pool.submit(self._log, self._batch)
         return self._batch
+
+    def log(self, pool: Executor) -> None:
+        """Begins to write the key log of what was decided, while the table is written."""
+        assert self._batch is not None  # noqa: S101 - asked once decided
+        self._writing = pool.submit(self._log, self._batch)
 
     def finish(self) -> None:
         """Ends what was begun; called before the commit."""
@@ -133,7 +141,8 @@ class BatchAuditor:
             return []
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        made = logged(batch, log.header, log.schema, rows, _now(), images=log.mode != "keys")
+        images, texts = log.mode != "keys", self._texts()
+        made = logged(batch, log.header, log.schema, rows, _now(), images=images, texts=texts)
         return made if len(rows) <= log.handed else lake.write_part(log.path, made)
 
     def note(self) -> tuple[str, int] | None:
@@ -154,6 +163,22 @@ class BatchAuditor:
             outcome = replace(outcome, missing=batch.missing)
         ends, why = batch.ends, batch.why_it_ends
         return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._part, why, self._logged)
+
+
+def render(audit: Audit, rows: pa.Table, pool: Executor) -> Rendered:
+    """Begins to render the texts of changes, which hang on nothing that is in the table: there is time for it
+    while others look for their rows."""
+    if (log := audit.keylog) is None or log.mode == "errors":
+        return lambda: None
+    header, images = log.header, log.mode != "keys"
+
+    def rendered(part: pa.Table) -> ChangeTexts:
+        return ChangeTexts.of(part, letters(one(part[OPER])), header, images=images)
+
+    mine = rows.filter(pc.not_equal(rows[OPER], BEFORE))
+    parts = [mine.slice(begin, _RENDERED) for begin in range(0, max(mine.num_rows, 1), _RENDERED)]
+    coming = [pool.submit(rendered, part) for part in parts]
+    return lambda: ChangeTexts.joined([part.result() for part in coming])
 
 
 def _now() -> datetime:

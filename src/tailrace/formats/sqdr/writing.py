@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...model import sequence
-from ...model.change import DELETE, NATIVE, UPDATE, ChangeTable
+from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
 from ..shape import neighbours, quoted
 from . import text as sqdr_text
@@ -159,7 +159,11 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
     )  # fmt: skip
     taken = {SEQ: "change_seq", OPER: "change_oper", **({CARRIED: "column_mask"} if masked else {})}
     named = [F.col(ct.header(h)).alias(n) for n, h in taken.items()]
-    values = [F.col(quoted(c)).alias(f"_c{i}") for i, c in enumerate(ct.columns)]
+    # Of a B row the key alone is written.
+    whole, keys = F.col(ct.header("change_oper")) != BEFORE, key_places(ct)
+    values = [F.col(quoted(c)) for c in ct.columns]
+    values = [v if i in keys else F.when(whole, v) for i, v in enumerate(values)]
+    values = [v.alias(f"_c{i}") for i, v in enumerate(values)]
     df = df.select(*named, *(F.col(quoted(h)) for h in heads), *values).filter(F.col(OPER).isin(*CHANGES))
     if ranges:
         df = ranges.ordered(df, list(_numbers(SEQ).values()), SEQ, OPER)

@@ -20,7 +20,7 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import Audit, Audited, merge_audited, row_of
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
 from ..base import ApplyOutcome
 from .files import SMALL
 from .local import TOO_LARGE, append, info
@@ -64,21 +64,25 @@ class AuditTask:
         if (made := added_rows(rows, self.key, self.schema, self.audit)) is not None:
             yield self._added(*made)
             return
-        source = source_of(rows, self.key, self.schema, self.audit.rules)
-        auditor = BatchAuditor(self.audit, self.upto, source)
-        done = merge(
-            self.path, source, self.app_id, self.upto, self.memory_bytes, info(plan="task_local"), auditor,
-            follows=self.follows, table=self.table, most=self.most,
-        )  # fmt: skip
+        with lanes("key log", 1, worth=rows.nbytes >= SMALL) as pool:
+            texts = render(self.audit, rows, pool)
+            source = source_of(rows, self.key, self.schema, self.audit.rules)
+            auditor, words = BatchAuditor(self.audit, self.upto, source, texts), info(plan="task_local")
+            done = merge(
+                self.path, source, self.app_id, self.upto, self.memory_bytes, words, auditor,
+                follows=self.follows, table=self.table, most=self.most,
+            )  # fmt: skip
         yield result(file=TOO_LARGE) if done is None else row_of(done, auditor.audited(done))
 
     def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""
-        auditor = BatchAuditor(self.audit, self.upto, source)
         if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
             return row_of(ApplyOutcome(version=reached), None)
-        with lanes("key log", 1, worth=rows.nbytes >= SMALL) as pool:
-            auditor.judge(NONE_THERE, pool)
+        with lanes("key log", worth=rows.nbytes >= SMALL) as pool:
+            texts = render(self.audit, source.rows, pool)
+            auditor = BatchAuditor(self.audit, self.upto, source, texts)
+            auditor.judge(NONE_THERE)
+            auditor.log(pool)
             files = lake.write_part(self.path, rows)
             auditor.finish()
         reach("delta.local")

@@ -9,7 +9,6 @@ progress in one commit on exactly the version that was read; if anybody wrote me
 from __future__ import annotations
 
 import time
-from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,16 +67,18 @@ class Rewrite:
             met = [(rows, keys) for rows, keys, _ in touched]
             if most is not None and self._bytes(files, met) > most:
                 return None
-            upto = self._decided(files, met, [keys for _, _, keys in touched], upto, pool)
+            upto = self._decided(files, met, [keys for _, _, keys in touched], upto)
             empties = self._auditor is not None and self._auditor.empties
             # What a truncate takes away is met by no change that remains.
             found = [] if empties else self._counting(met)
             files = [] if empties else files
             pieces = self._plan(files, found)
             added = sum(len(piece.added) for piece in pieces)
-            parts = [part for part in pool.map(self._files.write, pieces) if part]
+            writing = pool.map(self._files.write, pieces)
             if self._auditor is not None:
+                self._auditor.log(pool)
                 self._auditor.finish()
+            parts = [part for part in writing if part]
         if upto < 0:
             return ApplyOutcome(version=self._table.version(), plan="task_local")
         gone = every if empties else [f for f, (rows, _) in zip(files, found, strict=True) if len(rows)]
@@ -101,7 +102,6 @@ class Rewrite:
         met: list[tuple[Places, Places]],
         living: list[Places],
         upto: int,
-        pool: Executor,
     ) -> int:
         """Lets the auditor say what counts, and which change number is reached by it."""
         if self._auditor is None:
@@ -114,7 +114,7 @@ class Rewrite:
             keys = np.concatenate([NONE, *[k for k, _ in found]])
             return keys, pa.concat_tables([none, *[t for _, t in found]])
 
-        source = self._auditor.decide(self._source, there, rows_of, pool)
+        source = self._auditor.decide(self._source, there, rows_of)
         self._files = replace(self._files, source=source)
         return self._auditor.upto
 

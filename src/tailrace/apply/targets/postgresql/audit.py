@@ -8,7 +8,7 @@ row meanwhile, the database says so, and it is done again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from ...mapping import shared_rows as shared
 from ...plan import TableBatch
 from ...tasks import result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
 from ..base import ApplyOutcome
 from ..delta.local import TOO_LARGE
 from ..task_batch import TaskBatch
@@ -92,17 +92,18 @@ class DatabaseAudit:
         yield self._result(*made or (source_of(rows, key, schema, self.audit.rules), None))
 
     def _result(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
-        auditor = BatchAuditor(self.audit, self.upto, source)
-        with session(self.place, self._where) as on:
-            done = self._done(on, source, auditor, added)
+        with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
+            auditor = BatchAuditor(self.audit, self.upto, source, render(self.audit, source.rows, pool))
+            with session(self.place, self._where) as on:
+                done = self._done(on, source, auditor, added, pool)
         return row_of(done, auditor.audited(done))
 
     def _done(
-        self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None
+        self, on: Session, source: Source, auditor: BatchAuditor, added: pa.Table | None, pool: Executor
     ) -> ApplyOutcome:
         def once() -> ApplyOutcome:
             with on.transaction():
-                return _Merge(on, self, source, auditor, added).run()
+                return _Merge(on, self, source, auditor, added, pool).run()
 
         try:
             return retried(once, psycopg.errors.SerializationFailure, tries=_ATTEMPTS)
@@ -138,6 +139,7 @@ class _Merge:
     source: Source
     auditor: BatchAuditor
     added: pa.Table | None
+    pool: Executor
 
     @property
     def _sent(self) -> Sending:
@@ -160,15 +162,16 @@ class _Merge:
                 where=f"{order.place.label}, {table}",
                 hint="run a task once only; a pooler before the target must keep session locks",
             )
-        with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
-            if self.added is not None:
-                self.auditor.judge(NONE_THERE, pool)
-                inserted, updated, deleted = self._append(self.added), 0, 0
-            else:
-                there = np.zeros(len(self.source.last), np.int64) if self.auditor.blind else self._there()
-                made = self.auditor.decide(self.source, there, self._rows_of, pool)
-                inserted, updated, deleted = self._write(made, self._emptied() if self.auditor.empties else 0)
-            self.auditor.finish()
+        if self.added is not None:
+            self.auditor.judge(NONE_THERE)
+            self.auditor.log(self.pool)
+            inserted, updated, deleted = self._append(self.added), 0, 0
+        else:
+            there = np.zeros(len(self.source.last), np.int64) if self.auditor.blind else self._there()
+            made = self.auditor.decide(self.source, there, self._rows_of)
+            self.auditor.log(self.pool)
+            inserted, updated, deleted = self._write(made, self._emptied() if self.auditor.empties else 0)
+        self.auditor.finish()
         upto = self.auditor.upto
         if upto < 0:
             return ApplyOutcome(version=order.reached.version)
