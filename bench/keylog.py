@@ -14,10 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import load
 import measure
@@ -26,10 +29,14 @@ from measure import HERE, Row, say
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.postgresql.target import PostgresTarget
+from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
+from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
@@ -38,22 +45,22 @@ if TYPE_CHECKING:
 
 COST = 0.35
 """At most so much of an apply's time does the key log add."""
-DATABASES = {
+MODES = {
     "upsert": ("upsert", "off"),
     "upsert_logged": ("upsert", "all"),
     "strict": ("strict", "off"),
     "strict_logged": ("strict", "all"),
 }
-"""Database -> mode, and key log mode."""
+"""Side, and the database of that name -> mode, and key log mode."""
 Side = Callable[[ChangeTable, int, dict[str, int]], object]
 
 
 def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     """The bench `keylog`."""
     say("key log: its cost, and a tiny batch")
-    for name in DATABASES:
+    for name in MODES:
         load.database(running, name).close()
-    first = next(iter(DATABASES))
+    first = next(iter(MODES))
     url = running.tcp_url(first).replace(f"/{first}", "/{}")
     command = [sys.executable, HERE / "keylog.py", folder / "keylog", url, *(["--quick"] if quick else [])]
     done = measure.run(command, log=None)
@@ -97,6 +104,34 @@ def following(spark: SparkSession, target: Target, root: str, rules: Rules, log:
     return apply
 
 
+def in_place(root: str, mode: str, log: str) -> Side:
+    """What the pipeline does on one machine: a task reads the change table itself."""
+    target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=TargetSettings().one_task(alone=True))  # type: ignore[arg-type]
+    keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
+    rules = RulesApply(
+        None,
+        target,
+        Rules.of(mode),
+        root=root,
+        task="t",
+        app_id="bench",
+        keylog=keylog,  # type: ignore[arg-type]
+    )
+    after = -1
+
+    def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
+        nonlocal after
+        one = TaskBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
+        ruled = None if (mode, log) == ("upsert", "off") else rules.prepared(one, 0)
+        (done,) = target.merge_many([ruled or one])
+        if not isinstance(done, Audited):
+            raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
+        after = upto
+        return done if ruled is None else rules.went(ruled, done)
+
+    return apply
+
+
 def headed(made: ChangeTable) -> ChangeTable:
     """The batch as change tables are: with masks, times and a name."""
     from pyspark.sql import functions as F
@@ -108,14 +143,31 @@ def headed(made: ChangeTable) -> ChangeTable:
     return replace(made, df=made.df.withColumns({f"header__{n}": v for n, v in more.items()}), name=TABLE)
 
 
-def measured(spark: SparkSession, case: Case, folder: Path, sides: dict[str, Side]) -> dict[str, float]:
-    """Seconds of each side, whose targets are `folder`/name."""
+def kept(made: ChangeTable) -> ChangeTable:
+    """The same in a change table, which it is named after."""
+    rows = pq.read_table(made.name)
+    at = pa.scalar(datetime(2026, 1, 2, 3, 4, 5, 678_000, timezone.utc), pa.timestamp("us", "UTC"))
+    rows = rows.append_column("header__column_mask", pa.nulls(rows.num_rows, pa.binary()))
+    rows = rows.append_column("header__timestamp", pa.repeat(at, rows.num_rows))
+    lake.append(f"{made.name}-ct", rows)
+    return replace(made, name=f"{made.name}-ct")
+
+
+def measured(
+    spark: SparkSession,
+    case: Case,
+    folder: Path,
+    sides: dict[str, Side],
+    ready: Callable[[ChangeTable], ChangeTable] = headed,
+) -> dict[str, float]:
+    """Seconds of each side, whose targets are `folder`/name; `ready`: what all sides get of a batch."""
     took: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(case.batches + 1):
         made, upto, counts = batch(spark, case, number, str(folder / f"batch-{number}"))
+        given = ready(made)
         for name in list(sides)[:: 1 if number % 2 else -1]:
             began = time.perf_counter()
-            sides[name](headed(made), upto, counts)
+            sides[name](given, upto, counts)
             took[name].append(time.perf_counter() - began)
     found = {name: statistics.median(seconds[1:]) for name, seconds in took.items()}
     say(f"{case.name}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.items()))
@@ -140,6 +192,14 @@ def cost(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object
     return [more(f"{case.name}, {NAMES.get(m, m)}", took[f"{m}, logged"], took[m]) for m in modes]
 
 
+def read_in_place(spark: SparkSession, case: Case, folder: Path) -> list[dict[str, object]]:
+    """The full key log against none, as a pipeline does it."""
+    sides = {name: in_place(str(folder / name), mode, log) for name, (mode, log) in MODES.items()}
+    fill(spark, case, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
+    took = measured(spark, case, folder, sides, kept)
+    return [more(f"{case.name}, {m}", took[f"{m}_logged"], took[m]) for m in ("upsert", "strict")]
+
+
 def more(name: str, logged: float, without: float) -> dict[str, object]:
     """A row of results: what the key log adds."""
     return {
@@ -151,7 +211,7 @@ def more(name: str, logged: float, without: float) -> dict[str, object]:
 def elsewhere(spark: SparkSession, large: Case, archive: Case, folder: Path) -> list[dict[str, object]]:
     """The full key log against none, in targets too large for one task, and in archives."""
     sides: dict[str, Side] = {}
-    for name, (mode, log) in DATABASES.items():
+    for name, (mode, log) in MODES.items():
         target = DeltaTarget(spark, str(folder / name), app_id="bench", local_limit_bytes=0)
         sides[name] = following(spark, target, str(folder / name), Rules.of(mode), log)
     fill(spark, large, [DeltaTarget(spark, str(folder / n), app_id="bench").path(TABLE) for n in sides])
@@ -166,7 +226,7 @@ def elsewhere(spark: SparkSession, large: Case, archive: Case, folder: Path) -> 
 def database(spark: SparkSession, case: Case, folder: Path, url: str) -> list[dict[str, object]]:
     """The full key log against none, with PostgreSQL as target."""
     sides: dict[str, Side] = {}
-    for name, (mode, log) in DATABASES.items():
+    for name, (mode, log) in MODES.items():
         target = PostgresTarget(spark, url.format(name), task="bench")
         target.alter(TABLE, RELATION, RELATION)
         with psycopg.connect(url.format(name), autocommit=True) as session:
@@ -201,7 +261,9 @@ def main(folder: str, url: str, *flags: str) -> None:
 
     spark = session("bench keylog")
     large, many = (2_000_000, 200_000) if "--quick" not in flags else (100_000, 10_000)
-    found = cost(
+    read = Case(f"{many:,} changes into {large:,} rows, read in place", many, large, 8, 0)
+    found = read_in_place(spark, read, Path(folder, "read"))
+    found += cost(
         spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost")
     )
     distributed = Case(f"{many:,} changes into {large:,} rows, several tasks", many, large, 4, 0, limit=0)

@@ -236,6 +236,23 @@ def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
     assert [r["action_taken"] for r in place.logged()] == ["I", "M", "I"]
 
 
+def test_a_change_without_an_operation_keeps_its_line_in_the_key_log(tmp_path: Path) -> None:
+    place = Place(tmp_path, "upsert", {})
+    rows = [row for n, key in enumerate("pqr", 1) for row in images(change(n, "I", key))]
+    rows[1][OPER] = None
+    task = place.task(3, 0)
+    (found,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
+    done = outcome_of(Row(**found.to_pylist()[0]))
+    assert isinstance(done, Audited)
+    assert done.part is not None
+    lake.commit(place.log, [done.part], progress={})
+    assert [(r["change_row_counter"], r["after_image"]) for r in place.logged()] == [
+        (1, '<Dest>x</Dest><row>lane="0" id="p" a="1" b="p"</row>'),
+        (2, None),
+        (3, '<Dest>x</Dest><row>lane="0" id="r" a="3" b="r"</row>'),
+    ]
+
+
 @pytest.mark.parametrize("mode", ["strict", "soft_delete"])
 def test_a_truncate_behind_the_end_of_a_batch_empties_nothing(tmp_path: Path, mode: str) -> None:
     place = Place(tmp_path, mode, {"delete_missing": "stop"})

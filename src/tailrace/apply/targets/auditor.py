@@ -175,7 +175,7 @@ def render(audit: Audit, rows: pa.Table, pool: Executor) -> Rendered:
     def rendered(part: pa.Table) -> ChangeTexts:
         return ChangeTexts.of(part, letters(one(part[OPER])), header, images=images)
 
-    mine = rows.filter(pc.not_equal(rows[OPER], BEFORE))
+    mine = rows.filter(pc.not_equal(rows[OPER], BEFORE).fill_null(True))  # one without an operation is logged
     parts = [mine.slice(begin, _RENDERED) for begin in range(0, max(mine.num_rows, 1), _RENDERED)]
     coming = [pool.submit(rendered, part) for part in parts]
     return lambda: ChangeTexts.joined([part.result() for part in coming])
