@@ -14,13 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import load
 import measure
@@ -51,7 +48,7 @@ MODES = {
     "strict": ("strict", "off"),
     "strict_logged": ("strict", "all"),
 }
-"""Side, and the database of that name -> mode, and key log mode."""
+"""What one side is called, and its database -> mode of the rules, mode of the key log."""
 Side = Callable[[ChangeTable, int, dict[str, int]], object]
 
 
@@ -106,17 +103,10 @@ def following(spark: SparkSession, target: Target, root: str, rules: Rules, log:
 
 def in_place(root: str, mode: str, log: str) -> Side:
     """What the pipeline does on one machine: a task reads the change table itself."""
-    target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=TargetSettings().one_task(alone=True))  # type: ignore[arg-type]
+    none: Any = None  # no session
+    target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task(alone=True))
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    rules = RulesApply(
-        None,
-        target,
-        Rules.of(mode),
-        root=root,
-        task="t",
-        app_id="bench",
-        keylog=keylog,  # type: ignore[arg-type]
-    )
+    rules = RulesApply(none, target, Rules.of(mode), root=root, task="t", app_id="bench", keylog=keylog)
     after = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
@@ -145,11 +135,7 @@ def headed(made: ChangeTable) -> ChangeTable:
 
 def kept(made: ChangeTable) -> ChangeTable:
     """The same in a change table, which it is named after."""
-    rows = pq.read_table(made.name)
-    at = pa.scalar(datetime(2026, 1, 2, 3, 4, 5, 678_000, timezone.utc), pa.timestamp("us", "UTC"))
-    rows = rows.append_column("header__column_mask", pa.nulls(rows.num_rows, pa.binary()))
-    rows = rows.append_column("header__timestamp", pa.repeat(at, rows.num_rows))
-    lake.append(f"{made.name}-ct", rows)
+    lake.append(f"{made.name}-ct", headed(made).df.toArrow())
     return replace(made, name=f"{made.name}-ct")
 
 

@@ -16,7 +16,7 @@ from ..model.change import BEFORE, DELETE, INSERT, UPDATE
 from ..wire.keylog_render import Item, image, items
 from ..wire.keylog_values import KeyLogField
 from .batch import Batch
-from .columns import AT, DETAIL, NATIVE_OF, SEQ, carried, one, words
+from .columns import AT, DETAIL, NATIVE_OF, OPER, SEQ, carried, letters, one, words
 from .decide import NAMES
 from .rules import Rules, reason
 
@@ -59,6 +59,15 @@ class ChangeTexts:
         """Renders changes."""
         keys = items([_item(rows, header, i, None) for i in _key(header)])
         return ChangeTexts(keys, _images(rows, header, oper) if images else None)
+
+    @staticmethod
+    def of_changes(rows: pa.Table, header: KeyLogHeader, *, images: bool) -> ChangeTexts:
+        """Renders the changes among the rows of a batch, which are all but B rows: what `logged` takes."""
+        oper = letters(one(rows[OPER]))
+        changes = oper != BEFORE
+        if not changes.all():
+            rows, oper = rows.filter(pa.array(changes)), oper[changes]
+        return ChangeTexts.of(rows, oper, header, images=images)
 
     @staticmethod
     def joined(parts: Sequence[ChangeTexts]) -> ChangeTexts:
@@ -109,7 +118,7 @@ def logged(
     texts: ChangeTexts | None = None,
 ) -> pa.Table:
     """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them.
-    `texts`: of all rows but B rows, when they are rendered already."""
+    `texts`: those of the whole batch (`ChangeTexts.of_changes`), when they are rendered already."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, batch.events.old[rows], -1)

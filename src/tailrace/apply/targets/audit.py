@@ -40,6 +40,11 @@ class LogPart:
     visible: int = -1
     handed: int = 0
 
+    @property
+    def images(self) -> bool:
+        """Whether its rows have images."""
+        return self.mode != "keys"
+
 
 @dataclass(frozen=True)
 class Audit:

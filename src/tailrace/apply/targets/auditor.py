@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.batch import Batch, Changes
-from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, letters, one, typed
+from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
 from ...engine.keys import Keys, Places
 from ...engine.log_rows import ChangeTexts, logged
 from ...engine.null_keys import null_key
@@ -25,7 +25,7 @@ from ...engine.source import RowsOf, Source, ordered
 from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model import mask
-from ...model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE
+from ...model.change import DELETE, INSERT, PREFIX, UPDATE
 from ..keylog.key_log import ChangeRange
 from ..keylog.outbox import note_of
 from ..whole_rows import refuse
@@ -35,7 +35,7 @@ from .base import ApplyOutcome
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `added_rows`)."""
 Rendered = Callable[[], "ChangeTexts | None"]
-"""The texts that the key log has of all changes, once they are rendered; None: they are not."""
+"""Waits for the texts of all changes; None: which are needed is not known before they are decided."""
 _CARRIED = PREFIX + "column_mask"
 _RENDERED = 1 << 16
 """So many rows are rendered at once."""
@@ -141,8 +141,8 @@ class BatchAuditor:
             return []
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        images, texts = log.mode != "keys", self._texts()
-        made = logged(batch, log.header, log.schema, rows, _now(), images=images, texts=texts)
+        texts = self._texts()
+        made = logged(batch, log.header, log.schema, rows, _now(), images=log.images, texts=texts)
         return made if len(rows) <= log.handed else lake.write_part(log.path, made)
 
     def note(self) -> tuple[str, int] | None:
@@ -170,14 +170,8 @@ def render(audit: Audit, rows: pa.Table, pool: Executor) -> Rendered:
     while others look for their rows."""
     if (log := audit.keylog) is None or log.mode == "errors":
         return lambda: None
-    header, images = log.header, log.mode != "keys"
-
-    def rendered(part: pa.Table) -> ChangeTexts:
-        return ChangeTexts.of(part, letters(one(part[OPER])), header, images=images)
-
-    mine = rows.filter(pc.not_equal(rows[OPER], BEFORE).fill_null(True))  # one without an operation is logged
-    parts = [mine.slice(begin, _RENDERED) for begin in range(0, max(mine.num_rows, 1), _RENDERED)]
-    coming = [pool.submit(rendered, part) for part in parts]
+    parts = [rows.slice(begin, _RENDERED) for begin in range(0, max(rows.num_rows, 1), _RENDERED)]
+    coming = [pool.submit(ChangeTexts.of_changes, part, log.header, images=log.images) for part in parts]
     return lambda: ChangeTexts.joined([part.result() for part in coming])
 
 

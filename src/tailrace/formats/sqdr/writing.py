@@ -159,11 +159,13 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
     )  # fmt: skip
     taken = {SEQ: "change_seq", OPER: "change_oper", **({CARRIED: "column_mask"} if masked else {})}
     named = [F.col(ct.header(h)).alias(n) for n, h in taken.items()]
-    # Of a B row the key alone is written.
     whole, keys = F.col(ct.header("change_oper")) != BEFORE, key_places(ct)
-    values = [F.col(quoted(c)) for c in ct.columns]
-    values = [v if i in keys else F.when(whole, v) for i, v in enumerate(values)]
-    values = [v.alias(f"_c{i}") for i, v in enumerate(values)]
+
+    def value(place: int, name: str) -> Column:
+        mine = F.col(quoted(name))
+        return mine if place in keys else F.when(whole, mine)  # of a B row the key alone is written
+
+    values = [value(i, c).alias(f"_c{i}") for i, c in enumerate(ct.columns)]
     df = df.select(*named, *(F.col(quoted(h)) for h in heads), *values).filter(F.col(OPER).isin(*CHANGES))
     if ranges:
         df = ranges.ordered(df, list(_numbers(SEQ).values()), SEQ, OPER)
