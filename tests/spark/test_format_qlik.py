@@ -97,6 +97,7 @@ class TestConformance(FormatConformance):
         yield "a header marked", table(row(1, "I", [2, 7], 1, "a")), "change_mask marks header columns"
         yield "short sequence", table(("12", *good[1:])), "change_seq is not 35 digits: 12"
         yield "letters", table((seq(1)[:-1] + "a", *good[1:])), "change_seq is not 35 digits: 2026"
+        yield "a letter first", table(("F" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: F026"
         yield "a sign", table(("+" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: +026"
         yield "no sequence", table((None, *good[1:])), "no change_seq"
         yield "twice", table(good, good), "comes twice"

@@ -24,7 +24,7 @@ def test_a_place_that_is_no_local_file_is_not_known_to_be_little(tmp_path: Path)
     assert [is_little(p) for p in (f"{tmp_path}/none", "s3://bucket/changes")] == [False, False]
 
 
-def test_for_little_no_code_is_generated_and_one_compiler_works() -> None:
+def test_for_little_no_code_is_generated_one_compiler_works_and_a_job_has_one_task() -> None:
     usual, little = (local_settings("local[2]", little=one) for one in (False, True))
     differs = {k: little[k] for k in little if little[k] != usual.get(k)}
     options = differs.pop("spark.driver.extraJavaOptions")
@@ -32,6 +32,8 @@ def test_for_little_no_code_is_generated_and_one_compiler_works() -> None:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        "spark.default.parallelism": "1",
+        "spark.sql.shuffle.partitions": "1",
     }
     assert "-XX:TieredStopAtLevel=1" in options
     assert "-XX:TieredStopAtLevel=1" not in usual["spark.driver.extraJavaOptions"]

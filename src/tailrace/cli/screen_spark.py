@@ -40,10 +40,14 @@ def started(
     """
     with bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")
+        from ..runtime import first_worker
         from ..runtime.local_settings import is_little
         from ..runtime.session import session
 
-        spark = session(name, conf=conf, little=bool(reads) and all(map(is_little, reads)))
+        little = bool(reads) and all(map(is_little, reads))
+        spark = session(name, conf=conf, little=little)
+        if little:
+            first_worker.start(spark)
         steps.now(doing)
         if not err.is_terminal:
             yield spark

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from ..errors import FormatError
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..model.mask import balanced
-from ..model.types import element_type
+from ..model.types import arrow_type, element_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def find_columns(have: Sequence[str], table: VendorTable, *, where: str) -> dict[str, str]:
@@ -196,6 +198,16 @@ def data_start(headers: Iterable[str]) -> int:
     9
     """
     return len(HEADERS) + sum(h not in HEADERS for h in headers)
+
+
+def few_rows(spark: SparkSession, kinds: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """A table of rows that are here: column -> Spark SQL type, and the rows, a column that one lacks is NULL.
+
+    By Arrow: of lists Spark makes rows in a Python worker of their own, which takes a second to start.
+    """
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds.items()])
+    plain = [{k: bytes(v) if isinstance(v, bytearray) else v for k, v in row.items()} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(plain, schema))
 
 
 def any_of(conditions: Iterable[Column]) -> Column:

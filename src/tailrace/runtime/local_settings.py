@@ -47,7 +47,8 @@ def driver_options(*, little: bool) -> str:
 def local_settings(master: str, *, little: bool = False, classes: str = "") -> dict[str, str]:
     """Settings of a session started here; the last group only if all of it runs on this machine. `little`:
     it is for a command that reads little (`is_little`). `classes`: see `class_archive.options`."""
-    lanes = str(_lanes(master))
+    # Each task more is one more to start, and a Python worker.
+    lanes = "1" if little else str(_lanes(master))
     settings = {
         "spark.driver.memory": f"{heap_megabytes()}m",
         "spark.driver.extraJavaOptions": f"{driver_options(little=little)} {classes}",

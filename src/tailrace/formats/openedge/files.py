@@ -10,6 +10,7 @@ from ...errors import ConfigError
 from ...wire import cd_dump
 from .. import files, parquet, saving
 from ..base import Tables
+from ..shape import few_rows
 from .dumps import dump_of
 from .options import OpenEdgeOptions
 from .policy import DUMP
@@ -43,7 +44,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
         if files.kind_of(place) == "parquet":
             found.lies_in(place.name, files.data_files(place))
     for dump in dumps:
-        found[dump.name] = spark.createDataFrame([(bytearray(dump.read_bytes()),)], f"`{DUMPED}` binary")
+        found[dump.name] = few_rows(spark, {DUMPED: "binary"}, [{DUMPED: dump.read_bytes()}])
     return found
 
 

@@ -14,7 +14,7 @@ from ...errors import FormatError
 from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
-from ..shape import any_of, conform, find_columns, quoted, reasons
+from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
 from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
@@ -216,8 +216,8 @@ def _tracking(tables: Tables, place: Located) -> DataFrame:
     if place.tracking is not None:
         return conform_tracking(tables[place.tracking])
     first = next(tables[s.change_table] for s in place.sources if s.change_table is not None)
-    kinds = ", ".join(f"`{c.name}` {c.type}" for c in TRACKING.columns)
-    return conform(first.sparkSession.createDataFrame([], kinds), TRACKING, where=TRACKING.name)
+    none = few_rows(first.sparkSession, {c.name: c.type for c in TRACKING.columns}, [])
+    return conform(none, TRACKING, where=TRACKING.name)
 
 
 def conform_tracking(df: DataFrame) -> DataFrame:

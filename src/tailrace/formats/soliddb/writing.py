@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ...model.change import NATIVE, ChangeTable
-from ...model.types import arrow_type
 from ...wire.soliddb_address import LENGTHS
 from ..base import VendorTable
-from ..shape import neighbours, quoted
+from ..shape import few_rows, neighbours, quoted
 from .changes import KEPT
 from .codec import Encoding
 from .log import COLUMNS, SYS_LOG
@@ -101,9 +98,7 @@ def _union(a: DataFrame, b: DataFrame) -> DataFrame:
 
 
 def _frame(session: SparkSession, kind: VendorTable, rows: Sequence[Row]) -> DataFrame:
-    schema = pa.schema([(c.name, arrow_type(c.type)) for c in kind.columns])
-    plain = [{k: bytes(v) if isinstance(v, bytearray) else v for k, v in r.items()} for r in rows]
-    return session.createDataFrame(pa.Table.from_pylist(plain, schema=schema))
+    return few_rows(session, {c.name: c.type for c in kind.columns}, rows)
 
 
 def records_of(

@@ -36,8 +36,10 @@ class Ranges:
         """Ranges of about equally many rows; tables with the two numbers of each row."""
         from pyspark.sql import functions as F
 
+        most = int(numbers[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        if most == 1:
+            return cls(0, ())
         rows = reduce(lambda a, b: a.unionAll(b), numbers)
-        most = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         shares = [n / most for n in range(most)]
         first, second = (F.col(c).cast("double") for c in rows.columns)
         row = rows.agg(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...model import sequence
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
-from ..shape import neighbours, quoted
+from ..shape import few_rows, neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts
@@ -54,14 +54,14 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
             log = ranges.ordered(log, [F.col(n) for n in _ORDER], *_ORDER)
         number = F.monotonically_increasing_id() + 1
         log = log.withColumn("keylog_sort", F.coalesce(F.col("keylog_sort"), number))
+    names = [c.name for c in COLUMNS_TABLE.columns]
     rows = [
-        (ct.name, place, f.name, f.type, f.name in ct.key, f.octet)
+        dict(zip(names, (ct.name, place, f.name, f.type, f.name in ct.key, f.octet), strict=True))
         for name, ct in changes.items()
         for place, f in enumerate(fields[name], 1)
     ]
-    kinds = ", ".join(f"{c.name} {c.type}" for c in COLUMNS_TABLE.columns)
     spark = next(iter(changes.values())).df.sparkSession
-    return {KEYLOG: log, COLUMNS: spark.createDataFrame(rows, kinds)}
+    return {KEYLOG: log, COLUMNS: few_rows(spark, {c.name: c.type for c in COLUMNS_TABLE.columns}, rows)}
 
 
 def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[KeyLogField]:

@@ -1,0 +1,30 @@
+"""The first Python worker of a session. It starts while the first plan is made: either takes a second."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def start(spark: SparkSession) -> None:
+    """Has a task run in a thread of its own, and goes on. A session that cannot run it says so when it runs
+    the command's own tasks."""
+    threading.Thread(target=_run, args=(spark,), daemon=True, name="first worker").start()
+
+
+def _run(spark: SparkSession) -> None:
+    with suppress(Exception):  # the session ended, or has no workers: see `start`
+        spark.range(1).coalesce(1).mapInArrow(_ready, "id long").collect()
+
+
+def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Loads what nearly all tasks need; the worker keeps it."""
+    from ..formats import text  # noqa: F401
+
+    yield from batches

@@ -1,0 +1,63 @@
+"""What takes a little job no time that it does not need: rows that are here, the first worker, no ranges of one task."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from tailrace.formats.shape import few_rows
+from tailrace.formats.sqdr.ranges import Ranges
+from tailrace.runtime import first_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_rows_that_are_here_become_a_table_without_a_task(spark: SparkSession) -> None:
+    kinds = {"id": "int", "raw": "binary", "at": "timestamp", "odd `name`": "string"}
+    made = few_rows(spark, kinds, [{"id": 1, "raw": bytearray(b"x")}, {"odd `name`": "a"}])
+    assert made.dtypes == [("id", "int"), ("raw", "binary"), ("at", "timestamp"), ("odd `name`", "string")]
+    assert [tuple(r) for r in made.collect()] == [(1, bytearray(b"x"), None, None), (None, None, None, "a")]
+    assert "LocalTableScan" in made._jdf.queryExecution().executedPlan().toString()
+
+
+def test_of_no_rows_the_types_remain(spark: SparkSession) -> None:
+    made = few_rows(spark, {"n": "decimal(10,2)"}, [])
+    assert (made.dtypes, made.collect()) == ([("n", "decimal(10,2)")], [])
+
+
+def test_one_task_needs_no_ranges(spark: SparkSession) -> None:
+    """Rows that cannot be computed show that nobody looks at them."""
+    wrong = spark.range(3).selectExpr("cast(raise_error('looked at') as bigint) a", "id b")
+    lanes = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    try:
+        ranges = Ranges.of([wrong])
+        assert ranges.bounds == ()
+        rows = ranges.ordered(spark.range(3, 0, -1), [F.col("id")], "id")
+        assert [r.id for r in rows.collect()] == [1, 2, 3]
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(lanes))
+
+
+def test_a_first_worker_runs_one_task(spark: SparkSession) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    first_worker.start(spark)
+    for thread in threading.enumerate():
+        if thread.name == "first worker":
+            thread.join(60)
+            assert not thread.is_alive()
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) == 1
+
+
+def test_a_session_that_ended_has_no_first_worker_and_nothing_is_said(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first_worker._run(None)  # type: ignore[arg-type]
+    assert capfd.readouterr() == ("", "")
