@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..errors import FormatError
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..model.mask import balanced
+from ..model.sequence import WIDTH
 from ..model.types import arrow_type, element_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 
@@ -189,6 +190,11 @@ def neighbours(df: DataFrame, seq: str, oper: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     return df.withColumn("_place", F.row_number().over(Window.partitionBy(seq).orderBy(oper)))
+
+
+def is_sequence(text: Column) -> Column:
+    """Whether a text is a change sequence: 35 digits and nothing else; NULL for no text."""
+    return text.rlike(rf"^[0-9]{{{WIDTH}}}\z")
 
 
 def data_start(headers: Iterable[str]) -> int:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from ...errors import UnsupportedError
 from ...model import mask
 from ...model.change import NATIVE, PREFIX, ChangeTable
-from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..base import VendorTable
-from ..shape import quoted
+from ..shape import is_sequence, quoted
 from .arrays import join_array
 from .flat import gathered
 from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
@@ -125,7 +125,7 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
         return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
     digits = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
     hint = "set the option sequence=rank"
-    whole = seq.rlike(rf"^[0-9]{{{WIDTH}}}\z")
+    whole = is_sequence(seq)
     found = F.when(whole & (digits > 0), digits)
     if ct.header(_LOADED) in ct.df.columns:
         # Rows of a full load all have the number 0, and count in the digits before it: those are their

@@ -8,7 +8,7 @@ from ...errors import FormatError
 from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ..base import ASIDE, FILE, WHY, Read, Tables, VendorColumn, VendorTable
-from ..shape import also, canonical, conform, quoted
+from ..shape import also, canonical, conform, is_sequence, quoted
 from . import control
 from . import layout as lay
 from . import partitions as parts
@@ -242,13 +242,8 @@ def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | 
     seq, letter = held["change_seq"], held["change_oper"]
     short = F.concat(F.lit("change_seq is not 35 digits: "), seq)
     unknown = F.concat(F.lit("unknown operation "), letter)
-    # Hex digits that are numbers, which no letter is: faster than a pattern. That upper and lower case are
-    # equal would be faster still, but Java loads all languages' rules for it: half a second.
-    digits = (F.octet_length(seq) == sequence.WIDTH) & F.unhex(seq).isNotNull()
-    for part in (F.substring(seq, 1, 18), F.substring(seq, 19, 17)):
-        digits &= part.try_cast("bigint").isNotNull()
     found: list[tuple[Column, str | Column]] = [
-        (seq.isNull() | ~digits, F.coalesce(short, F.lit("no change_seq"))),
+        (seq.isNull() | ~is_sequence(seq), F.coalesce(short, F.lit("no change_seq"))),
         (word.isNull(), F.coalesce(unknown, F.lit("no change_oper"))),
     ]
     if "operation" in held:

@@ -11,10 +11,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ...model import sequence
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
-from ..shape import few_rows, neighbours, quoted
+from ..shape import few_rows, is_sequence, neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts
@@ -90,9 +89,8 @@ def fits(ct: ChangeTable) -> Column:
 
     seq = F.col(ct.header("change_seq"))
     time, number = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
-    digits = seq.rlike(rf"^[0-9]{{{sequence.WIDTH}}}\z")
     timed = (time >= str(TIME_SHAPED)) | (time == "0" * 16)
-    return came(ct) | F.coalesce(digits & timed & (number <= str(2**63 - 1)), F.lit(False))
+    return came(ct) | F.coalesce(is_sequence(seq) & timed & (number <= str(2**63 - 1)), F.lit(False))
 
 
 def key_places(ct: ChangeTable) -> list[int]:
