@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
+from ..base import WHY
 from ..shape import quoted
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
@@ -28,7 +29,7 @@ CHANGE, WAITS = "_change", "_waits"
 """Whether a record is a change of a known table; whether its transaction may still be committed."""
 _IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
 _EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
-_DROPPED = (MARK, MOVES, MADE, CHANGE)
+_DROPPED = (MARK, MOVES, MADE, CHANGE, SEQ)
 
 
 @dataclass
@@ -44,7 +45,7 @@ class _Open:
 
 @dataclass(frozen=True)
 class OtherRecords:
-    """Of good records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`.
+    """Of records, ordered as for `Pairs`, those that are kept, bad ones too, with `SEQ` and `WAITS`.
 
     Attributes:
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
@@ -63,7 +64,10 @@ class OtherRecords:
         """The records of a task that are kept."""
         now: _Open | None = None
         rest: pa.RecordBatch | None = None
-        for batch in batches:
+        for each in batches:
+            yield from _bad(each)
+            if not (batch := each.filter(each[WHY].is_null())).num_rows:
+                continue
             now = _with(now, batch.filter(batch[MARK]))
             rows = batch.filter(pc.invert(batch[MARK]))
             rows = rows if rest is None else one_behind_the_other(rest, rows)
@@ -111,6 +115,13 @@ class OtherRecords:
             )
         kept = np.full(many, self.keep_records) & ~(made & _plain(rows))
         yield from _out(rows, kept | waits, waits)
+
+
+def _bad(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The bad records, which are in no transaction."""
+    if rows[WHY].null_count < rows.num_rows:
+        bad = rows.filter(rows[WHY].is_valid())
+        yield _given(bad, bad[SEQ], np.zeros(bad.num_rows, np.bool_))
 
 
 def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
@@ -173,10 +184,13 @@ def _out(rows: pa.RecordBatch, kept: Bools, waits: Bools) -> Iterator[pa.RecordB
     if not kept.any():
         return
     some = rows.filter(pa.array(kept))
-    seq = sequences(addresses(some["LOGADDR"], some.num_rows))
+    yield _given(some, sequences(addresses(some["LOGADDR"], some.num_rows)), waits[kept])
+
+
+def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
     names = [c for c in rows.schema.names if c not in _DROPPED]
-    arrays = [*(some[c] for c in names), seq, pa.array(waits[kept])]
-    yield pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])
+    arrays = [*(rows[c] for c in names), seq, pa.array(waits)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])
 
 
 __all__ = ["CHANGE", "WAITS", "OtherRecords"]

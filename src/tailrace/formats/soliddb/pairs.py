@@ -46,9 +46,9 @@ _DROPPED = (MARK, MOVES, RANK, WHY, FINER)
 _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 
-def ordered(log: DataFrame) -> DataFrame:
+def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
     """Records as `Pairs` takes them: a transaction's in one task, its marks first, then statement by
-    statement, in order of LOGADDR. One shuffle, one sort."""
+    statement (unless nobody looks at `statements`), in order of LOGADDR. One shuffle, one sort."""
     from pyspark.sql import functions as F
 
     def own(name: str) -> Column:
@@ -56,8 +56,10 @@ def ordered(log: DataFrame) -> DataFrame:
 
     recid = F.col("RECID")
     log = log.withColumns({MARK: recid.isin(START, COMMIT), MOVES: recid.isin(REC_INSERT, REC_DELETE)})
-    within = [F.col(MARK).desc(), own("RELID"), own("STMTTRXID"), own(MADE), own(MOVES)]
-    return log.repartition("TRXID").sortWithinPartitions("TRXID", *within, "LOGADDR", "RECID")
+    within = [own("RELID"), own("STMTTRXID"), own(MADE), own(MOVES)] if statements else []
+    return log.repartition("TRXID").sortWithinPartitions(
+        "TRXID", F.col(MARK).desc(), *within, "LOGADDR", "RECID"
+    )
 
 
 @dataclass(frozen=True)

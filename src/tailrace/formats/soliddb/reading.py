@@ -12,7 +12,7 @@ from ...model.sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import also, any_of, canonical, conform, quoted
 from .changes import is_made, table_changes, truncates
-from .log import COLUMNS, RANK, ROWS, SEQ, SYS_LOG, address_length, checked
+from .log import CAPTURE_OFF, COLUMNS, RANK, ROWS, SEQ, START, SYS_LOG, address_length, checked
 from .options import SolidOptions
 from .others import CHANGE, WAITS, OtherRecords
 from .pairs import MADE, ordered
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
 """Tables of what is not a row change: records of other kinds, and the system tables."""
 _SYSTEM = (RECORDS, TABLES, FIELDS)
+_OFF, _WHOLE = "_off", "_whole"
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
@@ -53,15 +54,11 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         for name, mine in by_table.items():
             made[name] = table_changes(log, name, mine, found, options)
         log = _sorted_out(log, found, options)
-        bad = log.filter(F.col(WHY).isNotNull()).drop(CHANGE, RANK)
-        good = log.filter(F.col(WHY).isNull()).withColumn(MADE, is_made()).drop(SEQ, RANK, WHY, RAW)
-        waiting = _waiting(good, options)
+        waiting = _waiting(log.filter(F.col(WHY).isNull()), options)
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        records = _others(good if options.capture_off != "keep" else _light(good), options)
-        records = records.filter(~F.col(WAITS)).withColumn(WHY, F.lit(None).cast("string"))
-        records = bad.unionByName(records, allowMissingColumns=True)
-        made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
+        records = _others(_light(log, whole=_off(log, options)), options)
+        made[RECORDS] = _system(records.filter(~F.col(WAITS)), SYS_LOG, RECORDS, F.col(SEQ))
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
@@ -125,7 +122,8 @@ def _notes(
 
 
 def _sorted_out(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
-    """All records with `CHANGE`: whether they are a table's changes."""
+    """All records with `CHANGE`: whether they are a table's changes; with `MADE`; what only bad ones need is
+    there for them alone."""
     from pyspark.sql import functions as F
 
     relids = {x.relid for x in found}
@@ -134,7 +132,9 @@ def _sorted_out(log: DataFrame, found: Sequence[SolidLayout], options: SolidOpti
     emptied = any_of(truncates([x], found) for x in found)
     log = also(log, (rows & ~F.coalesce(known, F.lit(False)) & F.lit(not options.tables), _unknown_table()))
     good = F.col(WHY).isNull()
-    return log.withColumn(CHANGE, F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
+    log = log.withColumn(CHANGE, F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
+    bad = {c: F.when(~good, F.col(c)) for c in (SEQ, RAW)}
+    return log.withColumns({MADE: is_made() & good, **bad}).drop(RANK)
 
 
 def _unknown_table() -> Column:
@@ -147,20 +147,35 @@ def _unknown_table() -> Column:
     )
 
 
-def _others(good: DataFrame, options: SolidOptions) -> DataFrame:
-    """The good records that are no changes, and those that wait, as `OtherRecords` gives them."""
+def _others(log: DataFrame, options: SolidOptions) -> DataFrame:
+    """The records that are no changes, and those that wait, as `OtherRecords` gives them."""
     work = OtherRecords(options.capture_off, options.keep_records)
-    rows = ordered(good)
+    rows = ordered(log, statements=options.capture_off == "skip-deletes")
     return rows.mapInArrow(work, work.schema(rows))
 
 
-def _light(good: DataFrame) -> DataFrame:
-    """Good records, changes with no more than what tells their place: they are only looked at, and a shuffle
-    for that is to be light."""
+def _off(log: DataFrame, options: SolidOptions) -> DataFrame | None:
+    """The transactions with CAPTURE_OFF, mostly none: changes of them may be kept. None: it means nothing."""
     from pyspark.sql import functions as F
 
-    stay = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, MADE}
-    return good.withColumns({c: F.when(~F.col(CHANGE), F.col(c)) for c in good.columns if c not in stay})
+    if options.capture_off == "keep":
+        return None
+    off = (F.col("RECID") == START) & (F.col("FLAGS").bitwiseAND(CAPTURE_OFF) != 0) & F.col(WHY).isNull()
+    return log.filter(off).select(F.col("TRXID").alias(_OFF)).distinct().withColumn(_WHOLE, F.lit(True))
+
+
+def _light(log: DataFrame, *, whole: DataFrame | None = None) -> DataFrame:
+    """Records, changes with no more than what tells their place: they are only looked at, and a shuffle for
+    that is to be light. Those of the transactions `whole` have all."""
+    from pyspark.sql import functions as F
+
+    light = F.col(CHANGE)
+    if whole is not None:
+        log = log.join(F.broadcast(whole), F.col("TRXID").eqNullSafe(F.col(_OFF)), "left")
+        light &= F.col(_WHOLE).isNull()
+    stay = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, MADE, WHY}
+    made = {c: F.when(~light, F.col(c)) for c in log.columns if c not in stay}
+    return log.withColumns(made).drop(_OFF, _WHOLE)
 
 
 def _waiting(good: DataFrame, options: SolidOptions) -> DataFrame:
