@@ -250,7 +250,7 @@ def main(folder: str, url: str, *flags: str) -> None:
     read = Case(f"{many:,} changes into {large:,} rows, read in place", many, large, 8, 0)
     found = read_in_place(spark, read, Path(folder, "read"))
     found += cost(
-        spark, Case(f"{many:,} changes into {large:,} rows", many, large, 4, 0), Path(folder, "cost")
+        spark, Case(f"{many:,} changes into {large:,} rows", many, large, 8, 0), Path(folder, "cost")
     )
     distributed = Case(f"{many:,} changes into {large:,} rows, several tasks", many, large, 4, 0, limit=0)
     archive = Case(f"{many:,} changes into an archive", many, large, 4, 0)
