@@ -61,3 +61,9 @@ def test_a_session_that_ended_has_no_first_worker_and_nothing_is_said(
 ) -> None:
     first_worker._run(None)  # type: ignore[arg-type]
     assert capfd.readouterr() == ("", "")
+
+
+def test_ranges_of_many_rows_with_few_numbers(spark: SparkSession) -> None:
+    """Which rows tell the ranges does not hang on their numbers, of which there may be two."""
+    ranges = Ranges.of([spark.range(250_000).selectExpr("1L a", "id % 2 b")])
+    assert (ranges.place, set(ranges.bounds) <= {0.0, 1.0}, len(ranges.bounds)) == (1, True, 1)
