@@ -17,7 +17,6 @@ from ..apply.mapping.checks import plain_findings
 from ..config import state_version
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
-from ..lake import delta as lake
 from ..lake import guards, log
 from ..lake.failpoints import reach
 from ..sources import open_source
@@ -246,8 +245,3 @@ def report(findings: Sequence[Finding]) -> None:
             where="checks before capture",
             hint="\n        ".join(f.cure for f in errors if f.cure),
         )
-
-
-def newest_version(task: Task) -> int:
-    """The newest version of the task's LOG; -1 before the first capture."""
-    return lake.version(task.log_path)

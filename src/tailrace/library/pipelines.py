@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnsupportedError
 from ..lake.delta import file_name
@@ -33,7 +33,6 @@ from ..query.history_table import HistoryTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-View = TypeVar("View", bound="Callable[[], DataFrame]")
 Snapshots = Any
 """The name of a view or table, or a function: the last version (None: none) -> (DataFrame, version), or
 None."""

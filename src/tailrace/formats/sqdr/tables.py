@@ -56,9 +56,6 @@ COLUMNS_TABLE = VendorTable(
 )
 
 NAMES = tuple(c.name for c in KEYLOG_TABLE.columns)
-OBSOLETE = ("before_key_edited", "after_key_edited")
-"""Columns of older releases; ignored, never written."""
-
 CHANGES = {"I": "I", "U": "U", "D": "D", "B": "D", "T": "T"}
 """`change_row_type` of row changes -> operation; `B` is a delete of a horizontal partition."""
 SIGNALS = {

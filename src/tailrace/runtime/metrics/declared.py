@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-CAPTURE, PIPELINE, BOTH = "capture", "pipeline", "both"
+CAPTURE, PIPELINE = "capture", "pipeline"
 
 
 @dataclass(frozen=True)
