@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from .errors import TailraceError
@@ -54,6 +55,23 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_PLACES[name]}", __name__), _NAMES.get(name, name))
+
+
+class _Callable(ModuleType):
+    """The package `tailrace.apply`: `tailrace.apply(...)` is the library's function, imported or not."""
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return import_module(".library.change_tables", __name__).apply(*given, **named)
+
+
+class _Library(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "apply" and isinstance(value, ModuleType):  # Python binds a package that is imported
+            value.__class__ = _Callable
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Library
 
 
 def __dir__() -> list[str]:

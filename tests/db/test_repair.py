@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply.keylog.key_log import KeyLog
+from tailrace.apply import one_task
+from tailrace.apply.keylog.key_log import ChangeRange, KeyLog
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
+from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.operate import control_tables
@@ -99,13 +102,13 @@ def spoil(task: Task) -> None:
     DeltaTable(task.target_path("s.bag")).delete("v = 'w1'")
 
 
-_log = Repair._log
+_finished = one_task.finished
 
 
-def log_fails(self: Repair, logbook: KeyLog, table: str, upto: int) -> str:
-    if table == "s.m_eu":
+def log_fails(done: Audited, one: ChangeRange, rules: Rules, log: KeyLog | None) -> Any:
+    if one.subscription == "s.m_eu":
         raise OSError("no disk")
-    return _log(self, logbook, table, upto)
+    return _finished(done, one, rules, log)
 
 
 def shared(task: Task) -> tuple[list[tuple[Any, ...]], dict[tuple[str, int], str]]:
@@ -131,7 +134,7 @@ def test_a_delta_target_is_the_sources_again(
     drain(task, spark)
     spoil(task)
     with monkeypatch.context() as broken:  # the target has it, the key log has not
-        broken.setattr(Repair, "_log", log_fails)
+        broken.setattr(one_task, "finished", log_fails)
         with pytest.raises(OSError, match="no disk"):
             repair(task, "s.bag", "s.m_eu")
     (alive, marks), path = shared(task), task.target_path("s.all")

@@ -20,6 +20,7 @@ from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.runtime import setup
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.state import orders
 
 pytestmark = pytest.mark.db
 CREATE = """
@@ -199,3 +200,56 @@ def test_each_transaction_is_a_commit_of_the_target(
     assert [r["action_taken"] for r in sorted(log, key=lambda r: r["keylog_sort"])
             if r["subscription_id"] == "public.t"] == list("IIMMDIDI")  # fmt: skip
     assert len(DeltaTable(task.keylog_path).file_uris()) == 1  # of both tables, all transactions
+
+
+@pytest.mark.parametrize(
+    "more", ["", "apply: {mode: strict}\nkeylog: {mode: all}\n", "apply: {mode: soft_delete}\n"]
+)
+def test_sources_of_one_target_start_no_jvm(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    """Their baselines, changes, a new baseline of one, validation and repair."""
+    monkeypatch.setattr("tailrace.runtime.session.session", lambda *_, **__: never())
+    db.execute(
+        "create schema eu; create schema us; create table eu.t (id int primary key, v text); "
+        "create table us.t (id int primary key, v text); insert into eu.t values (1, 'a'), (2, 'b'); "
+        "insert into us.t values (1, 'x'), (3, 'y')"
+    )
+    one = "{target: all.t, constants: {site: '@SCHEMA'}, key: [site, id]}"
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nsource: {{url: '{database}', tables: [eu.t, us.t]}}\ntables: {{eu.t: {one}, us.t: {one}}}\n"
+        f"{more}"
+    )
+    task = load(file)
+
+    def rows() -> list[tuple[Any, ...]]:
+        found = lake.read(task.target_path("all.t")).to_pylist()
+        return sorted((r["site"], r["id"], r["v"]) for r in found if not r.get("_deleted"))
+
+    def go(changes: str) -> None:
+        db.execute(changes)
+        Capture(task, once=True).run()
+        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+
+    go("select 1")
+    assert rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y")]
+    go(
+        "update eu.t set v = 'A' where id = 1; delete from us.t where id = 1; insert into us.t values (4, 'z')"
+    )
+    go("update eu.t set id = 9 where id = 2; insert into eu.t values (4, null)")
+    want = [("eu", 1, "A"), ("eu", 4, None), ("eu", 9, "b"), ("us", 3, "y"), ("us", 4, "z")]
+    assert rows() == want
+    orders.resync(task.orders_path, "us.t", "a test")
+    go("insert into us.t values (5, 'late')")
+    go("insert into us.t values (6, 'later')")
+    go("insert into eu.t values (5, 'too')")
+    want = sorted([*want, ("us", 5, "late"), ("us", 6, "later"), ("eu", 5, "too")], key=str)
+    assert rows() == want
+    path = task.target_path("all.t")
+    DeltaTable(path).delete("id = 4")
+    found, done, after = setup.repair_task(task, (), dry_run=False, samples=3)
+    assert [(t.table, t.differing_rows) for t in found.tables] == [("eu.t", 1), ("us.t", 1)]
+    assert [one.refused for one in done] == [None, None]
+    assert after is not None and after.equal
+    assert rows() == want

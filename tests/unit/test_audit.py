@@ -173,8 +173,8 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
         changes = pa.table(columns if name != "bad" else columns | {"id": pa.nulls(len(rows), pa.string())})
         lake.append(f"{tmp_path}/{name}/changes", changes)
         target = place.path if name != "new" else f"{tmp_path}/nothing"
-        todo.append(TaskBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B"))
-    make = ManyTask(tuple(todo), "t", Limits(), None)
+        todo.append(TaskBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B", app="t"))
+    make = ManyTask(tuple(todo), Limits(), None)
     good, bad, new = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0, 1, 2]})]))
     assert (good["table"], good["inserted"]) == ("0", 2)
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
@@ -213,8 +213,8 @@ def test_one_task_writes_anew_up_to_a_limit(
     ]  # fmt: skip
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
-    one = TaskBatch("s.t", path, place.path, RELATION, 0, 9)
-    make = ManyTask((one,), "t", Limits(local_bytes=int(limit * size)), None, alone=alone)
+    one = TaskBatch("s.t", path, place.path, RELATION, 0, 9, app="t")
+    make = ManyTask((one,), Limits(local_bytes=int(limit * size)), None, alone=alone)
     (found,) = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0]})]))
     assert (found["file"] is None) is done, found
     assert (lake.progress(place.path, "t") == 9) is done

@@ -21,7 +21,7 @@ from ..errors import ApplyError, ConcurrentCommitError
 from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable
 from ..model.types import schema_of
 from . import data_errors, effects
-from .data_errors import Bad, Demands, lacks, retyped, without
+from .data_errors import Bad, Demands, lacks, retyped, unmarked, without
 from .expect import truncates_of, under
 from .images import col, images, masked, ordinals
 from .plan import TableBatch
@@ -79,7 +79,7 @@ class ConstraintCheck:
             bad = bad if refused is None else Bad.of(refused, bad)
         elif hang:
             bad = self._rounds(batch, demands, bad)
-        return batch if bad is None else replace(batch, changes=bad.marked(batch.changes))
+        return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
 
     def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows = self._rows(batch)
@@ -122,10 +122,9 @@ class ConstraintCheck:
         from pyspark.sql import functions as F
 
         found, layout = batch.found, effects.relation_of(batch.found.relation, self.rules)
-        header = good.header
-        rows = images(
-            good.with_df(good.df.where(col(header("change_oper")) != TRUNCATE)), layout, extras=masked(good)
-        )
+        # They count as judged: old images, which nobody writes, may have values that are none of their types.
+        changes = good.with_df(good.df.where(col(good.header("change_oper")) != TRUNCATE))
+        rows = images(unmarked(changes), layout, extras=masked(good))
         if guess is not None:
             mine = guess.df.select(col(SEQ).alias(_AT), F.lit(True).alias(SILENT))
             same = (col(SEQ) == col(_AT)) & col(OPER).isin(BEFORE, UPDATE)

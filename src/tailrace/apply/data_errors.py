@@ -78,6 +78,13 @@ def marked(changes: ChangeTable, relation: Relation, demands: Demands) -> Change
     return changes.with_df(judged.select(*map(col, have), WHY))
 
 
+def unmarked(changes: ChangeTable) -> ChangeTable:
+    """Changes that were all found good, with `WHY`."""
+    from pyspark.sql import functions as F
+
+    return changes.with_df(changes.df.withColumn(WHY, F.lit(None).cast("string")))
+
+
 def look(
     changes: ChangeTable, relation: Relation, demands: Demands, *, letter: str | None = None
 ) -> Bad | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.columns import HAVE, KEPT, NET, OP, OPER
-from ..model.change import BEFORE, DELETE, TRUNCATE
+from ..model.change import BEFORE, DELETE, TRUNCATE, Relation
 from .images import col, images, masked, ordinals, since
 from .plan import UNKNOWN, Folded, TableBatch
 from .shards import ShardTask, small, theirs
@@ -95,16 +95,32 @@ def copies(there: DataFrame | None, folded: Folded, names: list[str]) -> DataFra
     return changed.groupBy(*data).agg(F.sum(HAVE).alias(HAVE), F.sum(NET).alias(NET))
 
 
+def in_types(batch: TableBatch, relation: Relation) -> TableBatch:
+    """A batch in the types of a layout that has its columns; what is left of it already, too."""
+    if relation == batch.relation or batch.folded is None:
+        return replace(batch, relation=relation)
+    cells = {c.name: col(c.name).cast(c.type) for c in relation.columns}
+    return replace(
+        batch, relation=relation, folded=replace(batch.folded, df=batch.folded.df.withColumns(cells))
+    )
+
+
 def emptied(folded: Folded, own: DataFrame, key: list[str]) -> Folded:
     """For one source of a shared target that was truncated, which empties its part of it and no more: its own
     rows that do not come again are deleted."""
     from pyspark.sql import functions as F
 
     names = [n for n in folded.df.columns if n not in folded.extra]
-    have = set(own.columns)
-    gone = own.join(folded.df.select(*map(col, key)), key, "left_anti")
+    have, data = set(own.columns), list(map(col, names))
     cells = [
         (col(n) if n in have else F.lit(None)).cast(folded.df.schema[n].dataType).alias(n) for n in names
     ]
-    rows = folded.df.select(OP, *map(col, names)).unionByName(gone.select(F.lit(DELETE).alias(OP), *cells))
+    if not key:
+        net = col(NET) if NET in folded.extra else F.lit(1)
+        goes = own.select(F.lit(-1).cast("bigint").alias(NET), *cells)
+        rows = folded.df.select(net.cast("bigint").alias(NET), *data).unionByName(goes)
+        rows = rows.groupBy(*data).agg(F.sum(NET).alias(NET)).where(col(NET) != 0).select(NET, *data)
+        return replace(folded, df=rows, extra=(NET,), replaces=False)
+    gone = own.join(folded.df.select(*map(col, key)), key, "left_anti")
+    rows = folded.df.select(OP, *data).unionByName(gone.select(F.lit(DELETE).alias(OP), *cells))
     return replace(folded, df=rows, extra=(OP,), replaces=False, keys=rows.select(*map(col, key)))

@@ -197,12 +197,13 @@ class MappedSnapshotLoader:
     def _load(self, table: str, baseline: Baseline) -> int:
         made = self._routes.prepared(table, baseline.relation)
         assert made is not None  # noqa: S101 - it has a digest
+        more = self._rule_columns(table)
         shares, projection = self._target.capabilities.shares, Projection.of([made])
-        if projection is not None and shares is not None and shares.own_path(table) is not None:
+        if projection is not None and shares is not None and shares.loads(table):
             read = StagedRows(self._staging(table), projection, schema_of(made.relation.columns))
-            return self._target.load(made.relation, read.parts(), baseline.after)
+            return self._target.load(made.relation, read.parts(), baseline.after, more)
         staged = self._spark.read.format("delta").load(self._staging(table))
-        return self._target.load(made.relation, rows(staged, made), baseline.after, self._rule_columns(table))
+        return self._target.load(made.relation, rows(staged, made), baseline.after, more)
 
 
 @dataclass(frozen=True)

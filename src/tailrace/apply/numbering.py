@@ -8,13 +8,15 @@ since 1970, and the vendor's number, which must be below `PARTS`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ..errors import FormatError
 from ..formats.base import WHY
 from ..model.change import ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
+from .full_loads import FullLoad
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -31,10 +33,12 @@ class Numbers:
     Attributes:
         rise: each is above those of all earlier times.
         fit: they can be put together with their times.
+        load: the rows of a full load among them.
     """
 
     rise: bool
     fit: bool
+    load: FullLoad = field(default_factory=FullLoad)
 
     @property
     def unclear(self) -> bool:
@@ -43,27 +47,40 @@ class Numbers:
 
 
 def look(changes: ChangeTable) -> Numbers:
-    """Reads the sequences of a change table: one small job. Rows of a full load, which have no time, and
-    sequences that are none are skipped."""
+    """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
+    full load, which have no time, are counted."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     seq = F.col(changes.header("change_seq"))
     good = F.col(WHY).isNull() if WHY in changes.df.columns else F.lit(True)
+    loaded, begun = is_loaded(seq), F.lit(None).cast("timestamp")
+    if "timestamp" in changes.headers:
+        begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     times = (
-        changes.df.filter(good & _usual(seq))
-        .select(F.substring(seq, 1, TIME_DIGITS).alias("time"), _number(seq).alias("number"))
+        changes.df.filter(good & (_usual(seq) | loaded))
+        .select(F.when(~loaded, F.substring(seq, 1, TIME_DIGITS)).alias("time"), _number(seq).alias("number"),
+                begun.alias("begun"))
         .groupBy("time")
-        .agg(F.min("number").alias("least"), F.max("number").alias("most"))
-    )
-    before = Window.orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
+        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.count("*").alias("many"),
+             F.max("begun").alias("begun"))
+    )  # fmt: skip
+    load = F.col("time").isNull()
+    before = Window.partitionBy(load).orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
     falls = F.coalesce(F.col("least") <= F.max("most").over(before), F.lit(False))
-    found = times.select(falls.alias("falls"), "most", _hundredths(F.col("time")).alias("at")).agg(
-        F.max("falls"), F.max("most"), F.count_if(F.col("at").isNull())
-    )
+    found = times.select(
+        "*", load.alias("load"), falls.alias("falls"), _hundredths(F.col("time")).alias("at")
+    ).agg(
+        F.max("falls"), F.max(F.when(~F.col("load"), F.col("most"))),
+        F.count_if(F.col("at").isNull() & ~F.col("load")),
+        F.max(F.when(F.col("load"), F.col("many"))),
+        F.max(F.when(F.col("load"), F.unix_micros("begun"))),
+    )  # fmt: skip
     row = found.first()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
-    return Numbers(rise=not row[0], fit=(row[1] or 0) < PARTS and not row[2])
+    began = None if row[4] is None else datetime.fromtimestamp(row[4] / 1e6, timezone.utc)
+    load_rows = FullLoad(int(row[3] or 0), began)
+    return Numbers(rise=not row[0], fit=(row[1] or 0) < PARTS and not row[2], load=load_rows)
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
@@ -87,6 +104,14 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
     made = _hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq)
     whole = F.concat(F.substring(seq, 1, TIME_DIGITS), F.lpad(made.cast("string"), NUMBER_DIGITS, "0"))
     return changes.with_df(changes.df.withColumn(name, F.when(_usual(seq), whole).otherwise(seq)))
+
+
+def is_loaded(seq: Column) -> Column:
+    """Whether a change sequence is that of a row of a full load: before all times, with the number 0."""
+    from pyspark.sql import functions as F
+
+    none = seq.startswith("0") & seq.endswith("0" * NUMBER_DIGITS)
+    return F.coalesce((F.length(seq) == WIDTH) & none, F.lit(False))
 
 
 def _usual(seq: Column) -> Column:

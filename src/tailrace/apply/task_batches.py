@@ -33,11 +33,8 @@ class TaskBatches:
     rules: TaskRules | None
 
     def may(self, table: str, counts: Mapping[str, int]) -> bool:
-        """Whether a table's batch may be one: not too many changes, a target of its own."""
-        shares = self.target.capabilities.shares
-        if shares is None or sum(counts.get(k, 0) for k in "IUD") > ROWS:
-            return False
-        return shares.own_path(table) is not None
+        """Whether a table's batch may be one: not too many changes, a target that takes such batches."""
+        return self.target.capabilities.shares is not None and sum(counts.get(k, 0) for k in "IUD") <= ROWS
 
     def of(
         self,
@@ -87,10 +84,8 @@ class TaskBatches:
     def _batch(
         self, table: str, segment: Segment, route: Route, counts: Mapping[str, int]
     ) -> TaskBatch | None:
-        shares = self.target.capabilities.shares
-        path = shares.own_path(table) if shares is not None else None
-        projection = Projection.of(route.steps)
-        if path is None or (route.steps and projection is None):
+        shares, projection = self.target.capabilities.shares, Projection.of(route.steps)
+        if shares is None or (route.steps and projection is None):
             return None
         to = replace(segment, before=route.before, relation=route.relation)
         for step in route.steps:
@@ -102,7 +97,7 @@ class TaskBatches:
         return TaskBatch(
             table,
             self.paths.changes(table),
-            path,
+            shares.path(table),
             to.relation,
             segment.after,
             segment.upto,

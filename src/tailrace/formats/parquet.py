@@ -5,6 +5,7 @@ Spark gives such a column as a number. Digits that are cut are counted, as in te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -20,6 +21,9 @@ from .shape import finer_too, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+_UNREAD = re.compile(r"\btime(32|64)\[|\bhalffloat\b")
 
 
 class LoadedTables(dict[str, "DataFrame"]):
@@ -58,7 +62,7 @@ def read(spark: SparkSession, place: Path, files: Iterable[Path]) -> DataFrame:
     nanoseconds. Files may have different columns, and times of different units.
 
     Raises:
-        FormatError: a file is not Parquet.
+        FormatError: a file is not Parquet, or has a column of a type that Spark does not read.
     """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for file in files:
@@ -66,13 +70,34 @@ def read(spark: SparkSession, place: Path, files: Iterable[Path]) -> DataFrame:
             schema = pq.read_schema(file)
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"it cannot be read: {error}", where=str(file)) from error
-        found = nanoseconds(zip(schema.names, map(str, schema.types), strict=True))
+        types = list(zip(schema.names, map(str, schema.types), strict=True))
+        refuse(types, str(file))
+        found = nanoseconds(types)
         groups.setdefault(tuple(found.items()), []).append(str(file))
     reader = spark.read.option("mergeSchema", "true")
     if len(groups) <= 1:
         return taken(reader.parquet(str(place)), dict(next(iter(groups), ())))
     parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
+    """Raises FormatError for a column (name, Arrow type as text) of a type that Spark does not read.
+
+    >>> refuse([("at", "time64[us]")], "t.parquet")
+    Traceback (most recent call last):
+    ...
+    tailrace.errors.FormatError: the column at is of the type time64[us], which Spark does not read
+      where: t.parquet
+      hint: write it as text (a time of day as 23:59:59.999999), or leave it out
+    """
+    for name, kind in types:
+        if _UNREAD.search(kind):
+            raise FormatError(
+                f"the column {name} is of the type {kind}, which Spark does not read",
+                where=where,
+                hint="write it as text (a time of day as 23:59:59.999999), or leave it out",
+            )
 
 
 def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:

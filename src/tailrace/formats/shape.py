@@ -13,8 +13,9 @@ from ..errors import FormatError
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..model.mask import balanced
 from ..model.sequence import WIDTH
-from ..model.types import arrow_type, element_type
+from ..model.types import arrow_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
+from .typed import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -67,8 +68,8 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
             made.append(F.lit(None).cast(column.type).alias(column.name))
             continue
         raw = F.col(quoted(found[column.name]))
-        text = df.schema[found[column.name]].dataType.simpleString() == "string"
-        value = as_type(raw, column.type, text=text, base64=base64)
+        came = df.schema[found[column.name]].dataType.simpleString()
+        text, value = came == "string", as_type(raw, column.type, came, base64=base64)
         made.append(value.alias(column.name))
         if text and column.type.startswith("timestamp"):
             cut.append(is_finer(raw))
@@ -97,31 +98,6 @@ def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
 
     there = [F.coalesce(F.col(FINER), F.lit(False))] if FINER in df.columns else []
     return [any_of([*there, *cut]).alias(FINER)] if there or cut else []
-
-
-def as_type(value: Column, type: str, *, text: bool, base64: bool = False) -> Column:
-    """A value as a Spark SQL type, NULL if it is invalid; text of binary types is hex, or base64."""
-    from pyspark.sql import functions as F
-
-    if text and (element := element_type(type)):
-        return _as_array(value, element)
-    if text and type == "binary":
-        return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
-    if text and type != "string":
-        return F.trim(value).try_cast(type)
-    return value.try_cast(type)
-
-
-def _as_array(text: Column, element: str) -> Column:
-    """The array that a text stands for; NULL when an element is none of its type."""
-    from pyspark.sql import functions as F
-
-    from .openedge.arrays import split_array
-
-    texts = split_array(text)
-    made = F.transform(texts, lambda e: as_type(e, element, text=True))
-    none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]
-    return F.when(none[0] == none[1], made)
 
 
 def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:

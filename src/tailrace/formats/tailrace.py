@@ -17,7 +17,8 @@ from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, C
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .glances import Glance, headed
 from .samples import TableSample
-from .shape import as_type, canonical, conform, data_start, finer_too, is_finer, quoted, reasons
+from .shape import canonical, conform, data_start, finer_too, is_finer, quoted, reasons
+from .typed import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -120,10 +121,10 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     cut: list[Column] = []
     for c, kind in kinds.items():
         if c in values:
-            text = df.schema[c].dataType.simpleString() == "string"
-            values[c] = as_type(F.col(quoted(c)), kind, text=text)
+            there = df.schema[c].dataType.simpleString()
+            values[c] = as_type(F.col(quoted(c)), kind, there)
             bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is not valid as {kind}"))
-            if text and kind.startswith("timestamp"):
+            if there == "string" and kind.startswith("timestamp"):
                 cut.append(is_finer(F.col(quoted(c))))
     df = df.withColumn(WHY, reasons(bad))
     for finer in finer_too(df, cut):

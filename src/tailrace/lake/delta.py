@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import Field, Schema
 from deltalake.transaction import AddAction
 
-from ..errors import ConcurrentCommitError, OvertakenError, room
+from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, room
 from ..model.types import plain_schema
 from . import guards, retrying
 from .failpoints import reach
@@ -142,17 +142,17 @@ def overwrite(
     table: str,
     files: Sequence[AddedFile],
     *,
-    schema: pa.Schema,
+    schema: pa.Schema | None,
     progress: Mapping[str, int],
     only_after: int,
     info: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Makes parts the whole table, with a schema; otherwise like `commit`.
+    """Makes parts the whole table, with a schema (None: its own); otherwise like `commit`.
 
     `only_after`: the version that the parts were made from. When the table has another one by now, nothing
     is written and None comes back: what somebody else committed meanwhile is in none of the parts.
     """
-    return _commit(table, files, schema, progress, info, only_after, begin=False)
+    return _commit(table, files, schema, progress, info, only_after, whole=True, begin=False)
 
 
 def replace_all(
@@ -171,7 +171,7 @@ def replace_all(
     """
 
     def once(now: DeltaTable) -> int | None:
-        return _commit(table, files, schema, progress, info, now.version(), begin=True)
+        return _commit(table, files, schema, progress, info, now.version(), whole=True, begin=True)
 
     return on_newest(table, once)
 
@@ -212,9 +212,10 @@ def _commit(
     only_after: int | None,
     *,
     begin: bool,
+    whole: bool = False,
     after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """See `commit`; with a schema the parts become the whole table."""
+    """See `commit`; `whole`: the parts become the whole table."""
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
     # Under a guard: what it has allowed is committed on the version read before, or checked again.
     exactly = only_after is not None or bool(guards.now())
@@ -237,9 +238,15 @@ def _commit(
             return None
         if schema is not None:
             _need_features(delta, schema)
+        if (adds or whole) and (names := delta.metadata().partition_columns):
+            raise UnsupportedError(
+                f"the table is partitioned by {', '.join(names)}: this would write files without partitions",
+                where=table,
+                hint="make the table anew without partitions, or with the layout that it is to have",
+            )
         delta.create_write_transaction(
             list(adds),
-            mode="append" if schema is None else "overwrite",
+            mode="overwrite" if whole else "append",
             schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply import effects, incoming, numbering
 from ..apply.apply_result import summed
+from ..apply.full_loads import FullLoads
 from ..apply.images import refused
 from ..apply.keylog.exceptions import Suspensions
 from ..apply.keylog.key_log import KeyLog
@@ -114,7 +115,10 @@ def run(
     try:
         for name in found.apart:
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        good = {name: _followed(place, ct, numbers[name]) for name, ct in good.items()}
+        reached = {n: place.progress(ct.name) if place.exists(ct.name) else -1 for n, ct in good.items()}
+        loads = {ct.name: (numbers[n].load, reached[n]) for n, ct in good.items()}
+        FullLoads(root, app_id).check(loads, note=not dry_run)
+        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         held = Suspensions(root, app_id)
         applied = []
         if resume and not dry_run:
@@ -188,9 +192,8 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
     return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
 
 
-def _followed(target: Target, changes: ChangeTable, numbers: numbering.Numbers) -> ChangeTable:
-    """The changes, with numbers that can express the target's progress."""
-    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+def _followed(changes: ChangeTable, numbers: numbering.Numbers, reached: int) -> ChangeTable:
+    """The changes, with numbers that can express the target's progress, which has `reached` one."""
     return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
 
 

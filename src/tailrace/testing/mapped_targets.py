@@ -119,6 +119,19 @@ class MappedTargetConformance(TargetHooks):
         self.same(spark, filled, rows[0], ("eu", 7, "g", None), *rows[2:], more=["gone"])
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [3, 6]
 
+    def test_a_column_that_one_source_made_wider_keeps_its_values(
+        self, spark: SparkSession, filled: Target
+    ) -> None:
+        """The other source still has the narrow type."""
+        filled.alter("eu.item", EU, _wider(EU))
+        far = 5_000_000_000
+        self.run(spark, filled, _wider(EU), (3, "I", {"id": far, "v": "far"}))
+        self.run(spark, filled, US, (7, "U", {"id": 1, "v": "X"}), (8, "I", {"id": 2, "v": "z"}))
+        self.run(spark, filled, _wider(EU), (4, "U", {"id": far, "v": "FAR"}), (5, "D", {"id": 2}))
+        self.same(
+            spark, filled, ("eu", 1, "a"), ("eu", far, "FAR"), ("us", 1, "X"), ("us", 2, "z"), ("us", 3, "y")
+        )
+
     def test_what_another_source_commits_meanwhile_stays(
         self, spark: SparkSession, filled: Target, tmp_path: Path
     ) -> None:
@@ -140,10 +153,10 @@ class MappedTargetConformance(TargetHooks):
         assert (target.columns(RELATION.table), target.progress(RELATION.table)) == ({"id": "int"}, 3)
 
     def test_a_load_of_parts_is_one_of_their_rows(self, spark: SparkSession, target: Target) -> None:
-        """Where tables have own paths."""
+        """Where a table is loaded without Spark."""
         shares, relation = target.capabilities.shares, RELATION.with_columns([ID, V])
-        if shares is None or shares.own_path(relation.table) is None:
-            pytest.skip("its tables have no own paths")
+        if shares is None or not shares.loads(relation.table):
+            pytest.skip("it loads no parts")
         rows: dict[str, list[tuple[int, str | None]]] = {
             "one": [(1, "a"), (2, None)],
             "two": [],

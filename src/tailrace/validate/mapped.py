@@ -33,10 +33,8 @@ class Made:
 
     @property
     def projection(self) -> Projection | None:
-        """The mapping, if it needs no Spark; None: it does, or there is none, or others have the target,
-        too."""
-        made = self.mapping
-        return Projection.of([made]) if made is not None and not made.partition else None
+        """The mapping, if it needs no Spark; None: it does, or there is none."""
+        return Projection.of([self.mapping]) if self.mapping is not None else None
 
     @property
     def whole(self) -> bool:

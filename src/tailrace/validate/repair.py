@@ -30,7 +30,7 @@ from ..apply.keylog.exceptions import Exceptions
 from ..apply.keylog.key_log import ChangeRange, KeyLog
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.plan import SPECIAL, TableBatch
+from ..apply.plan import SPECIAL, UNKNOWN, TableBatch
 from ..apply.targets.audit import Audited
 from ..apply.targets.delta import distributed
 from ..apply.targets.delta.local import PartTask, write_parts
@@ -185,7 +185,7 @@ class Repair:
         """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
         does with them; gives the run in the key log, empty without one. None: work for Spark."""
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
-        if upto - after > ROWS or not task_map(self.task, table).plain:
+        if upto - after > ROWS:
             return None
         if self.task.target.database and not (rules.plain and logbook is None):
             return None  # its notes for the key log are those of the source's changes
@@ -194,7 +194,8 @@ class Repair:
             if any(there.get(c.name) != c.type for c in relation.columns):
                 return None
             effects.alter(target, table, relation, relation, rules)
-        batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto)
+        counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
+        batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
         if rules.plain and logbook is None:
             return None if self._together(target, batch) is None else ""
         exceptions = Exceptions(f"{self.task.home}/control", self.task.name)

@@ -37,7 +37,7 @@ from .postgresql_side import hold
 from .rules import living
 from .sides import Landed
 from .tables import Difference, readers
-from .versions import Version, mark_of
+from .versions import Version, mark_of, own_and_living
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,9 +74,9 @@ class TargetRows:
         return living(self.task, self.table, own_rows(rows, self.rows.own))
 
     def here(self) -> FileRows:
-        """They, for this process, which can tell them only where the target has one source."""
-        data = self._data
-        only = pc.field(self.mark).is_null() if self.mark in data.schema.names else None
+        """They, for this process."""
+        data, own = self._data, self.rows.own if isinstance(self.rows, Version) else {}
+        only = own_and_living(data.schema.names, own, self.mark)
         return FileRows(data, {n: pc.field(n) for n in self.columns}, only)
 
     @property

@@ -35,7 +35,7 @@ from .compare import FileRows, Files, Sides
 from .compare_spark import Frames
 from .mapped import Made
 from .rules import living
-from .versions import Version, mark_of, version_before
+from .versions import Version, mark_of, own_and_living, version_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +134,7 @@ class TargetSide:
     def needs_spark(self, size: int) -> str | None:
         """Why this process cannot read it; `size`: bytes of the source's side."""
         if self.made.mapping is not None and self.made.projection is None:
-            return f"{self.table} is mapped by expressions or criteria, or with others to one target"
+            return f"{self.table} is mapped by expressions or criteria"
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
         if isinstance(self.base, Version):
@@ -163,7 +163,8 @@ class TargetSide:
         mark = mark_of(self.task, self.table)
         gone = {*self.made.kept, mark}
         names = {n: pc.field(n) for n in data.schema.names if n not in gone}
-        return FileRows(data, names, pc.field(mark).is_null() if mark in data.schema.names else None)
+        own = base.own if isinstance(base, Version) else {}
+        return FileRows(data, names, own_and_living(data.schema.names, own, mark))
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
         """The rows, for Spark; and whether changes were applied on top of the base."""

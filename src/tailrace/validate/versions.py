@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.schema import Field
 
@@ -77,6 +81,20 @@ def _newest_without(path: str, app: str, number: int, version: int, mark: str | 
 
 def _columns(table: DeltaTable, mark: str | None) -> list[Field]:
     return [f for f in table.schema().fields if f.name != mark]
+
+
+def own_and_living(
+    columns: Collection[str], own: Mapping[str, str], mark: str | None
+) -> pc.Expression | None:
+    """Which rows of a target with these columns are a source's own and not marked as deleted; None: all.
+
+    >>> own_and_living(["site", "id"], {}, "gone") is None
+    True
+    """
+    mine = [pc.field(name).cast(pa.string()) == value for name, value in own.items()]
+    if mark in columns:
+        mine.append(pc.field(mark).is_null())
+    return reduce(and_, mine) if mine else None
 
 
 def mark_of(task: Task, table: str) -> str | None:

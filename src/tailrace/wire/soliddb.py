@@ -246,7 +246,7 @@ def _date(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
 def _date_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     made, good = date_bytes(values, one.type, year_bias=style.year_bias)
     if not (good | ~_valid(values)).all():
-        first = values[int(np.argmin(good | ~_valid(values)))]
+        first = values.slice(int(np.argmin(good | ~_valid(values))), 1).cast(pa.string())[0]
         raise FormatError(f"{first} cannot be a solidDB date", where=f"column {one.name}")
     return _nulls(made, values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import ApplyError, BaselineNeededError
@@ -61,6 +61,17 @@ def refuse_less(before: Relation, after: Relation, target: str) -> None:
             where=after.table,
             hint="keep its columns in the mapping (`tables`) as its other sources make them",
         )
+
+
+def as_there(mine: Relation, have: Mapping[str, str]) -> Relation:
+    """A source's layout in the types that the columns of its target have (name -> Spark SQL type): another
+    source may have made some wider.
+
+    >>> n = Column("n", 1, "int4", "int4", "int")
+    >>> as_there(Relation(1, "eu", "item", "d", (n,)), {"n": "bigint"}).columns[0].type
+    'bigint'
+    """
+    return mine.with_columns([replace(c, type=have.get(c.name, c.type)) for c in mine.columns])
 
 
 def _stays(old: Column, new: Column | None) -> bool:

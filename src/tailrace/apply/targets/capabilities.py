@@ -58,9 +58,11 @@ class Shares(Protocol):
     """Has batches of different tables, whatever their changes are, merged by tasks that read them themselves,
     side by side."""
 
-    def own_path(self, table: str) -> str | None:
-        """Where the table's files are; None: they are not its own, or not for such a job. A table that has
-        such a path can be loaded without Spark, too (`Target.load`)."""
+    def path(self, table: str) -> str:
+        """Where the table's rows are; others' may be there, too."""
+
+    def loads(self, table: str) -> bool:
+        """Whether `Target.load` takes parts of the table: it is loaded without Spark."""
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not

@@ -42,7 +42,8 @@ class TaskBatch:
     the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
     `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `rows`: the changes, when they
     have been read (`read_whole`); None: they are read from their files. `counts`: as in `TableBatch`.
-    `projection`: the mapping between the changes and `relation`, if there is one.
+    `projection`: the mapping between the changes and `relation`, if there is one. `app`: under which name the
+    progress stands in the target's commits; `shared`: other sources feed it, too. The target says both.
     """
 
     table: str
@@ -59,6 +60,8 @@ class TaskBatch:
     rows: pa.Table | None = field(default=None, repr=False, compare=False)
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN, compare=False)
     projection: Projection | None = None
+    app: str = ""
+    shared: bool = False
 
     @property
     def extra(self) -> pa.Schema:

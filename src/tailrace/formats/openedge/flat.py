@@ -14,7 +14,8 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
 from ..base import ASIDE, FINER
-from ..shape import also, as_type, finer_too, is_finer, quoted
+from ..shape import also, finer_too, is_finer, quoted
+from ..typed import as_type
 from .arrays import join_array, split_array
 from .masks import set_bits
 
@@ -51,7 +52,7 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
                 values[name] = F.col(quoted(name))
                 continue
             element, kind = F.get(split_array(F.col(quoted(column))), F.lit(n)), types.get(column, "string")
-            values[name] = as_type(element, kind, text=True)
+            values[name] = as_type(element, kind)
             if kind != "string":
                 bad.append((element.isNotNull() & values[name].isNull(), f"{name} is not valid as {kind}"))
             if kind.startswith("timestamp"):

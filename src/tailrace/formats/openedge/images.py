@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..base import FILE, FINER, RAW, ROW, WHY
-from ..shape import any_of, as_type, canonical, data_start, is_finer, quoted, reasons
+from ..shape import any_of, canonical, data_start, is_finer, quoted, reasons
+from ..typed import as_type
 from .kept import KEPT, Kept
 from .masks import with_bits
 from .options import OpenEdgeOptions
@@ -163,7 +164,7 @@ def _values(
         if text and kind not in (None, "string"):
             # An array that is `?` has one element, which is unknown.
             known = raw if column in of.source.extents else F.when(F.trim(raw) != "?", raw)
-            values[column] = as_type(known, kind, text=True)
+            values[column] = as_type(known, kind)
             bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
             if "timestamp" in kind:
                 cut.append(is_finer(raw))

@@ -16,6 +16,7 @@ from ...model import mask
 from ...model.change import PREFIX
 from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
 from ..shape import quoted, reasons
+from ..typed import exactly
 from .options import HEADERS
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool
                 F.col(quoted(old)), len(have), range(len(have)), masked[name.lower()], little=little
             )
         elif _kind(df, old) != kind:
-            value = value.try_cast(kind)
+            value = exactly(value, kind, _kind(df, old))
             bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
         made.append(value.alias(name, metadata=df.schema[old].metadata))
     why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]

@@ -11,7 +11,8 @@ from urllib.parse import unquote
 from .. import parquet, text
 from ..base import ASIDE, FILE, RAW, ROW, WHY
 from ..files import no_line
-from ..shape import as_type, finer_too, is_finer, quoted, reasons
+from ..shape import finer_too, is_finer, quoted, reasons
+from ..typed import as_type
 from . import files as found
 from . import layout as lay
 from .files import DataFile, Listing
@@ -154,6 +155,8 @@ def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | 
 
 
 def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) -> DataFrame:
+    for file in files:
+        parquet.refuse(zip(file.names, file.types, strict=True), listed.path(file.path))
     df = spark.read.parquet(*[listed.spark_path(f.path) for f in files])
     return parquet.taken(df, parquet.nanoseconds(zip(files[0].names, files[0].types, strict=True)))
 
@@ -178,7 +181,7 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
             said = F.col(WHY).isNull() & ~raw.eqNullSafe(F.lit(null))
             raw = F.when(said, F.coalesce(raw, F.lit("")))
         came = df.schema[name].dataType.simpleString()
-        value = as_type(raw, kind, text=came == "string", base64=options.binary_text == "base64")
+        value = as_type(raw, kind, came, base64=options.binary_text == "base64")
         values[name] = value
         if kind != came:
             bad.append((raw.isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))

@@ -14,12 +14,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ....config.spread import cluster, side_by_side
-from ....engine.columns import NET
+from ....engine.columns import HAVE, NET, OP
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
-from ....model.change import BEFORE, TRUNCATE
+from ....model.change import BEFORE, DELETE, TRUNCATE
 from ....model.types import schema_of
 from ...fold import copies, fold
 from ...images import col, images, masked, ordinals
@@ -28,9 +28,10 @@ from ..audit import Audited, plain_audit
 from ..base import ApplyOutcome
 from . import distributed
 from .audit import audited
+from .layout import demands
 from .local import TOO_LARGE, MergeTask, PartTask, append, info, merge_local, write_parts
 from .rewrite_tasks import RewriteTasks
-from .size import rows_in
+from .size import is_partitioned, rows_in
 from .staged import StagedChanges, scratch, stage
 
 if TYPE_CHECKING:
@@ -85,10 +86,50 @@ class DeltaBatch:
             done = self._decided_there() if self.batch.folded is None else self._merged()
         return done or self.by_spark()
 
-    def by_spark(self) -> ApplyOutcome:
-        """A batch for a small table that is not one task's: Spark sorts and spills."""
+    def by_spark(self, plan: str = "") -> ApplyOutcome:
+        """A batch for a small table that is not one task's, or, by one of the plans of `parts`, for a table
+        whose parts Spark alone writes: it sorts and spills, knows partitions, and what a table demands."""
         # A MERGE gives a small table no deletion vectors.
-        return self.distributed("merge") if self.batch.relation.key else self.parts("bag")
+        if self.batch.relation.key and plan != "replace_all":
+            return self.distributed("merge")
+        refusing = is_partitioned(self.table) or demands(self.table)
+        return self._parts_by_spark(plan or "bag") if refusing else self.parts(plan or "bag")
+
+    def _parts_by_spark(self, plan: str) -> ApplyOutcome:
+        """The plans of `parts` as Spark's own writes."""
+        rows, done = self._left(plan)
+        progress = {"txnAppId": self.app, "txnVersion": str(self.batch.upto)}
+        guards.check()  # as in `distributed`
+        reach("delta.distributed")
+        write = distributed.add if plan == "append" else distributed.overwrite
+        write(rows, self.path, self.table.version(), **progress)
+        now = DeltaTable(self.path)
+        if done is None:
+            written = int(now.history(1)[0].get("operationMetrics", {}).get("numOutputRows", 0))
+            done = ApplyOutcome(written, deleted=rows_in(self.table) if plan == "replace_all" else 0)
+        return replace(done, version=now.version(), plan=plan)
+
+    def _left(self, plan: str) -> tuple[DataFrame, ApplyOutcome | None]:
+        """The rows that such a plan writes; what comes and goes, when copies of rows do."""
+        from pyspark.sql import functions as F
+
+        folded, names = self.folded, self.schema.names
+        if NET not in folded.extra and plan != "bag":
+            rows = folded.df.where(col(OP) != DELETE) if OP in folded.extra else folded.df
+            return rows.select(*map(col, names)), None
+        there = distributed.rows_of(self.spark, self.path, self.table) if plan == "bag" else None
+        many, none = copies(there, folded, names), F.lit(0).cast("bigint")
+        gone = F.greatest(-col(NET), none)
+        found = many.agg(
+            F.sum(F.greatest(col(NET), none)), F.sum(F.least(col(HAVE), gone)),
+            F.sum(F.greatest(gone - col(HAVE), none)),
+        ).first()  # fmt: skip
+        assert found is not None  # noqa: S101 - an aggregate without groups has one row
+        inserted, deleted, missing = (int(n or 0) for n in found)
+        left = F.greatest(col(HAVE) + col(NET), none).cast("int")
+        each = F.explode(F.array_repeat(F.lit(0), left)).alias(HAVE)
+        rows = many.select(*map(col, names), each).drop(HAVE)
+        return rows, ApplyOutcome(inserted, deleted=deleted, missing=missing)
 
     def _decided_there(self) -> ApplyOutcome | None:
         """The task that merges the changes folds them, too; None: it has not the memory."""
@@ -168,7 +209,7 @@ class DeltaBatch:
             version = lake.commit(self.path, files, progress=progress, info=words, only_after=now)
         else:
             version = lake.overwrite(
-                self.path, files, schema=self.schema, progress=progress, only_after=now, info=words
+                self.path, files, schema=None, progress=progress, only_after=now, info=words
             )
         if version is not None:
             return replace(done, version=version)

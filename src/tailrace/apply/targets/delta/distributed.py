@@ -128,6 +128,12 @@ def overwrite(rows: DataFrame, path: str, version: int, **options: str) -> None:
         unmoved(rows, path, version).write.format("delta").mode("overwrite").options(**options).save(path)
 
 
+def add(rows: DataFrame, path: str, version: int, **options: str) -> None:
+    """Spark's append to that version alone; raises as `overwrite`."""
+    with naming_conflicts(path, version):
+        unmoved(rows, path, version).write.format("delta").mode("append").options(**options).save(path)
+
+
 def replace_keys(
     folded: Folded, path: str, version: int, relation: Relation, app_id: str, upto: int
 ) -> ApplyOutcome:
@@ -217,11 +223,12 @@ def key_range(keys: DataFrame, relation: Relation) -> list[str]:
 def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     """The target's rows as of a version that delta-rs has opened.
 
-    Without deletion vectors Spark reads the files as they are: no snapshot of the table is made in the JVM.
+    Without deletion vectors and partitions Spark reads the files as they are: no snapshot of the table is
+    made in the JVM.
     """
     from pyspark.sql.types import StructType
 
-    if has_vectors(table):
+    if has_vectors(table) or table.metadata().partition_columns:
         return spark.read.format("delta").option("versionAsOf", table.version()).load(path)
     shape = StructType.fromJson(_json(table.schema().to_json()))
     files = table.file_uris()
@@ -237,12 +244,9 @@ def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
     return rows.select(*[value.cast(kind).alias(name) for name, value, kind in cells])
 
 
-def keys_there(
-    spark: SparkSession, path: str, table: DeltaTable, relation: Relation, living: str | None
-) -> DataFrame:
-    """The keys of a version's rows, in the relation's types; only of those where the column `living` is NULL,
-    if the table has it."""
-    rows = rows_of(spark, path, table)
+def keys_of(rows: DataFrame, relation: Relation, living: str | None) -> DataFrame:
+    """The keys of rows, in the relation's types; only of those where the column `living` is NULL, if there is
+    one."""
     if living is not None and living in rows.columns:
         rows = rows.where(col(living).isNull())
     return rows.select(*[col(k).cast(relation.column(k).type).alias(k) for k in relation.key])

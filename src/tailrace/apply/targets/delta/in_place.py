@@ -28,6 +28,7 @@ from ..audit import Audited
 from ..base import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
 from .rewrite_tasks import RewriteTasks
+from .shared import fits
 from .size import is_plain, size_of
 from .staged import scratch
 
@@ -104,12 +105,10 @@ class InPlace:
 
     Attributes:
         spark: whose tasks merge, on a cluster; elsewhere threads of this process do.
-        app: under which name the progress stands.
         limits, memory: as of a `DeltaTarget`.
     """
 
     spark: SparkSession | None
-    app: str
     limits: Limits
     memory: int | None
 
@@ -139,17 +138,19 @@ class InPlace:
             memory //= lanes  # threads share the memory of one task
         # Half of it is for what is copied.
         half, schema = None if memory is None else memory // 2, schema_of(one.relation.columns)
-        mine = replace(one, after=max(one.after, lake.reached(table, self.app)))
+        mine = replace(one, after=max(one.after, lake.reached(table, one.app)))
         with scratch(one.target) as folder:
             stay = ChangesInPlace(folder, mine, tuple(mine.files(changes)), schema, half)
             work = RewriteTasks(table, one.target, stay, there, lanes, memory, most)
-            return work.merge(self.app, one.upto)
+            return work.merge(one.app, one.upto)
 
     def _fits(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> bool:
         """Whether files of the target may be exchanged, and hold the changes as they are."""
-        if not is_plain(table) or lake.reached(table, self.app) >= one.upto:
+        if not is_plain(table) or lake.reached(table, one.app) >= one.upto:
             return False
         if {c.name for c in one.relation.columns} - {f.name for f in table.schema().fields}:
+            return False
+        if one.shared and not fits(table, one.relation, one.counts):
             return False
         return bool(size_of(table).files) and audit_of(one, changes) is not None
 

@@ -24,7 +24,7 @@ from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .layout_mark import has_mark, mark
 from .reshape import parts
-from .size import INVARIANT
+from .size import INVARIANT, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +54,7 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> 
             plain = was.type in _TO_TEXT or was.type.startswith("decimal")
             refuse_retype(before.table, was, c, as_text=plain)
     refuse_new_key(before, after)
+    refuse(DeltaTable(path), path)
     lake.on_newest(path, lambda now: _altered(spark, path, now, before, after))
 
 
@@ -91,8 +92,20 @@ def _rewrite(
 ) -> int | None:
     files = parts(spark, path, table, before, after)
     reach("delta.rewrite")
-    now, schema = table.version(), schema_of(after.columns)
+    now, schema = table.version(), _demanding(table, before, after)
     return lake.overwrite(path, files, schema=schema, progress={}, only_after=now, info=mark(after))
+
+
+def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schema:
+    """The schema of a new layout; columns that stay demand what they have demanded."""
+    names = {c.attnum: c.name for c in before.columns}
+    had = {f.name: f for f in table.schema().fields}
+    made = []
+    for one, new in zip(after.columns, schema_of(after.columns), strict=True):
+        was = had.get(names.get(one.attnum, ""))
+        kept = {INVARIANT: str(was.metadata[INVARIANT])} if was and INVARIANT in was.metadata else None
+        made.append(pa.field(new.name, new.type, was is None or was.nullable, kept))
+    return pa.schema(made)
 
 
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:

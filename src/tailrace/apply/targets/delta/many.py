@@ -23,6 +23,7 @@ from ..base import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
 from .audit import AuditTask
 from .local import TOO_LARGE
+from .shared import fits
 from .size import actions, is_plain, size_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ class ManyTask:
     were not applied, and `message` why. `alone`: there is no other machine."""
 
     todo: tuple[TaskBatch, ...]
-    app_id: str
     limits: Limits
     memory_bytes: int | None
     alone: bool = False
@@ -84,18 +84,20 @@ class ManyTask:
         # What is only added to has nothing to do with its size.
         if not (one.adds or self._may(table)) or not is_plain(table):
             return None
-        reached = lake.reached(table, self.app_id)
+        reached = lake.reached(table, one.app)
         if one.audit is not None and one.after < reached < one.upto:
             return None  # the key log is to be made good first
         made = (one.layout or one.relation).columns
         if {c.name for c in made} - {f.name for f in table.schema().fields}:
+            return None
+        if one.shared and not fits(table, one.relation, one.counts):
             return None
         if (audit := audit_of(one, changes)) is None:
             return None
         key = tuple(one.relation.key)
         schema = schema_of(made)
         return AuditTask(
-            one.target, self.app_id, one.upto, key, schema, one.extra, self.memory_bytes, audit, reached,
+            one.target, one.app, one.upto, key, schema, one.extra, self.memory_bytes, audit, reached,
             table, self.limits.local_bytes,
         )  # fmt: skip
 

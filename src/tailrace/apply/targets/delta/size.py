@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ....errors import UnsupportedError
 from ...plan import Size
 from . import distributed
 
@@ -26,6 +27,21 @@ def is_plain(table: DeltaTable, *, purged: bool = False) -> bool:
         return protocol.min_writer_version <= 2 and not partitions
     allowed = _PLAIN | {"deletionVectors"} if purged else _PLAIN
     return set(protocol.writer_features or []) <= allowed and not partitions
+
+
+def refuse(table: DeltaTable, path: str) -> None:
+    """Raises UnsupportedError for a target with column mapping, which delta-rs does not write."""
+    if table.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none"):
+        raise UnsupportedError(
+            "the target has column mapping, which tailrace does not write",
+            where=path,
+            hint="make the table without `delta.columnMapping.mode`",
+        )
+
+
+def is_partitioned(table: DeltaTable) -> bool:
+    """Whether a table's files lack columns: the log has their values."""
+    return bool(table.metadata().partition_columns)
 
 
 def actions(table: DeltaTable) -> pa.Table:

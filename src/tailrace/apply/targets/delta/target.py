@@ -18,9 +18,9 @@ from ....lake import delta as lake
 from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
-from ...fold import emptied
+from ...fold import emptied, in_types
 from ...images import last_truncate, refused
-from ...mapping.shared_rows import TargetPlace, own_rows, refuse_less
+from ...mapping.shared_rows import TargetPlace, as_there, own_rows, refuse_less
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
 from ...tasks import Parts
 from ..audit import Audit, Audited
@@ -32,10 +32,11 @@ from . import layout as delta_layout
 from .audit import audited
 from .batch import DeltaBatch
 from .in_place import InPlace
-from .load import load, load_part
+from .load import load
 from .local import LEAST_MEMORY, TOO_LARGE
 from .many import ManyTask, merge_many
-from .size import is_plain, rows_in, size_of
+from .shared import fits, load_part, rounds
+from .size import is_partitioned, is_plain, refuse, rows_in, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -126,20 +127,18 @@ class DeltaTarget:
         `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
         version that was no further than this change number.
         """
-        path, table = self._as_of(relation.table, reached)
-        return distributed.keys_there(self._spark, path, table, relation, living)
+        return distributed.keys_of(self._rows(relation.table, reached), relation, living)
 
     def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
-        """All rows, in the relation's columns and types, as of the newest version that was no further than
-        `reached`."""
-        path, table = self._as_of(relation.table, reached)
-        rows = distributed.rows_of(self._spark, path, table)
-        return distributed.shaped(rows, relation)
+        """The table's rows, in the relation's columns and types, as of the newest version that was no further
+        than `reached`."""
+        return distributed.shaped(self._rows(relation.table, reached), relation)
 
-    def _as_of(self, name: str, reached: int | None) -> tuple[str, DeltaTable]:
+    def _rows(self, name: str, reached: int | None) -> DataFrame:
+        """A table's own rows, now or as of the newest version that was no further than a change number."""
         path = self.path(name)
         at = DeltaTable(path) if reached is None else distributed.as_of(path, self.app(name), reached)
-        return path, at
+        return own_rows(distributed.rows_of(self._spark, path, at), self.place(name).partition)
 
     def demands(self, table: str) -> Demands:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
@@ -152,7 +151,6 @@ class DeltaTarget:
         path, app = self.path(relation.table), self.app(relation.table)
         with self._locks[path]:
             if own := self.place(relation.table).partition:
-                assert not isinstance(rows, Parts)  # noqa: S101 - it has no own path
                 return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 
@@ -198,8 +196,8 @@ class DeltaTarget:
             small = audit.rules.mode == "archive" or is_local(size_of(table), self._limits)
             if not small or not is_plain(table):
                 return None
-            if batch.counts.get("T") and self.place(batch.table).partition:
-                return None  # what others feed stays
+            if self.place(batch.table).partition and not fits(table, batch.relation, batch.counts):
+                return None
             app = self.app(batch.table)
             with distributed.naming_conflicts(path, table.version()):
                 done = audited(
@@ -210,19 +208,27 @@ class DeltaTarget:
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
 
-    def own_path(self, table: str) -> str | None:
-        """See `Shares`; None when several sources feed the target."""
-        return None if self.place(table).partition else self.path(table)
+    def loads(self, table: str) -> bool:
+        """See `Shares`; a source's part of a target only if its files may be exchanged."""
+        own, path = self.place(table).partition, self.path(table)
+        return not own or not lake.exists(path) or is_plain(DeltaTable(path))
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
-        """See `many.merge_many`."""
-        make = ManyTask(
-            tuple(batches), self._app, self._limits, self._memory, alone=cluster(self._spark) is None
-        )
+        """See `many.merge_many`; batches of one target, one after the other."""
+        mine = [
+            replace(b, app=self.app(b.table), shared=bool(self.place(b.table).partition)) for b in batches
+        ]
+        found: dict[int, Audited | TailraceError | None] = {}
+        for places in rounds(mine):
+            found |= zip(places, self._merged([mine[place] for place in places]), strict=True)
+        return [found[place] for place in range(len(mine))]
+
+    def _merged(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+        make = ManyTask(tuple(batches), self._limits, self._memory, alone=cluster(self._spark) is None)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
-            several = InPlace(self._spark, self._app, self._limits, self._memory)
+            several = InPlace(self._spark, self._limits, self._memory)
             return merge_many(self._spark, batches, make, several.merged)
 
     def _apply(self, batch: TableBatch) -> ApplyOutcome:
@@ -243,6 +249,9 @@ class DeltaTarget:
 
     def _once(self, batch: TableBatch, table: DeltaTable) -> ApplyOutcome:
         path, app = self.path(batch.table), self.app(batch.table)
+        refuse(table, path)
+        if self.place(batch.table).partition:
+            batch = in_types(batch, as_there(batch.relation, self.columns(batch.table)))
         if (after := lake.reached(table, app)) >= batch.upto:
             return ApplyOutcome(version=table.version())
         if batch.looked is not None and batch.looked != table.version():
@@ -264,12 +273,12 @@ class DeltaTarget:
     def _by(self, plan: str, job: DeltaBatch, size: Size) -> ApplyOutcome:
         """Does a batch by a plan, or by one that its table needs instead."""
         batch, table = job.batch, job.table
-        refusing = plan == "append" and batch.relation.key and delta_layout.demands(table)
-        if plan == "task_local" or refusing:
+        if plan == "task_local":
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return job.task_local() if is_plain(table) else job.by_spark()
         if plan in ("append", "replace_all", "bag"):
-            return job.parts(plan)
+            refusing = is_partitioned(table) or delta_layout.demands(table)
+            return job.by_spark(plan) if refusing else job.parts(plan)
         if plan == "purge":
             batch, table = self._after(distributed.purge, batch, table)
             job = replace(job, batch=batch, table=table)

@@ -232,9 +232,9 @@ class PostgresTarget:
             return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
         return None if done == TOO_LARGE else done
 
-    def own_path(self, table: str) -> str | None:
+    def loads(self, table: str) -> bool:
         """See `Shares`."""
-        return self.path(table)
+        return True
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Applies batches in this process, side by side; None: one needs Spark."""

@@ -1,0 +1,87 @@
+"""Full loads among change tables that others made: what of them a target has, so that none is passed over.
+
+A full load's rows have no time and the change number 0: a target that has any would skip those that come
+later, from files that were not there yet when it was made, or from a new load. Nobody can tell which of them
+it lacks, and which are older than the changes that it has; so they are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import pyarrow as pa
+
+from ..errors import ApplyError
+from ..lake import delta as lake
+
+LOADS = "_full_loads"
+"""The Delta table that says what targets had: `SCHEMA`."""
+SCHEMA = pa.schema(
+    [
+        ("task_name", pa.string()),
+        ("table_name", pa.string()),
+        ("rows", pa.int64()),
+        ("began", pa.timestamp("us", "UTC")),
+        ("noted", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FullLoad:
+    """The rows of a table's full load (0: there are none), and when the newest of its files was begun (None:
+    nobody says)."""
+
+    rows: int = 0
+    began: datetime | None = None
+
+    def goes_beyond(self, other: FullLoad) -> bool:
+        """Whether it has rows that another one has not.
+
+        >>> FullLoad(3).goes_beyond(FullLoad(2)), FullLoad(2).goes_beyond(FullLoad(3))
+        (True, False)
+        """
+        newer = self.began is not None and (other.began is None or self.began > other.began)
+        return self.rows > other.rows or bool(self.rows and other.rows and newer)
+
+
+class FullLoads:
+    """What the targets of a task had of full loads when they were made; a table below the folder `root`."""
+
+    def __init__(self, root: str, task: str) -> None:
+        self.path, self._task = f"{root.rstrip('/')}/{LOADS}", task
+
+    def check(self, found: Mapping[str, tuple[FullLoad, int]], *, note: bool) -> None:
+        """Compares the full loads of tables to what their targets had. `found`: them, and the change numbers
+        that the targets have reached (-1: none); `note`: writes down what those get that are made now.
+
+        Raises:
+            ApplyError: a target lacks rows of a full load; nothing was written.
+        """
+        had = self._had()
+        for table, (load, reached) in sorted(found.items()):
+            if reached >= 0 and table in had and load.goes_beyond(had[table]):
+                raise ApplyError(
+                    f"rows of a full load came after its target was made: {load.rows:,} rows now, "
+                    f"{had[table].rows:,} then",
+                    where=table,
+                    hint="remove the target and apply everything anew, or move the files of that load away",
+                )
+        new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
+        if note and any(had.get(t) != load for t, load in new.items()):
+            lake.append(self.path, self._rows(new))
+
+    def _had(self) -> dict[str, FullLoad]:
+        if not lake.exists(self.path):
+            return {}
+        rows = lake.read(self.path).sort_by("noted").to_pylist()
+        return {
+            r["table_name"]: FullLoad(r["rows"], r["began"]) for r in rows if r["task_name"] == self._task
+        }
+
+    def _rows(self, new: Mapping[str, FullLoad]) -> pa.Table:
+        now = datetime.now(timezone.utc)
+        rows = [(self._task, table, load.rows, load.began, now) for table, load in sorted(new.items())]
+        return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)

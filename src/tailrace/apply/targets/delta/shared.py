@@ -1,0 +1,154 @@
+"""Delta targets that several sources feed: one table, in which each has rows, and a progress of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from ....config.lanes import lanes
+from ....errors import ConcurrentCommitError
+from ....lake import delta as lake
+from ....lake.failpoints import reach
+from ....model.change import Relation
+from ....model.types import schema_of, spark_type
+from ...images import col, quote
+from ...mapping.shared_rows import refuse_columns
+from ...tasks import Parts
+from ..task_batch import TaskBatch
+from . import distributed
+from .layout import create
+from .local import PartTask, info, write_parts
+from .rewrite import exchange
+from .size import actions, is_plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def fits(table: DeltaTable, relation: Relation, counts: Mapping[str, int]) -> bool:
+    """Whether tasks may merge a source's batch: a truncate, which leaves the others' rows, is not for them,
+    and columns that another source has made wider have other types than its layout."""
+    there = {f.name: spark_type(f.type) for f in lake.arrow_schema(table)}
+    return not counts.get("T") and all(there.get(c.name, c.type) == c.type for c in relation.columns)
+
+
+def rounds(batches: Sequence[TaskBatch]) -> Iterator[list[int]]:
+    """The places of batches that may be merged side by side: no two of them have one target.
+
+    >>> from tailrace.model.change import Relation
+    >>> def batch(target):
+    ...     return TaskBatch(target, "", target, Relation(1, "s", "t", "d", ()), -1, 1)
+    >>> list(rounds([batch("a"), batch("b"), batch("a"), batch("a")]))
+    [[0, 1], [2], [3]]
+    """
+    left = list(range(len(batches)))
+    while left:
+        mine = list({batches[place].target: place for place in reversed(left)}.values())
+        yield sorted(mine)
+        left = [place for place in left if place not in set(mine)]
+
+
+def load_part(
+    path: str,
+    app: str,
+    relation: Relation,
+    rows: DataFrame | Parts,
+    after: int,
+    own: Mapping[str, str],
+    rule_columns: Sequence[str],
+) -> int:
+    """Makes rows all those with the constants `own`, in one commit with the source's progress: files that
+    have some are written anew without them. Gives the version.
+
+    Raises:
+        BaselineNeededError: the target has other columns than the rows, but for `rule_columns`.
+    """
+    create(path, relation)
+    schema = lake.arrow_schema(path)
+    there = {f.name: spark_type(f.type) for f in schema}
+    want = {c.name: c.type for c in relation.columns}
+    refuse_columns(relation.table, path, there, want, rule_columns)
+    if not isinstance(rows, Parts) and not is_plain(DeltaTable(path)):
+        return _load_by_spark(path, app, rows, after, own, there)
+    # Columns that a file lacks are NULL.
+    files, _ = write_parts(rows, PartTask(path, schema_of(relation.columns)))
+
+    def once(now: DeltaTable) -> bool | None:
+        gone, others = without(now, path, own, schema)
+        reach("delta.load")
+        try:
+            exchange(now, gone, [*others, *files], app, max(after, 0), info(plan="load"))
+        except CommitFailedError:
+            return None
+        return True
+
+    lake.on_newest(path, once)
+    return lake.version(path)
+
+
+def without(
+    now: DeltaTable, path: str, own: Mapping[str, str], schema: pa.Schema
+) -> tuple[list[dict[str, object]], list[lake.AddedFile]]:
+    """The files that have rows with the constants `own` (as add actions), and parts with their other rows."""
+    files = actions(now).to_pylist()
+    with lanes("load", worth=len(files) > 1) as pool:
+        found = list(pool.map(partial(_without, path, own, schema), [f["path"] for f in files]))
+    gone = [file for file, (mine, _) in zip(files, found, strict=True) if mine]
+    return gone, [part for _, part in found if part is not None]
+
+
+def _without(
+    path: str, own: Mapping[str, str], schema: pa.Schema, name: str
+) -> tuple[bool, lake.AddedFile | None]:
+    """Whether a file has rows with these constants, and a part with its other rows."""
+    fs, full = lake.filesystem(f"{path}/{name}")
+    with pq.ParquetFile(full, filesystem=fs, buffer_size=1 << 20) as file:
+        named = (b for b in file.iter_batches(columns=list(own), use_threads=False))
+        if not any(pc.any(_mine(batch, own)).as_py() for batch in named):
+            return False, None
+        part = lake.Part(path, schema)
+        for batch in file.iter_batches(use_threads=False):
+            part.write(lake.fitted(batch.filter(pc.invert(_mine(batch, own))), schema))
+    return True, part.close()
+
+
+def _mine(rows: pa.RecordBatch, own: Mapping[str, str]) -> pa.Array:
+    """Which rows have these constants."""
+    same = [pc.fill_null(pc.equal(rows[name], value), False) for name, value in own.items()]
+    return reduce(pc.and_, same)
+
+
+def _load_by_spark(
+    path: str, app: str, rows: DataFrame, after: int, own: Mapping[str, str], there: Mapping[str, str]
+) -> int:
+    """The same for a table whose files Spark alone exchanges. The progress is a commit of its own behind the
+    rows: who dies in between loads again."""
+    from pyspark.sql import functions as F
+
+    have = set(rows.columns)
+    cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in there.items()]
+    where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
+    whole = rows.select(*cells)
+
+    def once(now: DeltaTable) -> bool | None:
+        try:
+            distributed.overwrite(whole, path, now.version(), replaceWhere=where)
+        except ConcurrentCommitError:
+            return None
+        return True
+
+    lake.on_newest(path, once)
+    reach("delta.load")
+    done = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
+    return lake.version(path) if done is None else done
+
+
+def _text(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,85 @@
+"""Values in the types that a layout gives them: none becomes another one unseen."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..model.types import element_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+YEARS = ("0001-01-01", "9999-12-31 23:59:59.999999")
+"""The first and the last moment that the lake has."""
+_DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
+
+
+def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:
+    """A value that came as one Spark SQL type as another; NULL if it is none of it, or has more digits than
+    it holds. Text of binary types is hex, or base64."""
+    from pyspark.sql import functions as F
+
+    text = came == "string"
+    if text and (element := element_type(type)):
+        return _as_array(value, element)
+    if text and type == "binary":
+        return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
+    if text and type != "string":
+        value = F.trim(value)
+    return exactly(value, type, came)
+
+
+def exactly(value: Column, type: str, came: str) -> Column:
+    """A value that came as one Spark SQL type as another; NULL if it would be another value there."""
+    from pyspark.sql import functions as F
+
+    if came == type:
+        return value
+    made = value.try_cast(type)
+    changes = _changes(value, made, type, came)
+    return made if changes is None else F.when(~F.coalesce(changes, F.lit(False)), made)
+
+
+def _changes(value: Column, made: Column, type: str, came: str) -> Column | None:
+    """Whether a value becomes another number in a type, but for how floating-point numbers round, or is out
+    of the lake's years; None: it never does, or is."""
+    from pyspark.sql import functions as F
+
+    if type in _TIMES and came == "string":
+        return ~made.between(*[F.lit(text).cast(type) for text in YEARS])
+    if type in ("float", "double"):
+        return _beyond(value, made, came) if came in ("string", "double") and type != came else None
+    scale = _DECIMAL.fullmatch(type)
+    if scale and came == "string":
+        digits, dot = int(scale[1]), F.instr(value, ".")
+        finer = (dot > 0) & (F.length(value) - dot > digits) & value.rlike(rf"\.\d{{{digits}}}\d*[1-9]")
+        power = value.contains("e") | value.contains("E")
+        return F.when(power, made.cast("double") != value.try_cast("double")).otherwise(finer)
+    if (scale or type in _WHOLE) and (_DECIMAL.fullmatch(came) or came in ("float", "double")):
+        return made.try_cast(came) != value
+    return None
+
+
+def _beyond(value: Column, made: Column, came: str) -> Column:
+    """Whether a number became infinite in a type of floating-point numbers, or nothing."""
+    from pyspark.sql import functions as F
+
+    infinite, none = F.abs(made) == float("inf"), made == 0
+    if came == "string":
+        return (infinite & value.rlike("[0-9]")) | (none & value.rlike("^[^eE]*[1-9]"))
+    return (infinite & (F.abs(value) != float("inf"))) | (none & (value != 0))
+
+
+def _as_array(text: Column, element: str) -> Column:
+    """The array that a text stands for; NULL when an element is none of its type."""
+    from pyspark.sql import functions as F
+
+    from .openedge.arrays import split_array
+
+    texts = split_array(text)
+    made = F.transform(texts, lambda e: as_type(e, element))
+    none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]
+    return F.when(none[0] == none[1], made)

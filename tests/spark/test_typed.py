@@ -1,0 +1,48 @@
+"""Values that a layout gives another type: the value, or NULL when it would be another one there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.formats.typed import as_type
+
+pytestmark = pytest.mark.spark
+GONE = None
+CASES: dict[tuple[str, str], dict[Any, Any]] = {
+    ("string", "decimal(10,2)"): {
+        " 1.20 ": "1.20", "1.2000": "1.20", "-7": "-7.00", "1.5e2": "150.00", ".5": "0.50", "12345678.9": "12345678.90",
+        "1.239": GONE, "1.005": GONE, "0.001": GONE, "1e-3": GONE, "1.239E0": GONE, "123456789.1": GONE, "x": GONE,
+    },
+    ("string", "decimal(38,10)"): {"1.1234567890": "1.1234567890", "1.12345678901": GONE},
+    ("string", "decimal(5,0)"): {"12": "12", "12.": "12", "12.0": "12", "12.5": GONE},
+    ("string", "float"): {
+        "1.1": "1.1", "0": "0.0", "0e5": "0.0", "-0.00": "-0.0", "Infinity": "Infinity", "-inf": "-Infinity", "NaN": "NaN",
+        "1e39": GONE, "1e-60": GONE, "-1e39": GONE,
+    },
+    ("string", "double"): {"0.1": "0.1", "1e39": "1.0E39", "1e400": GONE, "1e-400": GONE},
+    ("string", "int"): {"1": "1", "1.5": GONE, "99999999999": GONE},
+    ("string", "date"): {
+        "2026-01-02": "2026-01-02", "0001-01-01": "0001-01-01", "9999-12-31": "9999-12-31", "-0044-03-15": GONE,
+        "0000-12-31": GONE, "+10000-01-01": GONE, "2026-02-30": GONE,
+    },
+    ("string", "timestamp_ntz"): {"9999-12-31 23:59:59.999999": "9999-12-31 23:59:59.999999", "-0001-01-01 00:00:00": GONE},
+    ("string", "timestamp"): {"0001-01-01 00:00:00": "0001-01-01 00:00:00", "0000-12-31 23:00:00": GONE},
+    ("double", "decimal(10,2)"): {1.1: "1.10", 1.239: GONE, 1e12: GONE},
+    ("double", "float"): {0.1: "0.1", 1e39: GONE, 1e-60: GONE, 0.0: "0.0", float("inf"): "Infinity"},
+    ("double", "int"): {2.0: "2", 2.5: GONE},
+    ("decimal(12,4)", "decimal(10,2)"): {"1.2500": "1.25", "1.2501": GONE},
+    ("decimal(12,4)", "bigint"): {"3.0000": "3", "3.1000": GONE},
+    ("bigint", "int"): {5: "5", 5_000_000_000: GONE},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("came", "kind"), CASES)
+def test_no_value_becomes_another_one(spark: SparkSession, came: str, kind: str) -> None:
+    cases = CASES[came, kind]
+    rows = spark.createDataFrame([(str(v),) for v in cases], "v string").select(F.col("v").cast(came))
+    found = rows.select(as_type(F.col("v"), kind, came).cast("string")).collect()
+    assert [r[0] for r in found] == list(cases.values())

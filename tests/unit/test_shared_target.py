@@ -1,0 +1,167 @@
+"""A Delta target that several sources feed, merged by tasks that read the changes themselves, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tailrace.apply.mapping.projection import Projection
+from tailrace.apply.mapping.shared_rows import TargetPlace
+from tailrace.apply.targets.audit import Audited
+from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.tasks import Parts
+from tailrace.errors import BaselineNeededError
+from tailrace.lake import delta as lake
+from tailrace.model import sequence
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import schema_of
+
+pytestmark = pytest.mark.unit
+SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
+ID, V = Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string")
+LAYOUT = (SITE, ID, V)
+COUNTS = {"I": 9, "U": 9, "D": 9, "T": 0, "key_changes": 0, "absent": 0}
+TEXTS = pa.schema([(f"header__{n}", pa.string()) for n in ("change_seq", "change_oper", "stream_position")])
+CHANGES = pa.schema([*TEXTS, ("id", pa.int32()), ("v", pa.string())])
+Change = tuple[int, str, int, str | None]
+
+
+def place(table: str) -> TargetPlace:
+    return TargetPlace("all.item", {"site": table.partition(".")[0]})
+
+
+class Shared:
+    """`eu.item` and `us.item` in `all.item`, which has the rows eu 1 a, us 1 x, us 2 y."""
+
+    def __init__(self, root: Path, kind: str = "int32", **limits: Any) -> None:
+        self.root = root
+        self.target = DeltaTarget(None, f"{root}/lake", app_id="x", places=place, **limits)  # type: ignore[arg-type]
+        rows = pa.table(
+            [["eu", "us", "us"], pa.array([1, 1, 2], kind), ["a", "x", "y"]], names=["site", "id", "v"]
+        )
+        lake.append(self.target.path("eu.item"), rows)
+
+    def batch(
+        self, site: str, *changes: Change, after: int = -1, counts: Mapping[str, int] = COUNTS
+    ) -> TaskBatch:
+        table, path = f"{site}.item", f"{self.root}/{site}"
+        rows = [
+            (sequence.make(1_700_000_000_000_000, n), oper, f"{n:040X}", key, v)
+            for n, oper, key, v in changes
+        ]
+        lake.append(path, pa.table(list(map(list, zip(*rows, strict=True))), schema=CHANGES))
+        relation = Relation(1, site, "item", "f", LAYOUT)
+        projection = Projection({"id": "id", "v": "v"}, {"site": site})
+        upto = max(n for n, *_ in changes)
+        return TaskBatch(
+            table, path, self.target.path(table), relation, after, upto, counts=counts, projection=projection
+        )
+
+    def merged(self, *batches: TaskBatch) -> list[str | None]:
+        """The plans; None: it needs a job of its own."""
+        found = self.target.merge_many(batches)
+        return [one.outcome.plan if isinstance(one, Audited) else one for one in found]  # type: ignore[misc]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        found = lake.read(self.target.path("eu.item")).to_pylist()
+        return sorted((r["site"], r["id"], r["v"]) for r in found)
+
+    def reached(self) -> list[int]:
+        return [self.target.progress(t) for t in ("eu.item", "us.item")]
+
+
+@pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
+def test_batches_of_both_sources_are_merged_one_after_the_other(
+    tmp_path: Path, limits: Mapping[str, Any]
+) -> None:
+    shared = Shared(tmp_path, **limits)
+    eu = shared.batch("eu", (1, "U", 1, "A"), (2, "I", 2, "b"))
+    us = shared.batch("us", (7, "D", 1, None), (8, "U", 2, "Y"), (9, "I", 3, "z"))
+    plan = "task_local" if not limits else "rewrite"
+    assert shared.merged(eu, us) == [plan, plan]
+    assert shared.rows() == [("eu", 1, "A"), ("eu", 2, "b"), ("us", 2, "Y"), ("us", 3, "z")]
+    assert shared.reached() == [2, 9]
+    # Once more, and then behind it.
+    shared.merged(us, eu)
+    assert shared.merged(shared.batch("eu", (3, "D", 2, None), after=2)) == [plan]
+    assert shared.rows() == [("eu", 1, "A"), ("us", 2, "Y"), ("us", 3, "z")]
+    assert shared.reached() == [3, 9]
+
+
+def test_a_truncate_of_one_source_is_not_for_a_task(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    batch = shared.batch("eu", (1, "T", 0, None), counts={**COUNTS, "T": 1})
+    assert shared.merged(batch) == [None]
+    assert shared.rows() == [("eu", 1, "a"), ("us", 1, "x"), ("us", 2, "y")]
+    assert shared.reached() == [-1, -1]
+
+
+@pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
+def test_a_column_that_another_source_made_wider_is_not_for_a_task(
+    tmp_path: Path, limits: Mapping[str, Any]
+) -> None:
+    shared = Shared(tmp_path, "int64", **limits)
+    assert shared.merged(shared.batch("us", (7, "D", 1, None))) == [None]
+    assert shared.rows() == [("eu", 1, "a"), ("us", 1, "x"), ("us", 2, "y")]
+    assert shared.reached() == [-1, -1]
+
+
+def parts(site: str, *files: Sequence[tuple[int, str | None]]) -> Parts:
+    def read(name: str) -> list[pa.RecordBatch]:
+        rows = [{"site": site, "id": key, "v": v} for key, v in files[int(name)]]
+        return [pa.RecordBatch.from_pylist(rows, schema_of(LAYOUT))]
+
+    return Parts(tuple(map(str, range(len(files)))), read)
+
+
+def test_a_load_takes_the_place_of_a_sources_own_rows(tmp_path: Path) -> None:
+    """In one commit with its progress, which may go back."""
+    shared = Shared(tmp_path)
+    shared.merged(shared.batch("us", (7, "U", 2, "Y")), shared.batch("eu", (5, "I", 2, "b")))
+    before = lake.version(shared.target.path("us.item"))
+    assert shared.target.loads("us.item")
+    us = Relation(1, "us", "item", "f", LAYOUT)
+    assert shared.target.load(us, parts("us", [(3, "new")], [], [(1, None)]), 4) == before + 1
+    assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, None), ("us", 3, "new")]
+    assert shared.reached() == [5, 4]
+    # None is left, and then some come again.
+    shared.target.load(us, parts("us"), 8)
+    assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b")]
+    shared.target.load(us, parts("us", [(1, "x")]), 9)
+    assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, "x")]
+    assert shared.reached() == [5, 9]
+
+
+def test_columns_that_rules_added_are_null_in_rows_that_are_loaded(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    path, us = shared.target.path("us.item"), Relation(1, "us", "item", "f", LAYOUT)
+    row = {"site": ["us"], "id": pa.array([3], pa.int32()), "v": ["z"], "gone": ["yes"]}
+    write_deltalake(path, pa.table(row), mode="append", schema_mode="merge")
+    with pytest.raises(BaselineNeededError, match="has the columns"):
+        shared.target.load(us, parts("us", [(1, "X")]), 4)
+    shared.target.load(us, parts("us", [(1, "X")]), 4, ["gone"])
+    assert lake.read(path).sort_by("site").to_pylist() == [
+        {"site": "eu", "id": 1, "v": "a", "gone": None}, {"site": "us", "id": 1, "v": "X", "gone": None},
+    ]  # fmt: skip
+
+
+def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    eu, us = shared.batch("eu", (5, "U", 1, "A")), Relation(1, "us", "item", "f", LAYOUT)
+    rows = parts("us", [(1, "X")])
+    other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", places=place)  # type: ignore[arg-type]
+
+    def read(name: str) -> Iterable[pa.RecordBatch]:
+        (done,) = other.merge_many([eu])
+        assert isinstance(done, Audited)
+        return rows.read(name)
+
+    shared.target.load(us, Parts(rows.names, read), 4)
+    assert shared.rows() == [("eu", 1, "A"), ("us", 1, "X")]
+    assert shared.reached() == [5, 4]
