@@ -149,6 +149,8 @@ class DeltaTarget:
     ) -> int:
         """Makes rows all that the target has of a table."""
         path, app = self.path(relation.table), self.app(relation.table)
+        if lake.exists(path):
+            refuse(DeltaTable(path), path)
         with self._locks[path]:
             if own := self.place(relation.table).partition:
                 return load_part(path, app, relation, rows, after, own, rule_columns)
