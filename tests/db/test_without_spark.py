@@ -18,6 +18,7 @@ from tailrace.config.late_session import LateSession
 from tailrace.config.task import load
 from tailrace.lake import delta as lake
 from tailrace.model import mask
+from tailrace.operate.status import status
 from tailrace.runtime import setup
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.state import orders
@@ -253,3 +254,38 @@ def test_sources_of_one_target_start_no_jvm(
     assert [one.refused for one in done] == [None, None]
     assert after is not None and after.equal
     assert rows() == want
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    db.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
+    file, copies = tmp_path / "shop.yaml", database + ("&" if "?" in database else "?") + "schema=copies"
+    target = "" if kind == "delta" else f"target: '{copies}'\n"
+    rules = "apply: {mode: strict, on: {update_missing: suspend}}\n"
+    file.write_text(f"name: shop\nsource: {{url: '{database}', tables: [public.t]}}\n{target}{rules}")
+    task = load(file)
+
+    def go() -> None:
+        Capture(task, once=True).run()
+        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+
+    def behind() -> list[tuple[str, int]]:
+        return [(one.table, one.behind) for one in status(task).tables]
+
+    go()
+    assert behind() == [("public.t", 0)]
+    if kind == "delta":
+        DeltaTable(task.target_path("public.t")).delete("id = 1")
+    else:
+        db.execute("delete from copies.t where id = 1")
+    db.execute("update t set v = 'x' where id = 1; update t set v = 'y' where id = 2")
+    go()
+    assert behind() == [("public.t", 2)]
+    orders.give(task.orders_path, orders.RESUME, ["public.t"], why="", who="a test")
+    go()  # it is suspended again, by the same change
+    assert behind() == [("public.t", 2)]
+    db.execute("update t set v = 'z' where id = 2")
+    go()
+    assert behind() == [("public.t", 3)]

@@ -4,7 +4,7 @@ transaction after the other."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..lake.failpoints import reach
 from ..model.change import ChangeTable
@@ -111,3 +111,11 @@ def applied(table: str, done: ApplyResult) -> AppliedTable:
         suspended=done.suspended or "",
         conflicts=done.conflicts,
     )
+
+
+def standing(made: AppliedTable, after: int, upto: int) -> AppliedTable:
+    """What a commit of changes in (`after`, `upto`] did, with the number that the table stands at: there
+    was nothing new in them, or it was suspended before the first."""
+    if made.upto >= 0:
+        return made
+    return replace(made, upto=after if made.suspended else upto)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..errors import TailraceError
 from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
-from .segment_apply import applied
+from .segment_apply import applied, standing
 from .table_apply import TableApply, is_plain
 from .targets.task_batch import TaskBatch
 from .task_batches import TaskBatches
@@ -126,6 +126,7 @@ class SliceApply:
             except Exception as error:  # noqa: BLE001 - the gate is asked
                 failed[table] = self.tables.explained(table, error)
         done: dict[str, list[AppliedTable]] = {}
+        begins = {one.table: one.after for one in todo}
         for table, made in self.task_batches.run(todo).items():
             if made is None:
                 continue
@@ -133,7 +134,7 @@ class SliceApply:
             if isinstance(made, TailraceError):
                 failed[table] = self.tables.explained(table, made)
                 continue
-            done[table] = [replace(applied(table, made), upto=made.upto if made.upto >= 0 else last.upto)]
+            done[table] = [standing(applied(table, made), begins[table], last.upto)]
             if made.suspended is None:
                 self.tables.reach.came(table, last, self.tables.known.baselines.get(table))
         return done, failed

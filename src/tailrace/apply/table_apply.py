@@ -18,7 +18,7 @@ from .reach import Reach
 from .reading import ApplyPaths
 from .route import Halt, Route, Routes
 from .segment import Segment, segments
-from .segment_apply import SegmentApply, applied
+from .segment_apply import SegmentApply, applied, standing
 from .targets.base import ApplyOutcome, Target
 from .task_batches import TaskBatches
 from .task_rules import TaskRules
@@ -117,7 +117,7 @@ class TableApply:
             after = one.after
             if not plain or self.task_batches.transactional(table):
                 for upto, task in self.task_batches.each(table, one, route, counts, baseline):
-                    done.append(replace(applied(table, task), upto=task.upto if task.upto >= 0 else upto))
+                    done.append(standing(applied(table, task), after, upto))
                     if task.suspended is not None:
                         return
                     after = upto
@@ -130,7 +130,7 @@ class TableApply:
                 return
             way.segment = replace(to, after=after)
             for made in way.apply(changes, mine):
-                done.append(made if made.upto >= 0 else replace(made, upto=last.upto))
+                done.append(standing(made, after, last.upto))
             if way.suspended is not None:
                 return
         if halt is not None and self.routes is not None:
