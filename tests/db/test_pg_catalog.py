@@ -303,8 +303,13 @@ def test_values_of_rows_older_than_a_column_of_a_partitioned_table(
     ]  # fmt: skip
     db.execute("alter table p add m int default 7")
     db.execute("create table p3 partition of p for values from (20) to (30); insert into p values (2)")
+    (relation,) = layouts(read_all(source))  # rows of p3 have it themselves
+    assert [(c.missing, c.note) for c in relation.columns[3:]] == [("7", None)]
+    db.execute("alter table p add k int default 9")
+    db.execute("vacuum full p1")
+    db.execute("insert into p values (3)")
     (relation,) = layouts(read_all(source))
-    assert [(c.missing, c.note) for c in relation.columns[3:]] == [(None, UNKNOWN_VALUE)]
+    assert [(c.missing, c.note) for c in relation.columns[4:]] == [(None, UNKNOWN_VALUE)]
 
 
 def test_a_relation_is_known_by_the_name_that_it_was_asked_for(db: psycopg.Connection, make: Make) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tailrace.apply import mapped_snapshots as loading
 from tailrace.apply.gate import Ordered
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
+from tailrace.apply.mapping.table_map import TableMap
 from tailrace.config.groups import GroupSettings
 from tailrace.errors import TailraceError
 from tailrace.model.change import Column, Relation
@@ -90,3 +91,21 @@ def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_re
     orders.give(task.orders, orders.RESUME, ["s.a"], why="", who="me")
     task.look()
     assert task.loads.ready("s.a")
+
+
+def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) -> None:
+    """The gate has seen the order to move it, and not yet that it was carried out."""
+    path = str(tmp_path / "orders")
+    for what in (orders.RENAME, orders.RENAMED):
+        orders.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
+    routes: Any = SimpleNamespace(map=lambda name: TableMap(name, name))
+    gate: Any = SimpleNamespace(moving=lambda _: True, open=lambda _: True)
+    nobody: Any = None
+    loader = MappedSnapshotLoader(nobody, routes, nobody, staging=str, record=f"{tmp_path}/none", orders=path)
+    one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)
+    loader.refresh({"s.t": one}, gate)
+    assert orders.of_task(path, {"s.t": one})["s.t"].held == ""
+    assert not loader.ready("s.t")
+    gate.moving = lambda _: False
+    loader.look({"s.t": one}, gate)
+    assert loader.ready("s.t")

@@ -152,11 +152,11 @@ class MappedSnapshotLoader:
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.
         """
-        self._waiting = set(baselines)
+        self._waiting, moving = set(baselines), {t for t in baselines if gate.moving(t)}
         for table, one in baselines.items():
             made_of = (one.number, self._routes.map(table).digest)
             refused = self._refused.get(table, (None, ""))[0] == made_of
-            if refused or gate.moving(table) or (table in self._failed and not gate.open(table)):
+            if refused or table in moving or (table in self._failed and not gate.open(table)):
                 continue
             try:
                 if self._made(table, one):
@@ -174,7 +174,7 @@ class MappedSnapshotLoader:
                     self._failed.add(table)
                     gate.failed(table, from_spark(error, where=where))
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
-        for table in sorted(self._waiting - self._failed):
+        for table in sorted(self._waiting - self._failed - moving):  # nobody has looked at those
             state = states.get(table)
             if state is None or not (state.held or state.wanted or state.landing or state.moving):
                 tables.suspend(

@@ -38,10 +38,12 @@ when c.relkind = 'p' then (
   select case when count(*) = count(l.attmissingval) and count(distinct l.attmissingval::text) = 1
     then min(array_to_string(l.attmissingval, '')) end
   from pg_partition_tree(c.oid) p join pg_attribute l on l.attrelid = p.relid and l.attname = a.attname
-  where p.isleaf and not a.attisdropped)
+    join pg_attribute born on born.attrelid = p.relid and born.attnum = -1
+  where p.isleaf and not a.attisdropped and l.xmin::text <> born.xmin::text)
 end
 """
-"""A partitioned table has no rows of its own: the value that all its leaves have."""
+"""A partitioned table has no rows of its own: the value that all leaves have to which the column was added.
+In one that was made with it, by the transaction that wrote its system columns, every row has its own."""
 _LIVE = f"""
 select c.oid::bigint, n.nspname, c.relname, c.relreplident,
   (select indkey::int2[] from pg_index where indrelid = c.oid and indisprimary and indisvalid),
