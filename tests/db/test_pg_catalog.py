@@ -225,6 +225,8 @@ def test_tables_by_pattern(db: psycopg.Connection, make: Make) -> None:
     assert source.tables(["shop.*"]) == ["shop.Odd Name", "shop.lines", "shop.orders", "shop.orders_old"]
     assert source.tables(["shop.orders*", "public.x"], exclude=["*_old"]) == ["public.x", "shop.orders"]
     assert source.tables(["shop.v", "shop.fast"]) == ["shop.fast", "shop.v"]
+    db.execute('create schema "we.ird"; create table "we.ird".orders (id int primary key)')
+    assert source.tables(["*.orders", "we.ird.*"]) == ["shop.orders"]  # names are schema.table
     with pytest.raises(ConfigError, match=r"no table shop\.order") as error:
         source.tables(["shop.order"])
     assert "shop.orders" in (error.value.hint or "")

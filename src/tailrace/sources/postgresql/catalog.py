@@ -21,6 +21,7 @@ logger = logging.getLogger("tailrace.capture")
 _TABLES = """
 select n.nspname || '.' || c.relname,
   c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
+    and position('.' in n.nspname) = 0
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
@@ -91,7 +92,8 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
     Args:
         session: any connection.
         patterns: `schema.table`, or with `*` and `?` as in file names. Wildcards select ordinary permanent
-            tables and the roots of partitioned ones; an exact name selects whatever has that name.
+            tables and the roots of partitioned ones, but for schemas that have a dot in their names; an exact
+            name selects whatever has that name.
         exclude: names or patterns to leave out.
 
     Raises:

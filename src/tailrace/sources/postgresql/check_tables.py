@@ -58,7 +58,10 @@ def tables(q: Question) -> Iterator[Finding]:
     for name, kind, persistence, ident, keyed, root in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
-            yield error("there is no such table", where, "remove it from the task, or correct its name")
+            cure = "remove it from the task, or correct its name"
+            if name.count(".") > 1:
+                cure += " (schema.table; tables of a schema that has a dot in its name cannot be captured)"
+            yield error("there is no such table", where, cure)
             continue
         if what := _not_a_table(kind, persistence):
             yield error(
