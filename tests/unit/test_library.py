@@ -284,6 +284,19 @@ def test_any_change_table_may_be_read(home: TaskHome) -> None:
         found.net("yesterday")
 
 
+def test_apply_may_be_called_again_and_is_a_package_too() -> None:
+    words = (
+        "import tailrace, tailrace.errors\n"
+        "for _ in (1, 2):\n"
+        "    try: tailrace.apply('/nonexistent', '/tmp/x', session=object())\n"
+        "    except tailrace.TailraceError as error: print(error.what)\n"
+        "import tailrace.apply.plan as plan\n"
+        "print(callable(tailrace.apply), tailrace.apply.plan is plan)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == ["there is no /nonexistent"] * 2 + ["True True"]
+
+
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     said = "import tailrace, sys; heavy = {'pyspark', 'pyarrow', 'deltalake', 'pandas', 'duckdb'} & set(sys.modules); assert not heavy, heavy"
     subprocess.run([sys.executable, "-c", said], check=True)
