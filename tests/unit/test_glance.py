@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def look(*path: str | Path, **more: str) -> Found:
+def look(*path: str | Path, **more: Any) -> Found:
     found = glance(str(EXAMPLES.joinpath(*path)), **more)
     assert found is not None
     return found
@@ -165,3 +167,28 @@ def test_one_vendor_and_a_table_of_nobody(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     found = look(together(tmp_path, "qlik"))
     assert found.vendors == {"shop.item": "qlik", "shop.item__ct": "qlik"}
+
+
+def test_qlik_headers_of_its_own_are_no_columns(tmp_path: Path) -> None:
+    """They are carried as `header__native_...`."""
+    file = tmp_path / "dbo.item__ct" / "20261102-081500500.csv"
+    file.parent.mkdir()
+    file.write_text(
+        "header__change_seq,header__change_oper,id,header__x,v\n20261102081500500000000000000000001,I,1,q,a\n"
+    )
+    (item,) = look(tmp_path, form="qlik").tables
+    assert item.columns == {"id": "string", "v": "string"}
+
+
+def test_qlik_without_the_header_line_that_its_dfm_names(tmp_path: Path) -> None:
+    file = tmp_path / "dbo.item" / "LOAD00000001.csv"
+    file.parent.mkdir()
+    file.write_text("1,a\n2,b\n")
+    names = [{"ordinal": k, "name": n, "type": "STRING"} for k, n in enumerate(("id", "s"), 1)]
+    made = {"fileInfo": {"name": "LOAD00000001", "extension": "csv"}, "dataInfo": {"columns": names}}
+    file.with_suffix(".dfm").write_text(json.dumps(made))
+    with pytest.raises(FormatError, match="its first line has the columns 1, a, not id, s") as told:
+        look(tmp_path, form="qlik")
+    assert "csv_header=false" in str(told.value) and "LOAD00000001.csv" in str(told.value)
+    (item,) = look(tmp_path, form="qlik", given={"csv_header": "false"}).tables
+    assert item.operations == {"I": 2}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ def headed(
     types: Mapping[str, str] | None = None,
     counted: Sequence[str] | None = None,
     little: bool | None = False,
+    native: Collection[str] = (),
 ) -> Glance:
     """A change table whose columns are headers and data, with masks by ordinal.
 
@@ -85,9 +86,10 @@ def headed(
         types: types that are told, over those that the files have.
         counted: the columns that bits of masks count; all by default.
         little: whether the first byte of masks is the least significant; None: as the rows show.
+        native: columns that are carried as headers under names of their own.
     """
     order = list(sample.columns if counted is None else counted)
-    data = [c for c in sample.columns if c not in heads.values()]
+    data = [c for c in sample.columns if c not in (*heads.values(), *native)]
     changes = sample.named(heads)
     masks = {"changed": "change_mask", "carried": "column_mask"}
     octets = [{n: _as(c.get(h), "binary", "hex") for n, h in masks.items()} for c in changes]

@@ -149,10 +149,15 @@ def _opened(file: Path) -> IO[bytes]:
 def of_csv(
     stream: IO[bytes], names: Sequence[str], dialect: Dialect, *, every: bool = False, header: bool = True
 ) -> TableSample:
-    """The first rows of delimited text, parsed as in reading; invalid lines are left out."""
+    """The first rows of delimited text, parsed as in reading; invalid lines are left out.
+
+    Raises:
+        FormatError: as `delimited.read`; the header line has other names.
+    """
     left = most = _most(len(names), every)
     parts = [pa.schema([(n, pa.string()) for n in names]).empty_table()]
-    for block in delimited.read(stream.read, dialect, len(names), header=header):
+    named = names if header else ()
+    for block in delimited.read(stream.read, dialect, len(names), header=header, named=named):
         rows = pa.table(block.columns, names=list(names))
         parts.append(rows.filter(pc.is_null(block.why)) if block.why.null_count < len(block.why) else rows)
         left -= len(block.rows)

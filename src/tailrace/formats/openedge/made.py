@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import UnsupportedError
 from ...model.change import ChangeTable
+from ...model.types import is_lake_type
 from .kept import Kept
 from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
 from .tables import FIRST_USER_FIELD, KNOWN, abl_type
@@ -121,6 +122,12 @@ def _field_policy(name: str, ct: ChangeTable, number: int, n: int) -> dict[str, 
 
 def _field(ct: ChangeTable, number: int, position: int, n: int) -> dict[str, Any]:
     kind = ct.df.schema[ct.columns[n]].dataType.simpleString()
+    if not is_lake_type(kind):
+        raise UnsupportedError(
+            f"OpenEdge has no type for {kind}",
+            where=f"{ct.name}, column {ct.columns[n]}",
+            hint="cast the column to string",
+        )
     data_type, decimals = abl_type(kind)
     return {
         "_File-Recid": number,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
+from ...errors import FormatError
 from ...model.change import INSERT
 from ..glances import Glance, headed
 from ..samples import TableSample, of_csv, of_json, sample
@@ -48,14 +50,17 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
         made = sample(_place(listed, file.path))
     else:
         with listed.fs.open_input_stream(f"{listed.root}/{file.path}", compression="detect") as stream:
-            if file.kind == "json":
-                made = of_json(stream)
-            else:
-                told_apart = found.dialect(file, options)
-                made = of_csv(stream, file.names, told_apart, header=options.csv_header)
+            made = of_json(stream) if file.kind == "json" else _csv(stream, file, options)
     columns = file.meta.columns if file.meta else ()
     types_of = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
     return TableSample(made.rows.replace_schema_metadata(types_of), made.total, made.text)
+
+
+def _csv(stream: IO[bytes], file: DataFile, options: QlikOptions) -> TableSample:
+    try:
+        return of_csv(stream, file.names, found.dialect(file, options), header=options.csv_header)
+    except FormatError as error:
+        raise FormatError(error.what, where=file.path, hint=error.hint) from error
 
 
 def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -> list[Glance]:
@@ -79,10 +84,12 @@ def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
         loaded = [{"change_oper": INSERT, "native_oper": "L"} for _ in range(one.rows.num_rows)]
         return Glance(source, key, {**one.types(), **types}, loaded)
     heads = lay.headers_of(one.columns, prefix)
-    data = [c for c in one.columns if c not in heads.values()]
+    mine = {c for c in one.columns if prefix and c.lower().startswith(prefix.lower())}
+    native = mine.difference(heads.values())
+    data = [c for c in one.columns if c not in (*heads.values(), *native)]
     counted = data if options.masks == "queue" else one.columns
     little = {"big": False, "little": True, "auto": None}[options.mask_order]
-    return headed(source, one, heads, key, types=types, counted=counted, little=little)
+    return headed(source, one, heads, key, types=types, counted=counted, little=little, native=native)
 
 
 def _dfm_types(one: TableSample) -> dict[str, tuple[int, str]]:
