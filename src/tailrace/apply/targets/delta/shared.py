@@ -75,7 +75,9 @@ def load_part(
     there = {f.name: spark_type(f.type) for f in schema}
     want = {c.name: c.type for c in relation.columns}
     refuse_columns(relation.table, path, there, want, rule_columns)
-    if not isinstance(rows, Parts) and not is_plain(DeltaTable(path)):
+    if not is_plain(now := DeltaTable(path)):
+        if isinstance(rows, Parts):  # it was plain when it was asked
+            raise ConcurrentCommitError.at(path, now.version())
         return _load_by_spark(path, app, rows, after, own, there)
     # Columns that a file lacks are NULL.
     files, _ = write_parts(rows, PartTask(path, schema_of(relation.columns)))
