@@ -32,7 +32,8 @@ _TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", 
 @dataclass
 class TableStatus:
     """One table of a task. Positions are hex; rows are since the beginning of the task; `behind` is stored
-    change-table rows that the target does not have yet, `seconds_behind` the age of the oldest of them.
+    change-table rows that the target does not have yet (a store batch that it has in part counts whole),
+    `seconds_behind` the age of the oldest of them.
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
