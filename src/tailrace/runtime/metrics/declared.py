@@ -125,7 +125,9 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_behind_rows", "gauge", "pipeline",
-        "Stored change-table rows that the target does not have.", ("table",),
+        "Stored change-table rows that the target does not have; a store batch that it has in part counts "
+        "whole.",
+        ("table",),
     ),
     Metric(
         "tailrace_table_errors", "gauge", "pipeline",
