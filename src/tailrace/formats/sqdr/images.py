@@ -36,12 +36,14 @@ class ImageTexts:
         keys: places of the key's columns.
         ordinals: the columns' bits in `CARRIED`; empty: every row has every column.
         others: columns that stay, with their types.
+        dest: the text before each image.
     """
 
     fields: tuple[KeyLogField, ...]
     keys: tuple[int, ...]
     ordinals: tuple[int, ...]
     others: tuple[tuple[str, str], ...]
+    dest: str = ""
 
     def schema(self) -> str:
         """The Spark schema of the rows that come out."""
@@ -92,7 +94,7 @@ class ImageTexts:
     def _text(
         self, rows: pa.RecordBatch, places: Sequence[int], there: Bools | None, *, row: bool = False
     ) -> pa.StringArray:
-        ends = ("<row>", "</row>") if row else ("", "")
+        ends = (f"{self.dest}<row>", "</row>") if row else ("", "")
         if not places:  # only that rows changed is known, not their values
             return pa.array(["".join(ends)] * rows.num_rows, pa.string())
         cells = [

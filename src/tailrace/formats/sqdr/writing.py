@@ -24,7 +24,6 @@ from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, DEST, KEYLOG, KEYLOG_TABLE,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DEST = "_dest"
 _ORDER = ("resync_state", "change_row_counter")
 _READ = ("timestamp", "user_name", "recid")
 """Headers that are read besides the native ones."""
@@ -123,7 +122,9 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
 
     df = _with_texts(ct, fields, ranges)
     oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
-    df = df.withColumn(_DEST, _native(ct, DEST, F.lit(sqdr_text.dest(ct.name.partition("@")[0]))))
+    image = F.col(IMAGE)
+    if has(ct, NATIVE + DEST):
+        image = F.concat(F.coalesce(_native(ct, DEST, F.lit(_dest(ct))), F.lit("")), image)
     made = {
         **_change(ct),
         "change_row_type": oper,
@@ -137,7 +138,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
     for c in KEYLOG_TABLE.columns:
         value = made.get(c.name, F.lit(None))
         if c.name == "after_image":
-            value = F.concat(F.coalesce(_DEST, F.lit("")), F.col(IMAGE))
+            value = image
         elif c.name != "change_row_timestamp":
             value = _native(ct, c.name, value)
         columns.append(value.cast(c.type).alias(c.name))
@@ -154,6 +155,7 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
         tuple(fields), tuple(key_places(ct)),
         tuple(map(ct.ordinal, ct.columns)) if masked else (),
         ((SEQ, "string"), (OPER, "string"), *((h, ct.df.schema[h].dataType.simpleString()) for h in heads)),
+        "" if has(ct, NATIVE + DEST) else _dest(ct),
     )  # fmt: skip
     taken = {SEQ: "change_seq", OPER: "change_oper", **({CARRIED: "column_mask"} if masked else {})}
     named = [F.col(ct.header(h)).alias(n) for n, h in taken.items()]
@@ -170,6 +172,11 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
     elif not has(ct, NATIVE + "before_key"):
         df = neighbours(df, SEQ, OPER)
     return df.mapInArrow(work, work.schema())
+
+
+def _dest(ct: ChangeTable) -> str:
+    """What an image says of its destination."""
+    return sqdr_text.dest(ct.name.partition("@")[0])
 
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
