@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+import tailrace
 from tailrace.capture import initial_load
 from tailrace.capture.process import Capture
 from tailrace.config.late_session import LateSession
@@ -289,3 +290,23 @@ def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
     db.execute("update t set v = 'z' where id = 2")
     go()
     assert behind() == [("public.t", 3)]
+
+
+def test_rows_from_before_the_first_mark_are_living(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """The column that marks deleted rows comes with the first change: the baseline's file is older."""
+    db.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nsource: {{url: '{database}', tables: [public.t]}}\napply: {{mode: soft_delete}}\n"
+    )
+    task = load(file)
+    for change in ("select 1", "insert into t values (3, 'c')"):
+        db.execute(change)
+        Capture(task, once=True).run()
+        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+    found = tailrace.open(file).table("public.t").current().rows()
+    assert sorted((r["id"], r["v"]) for r in found) == [(1, "a"), (2, "b"), (3, "c")]
+    (done,) = setup.validate_task(file, task, (), timeout_s=60, samples=3).tables
+    assert (done.source_rows, done.target_rows, done.equal) == (3, 3, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -217,3 +219,17 @@ def test_what_the_source_dropped_is_not_compared(spark: SparkSession) -> None:
     rows = both.left(now, spark.createDataFrame([(1, 4)], "id int, qty int"))
     assert [r.asDict() for r in rows.collect()] == [{"id": 1, "qty": 4, "twice": 8}]
     assert both.kept == ["region", "word"]
+
+
+def test_a_session_that_starts_late_starts_before_types_are_parsed() -> None:
+    """`validate` has none before: in a process of its own, a parser without session would fail."""
+    words = (
+        "from tailrace.apply.mapping.expressions import empty_of\n"
+        "from tailrace.config.late_session import LateSession\n"
+        "from tailrace.model.change import Column, Relation\n"
+        "def started(): raise SystemExit('started')\n"
+        "relation = Relation(1, 's', 't', 'd', (Column('id', 1, 'int4', 'int4', 'int', key=True),))\n"
+        "empty_of(LateSession(started).as_session, relation)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().endswith("started"), done.stderr

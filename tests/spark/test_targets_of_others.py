@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
@@ -175,3 +176,26 @@ def test_a_truncate_of_one_source_of_a_bag_takes_its_own_rows(spark: SparkSessio
     target.apply(batch_of(spark, replace(BAG, schema="us"), cut))
     found = sorted((r["id"], r["p"], r["v"]) for r in lake.read(target.path("us.t")).to_pylist())
     assert found == [(1, "eu", "x"), (1, "eu", "x"), (1, "us", "x")]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_key_log_has_old_keys_of_a_column_that_the_target_has_in_another_type(
+    spark: SparkSession, tmp_path: Path, keyed: bool
+) -> None:
+    target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="x")
+    schema = pa.schema([("id", pa.int32()), ("v", pa.int32())])
+    DeltaTable.create(target.path("s.t"), schema)
+    relation = KEYED.with_columns([replace(ID, type="string", key=keyed), replace(V, type="int")])
+    images: list[Image] = [
+        (1, "I", {"id": "7", "v": 1}), (2, "B", {"id": "7", "v": 1}), (2, "U", {"id": "8", "v": 1}),
+    ]  # fmt: skip
+    changes = replace(change_table(spark, relation, images), name="s.t", key=["id"] if keyed else [])
+    log = KeyLog(str(tmp_path / "log"), app_id="x", run_id="1")
+    rules = Rules.of("upsert", {"data_error": "log"})
+    applier = RulesApply(spark, target, rules, root=str(tmp_path), task="x", app_id="x", keylog=log)
+    assert applier.apply(changes).conflicts == {}
+    assert lake.read(target.path("s.t")).to_pylist() == [{"id": 8, "v": 1}]
+    logged = sorted((r["keylog_sort"], r["before_key"], r["after_key"]) for r in lake.read(log.path).to_pylist()
+                    if r["before_key"])  # fmt: skip
+    whole = "" if keyed else ' v="1"'
+    assert [row[1:] for row in logged] == [(f'id="7"{whole}', f'id="8"{whole}')]

@@ -47,15 +47,18 @@ class FullLoad:
         return self.rows > other.rows or bool(self.rows and other.rows and newer)
 
 
+Found = Mapping[str, tuple[FullLoad, int]]
+"""The full loads of tables, and the change numbers that their targets had reached (-1: none)."""
+
+
 class FullLoads:
     """What the targets of a task had of full loads when they were made; a table below the folder `root`."""
 
     def __init__(self, root: str, task: str) -> None:
         self.path, self._task = f"{root.rstrip('/')}/{LOADS}", task
 
-    def check(self, found: Mapping[str, tuple[FullLoad, int]], *, note: bool) -> None:
-        """Compares the full loads of tables to what their targets had. `found`: them, and the change numbers
-        that the targets have reached (-1: none); `note`: writes down what those get that are made now.
+    def check(self, found: Found) -> None:
+        """Compares the full loads of tables to what their targets had.
 
         Raises:
             ApplyError: a target lacks rows of a full load; nothing was written.
@@ -69,8 +72,12 @@ class FullLoads:
                     where=table,
                     hint="remove the target and apply everything anew, or move the files of that load away",
                 )
+
+    def note(self, found: Found) -> None:
+        """Writes down what targets have got that were made now, or of which nothing is written."""
+        had = self._had()
         new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
-        if note and any(had.get(t) != load for t, load in new.items()):
+        if any(had.get(t) != load for t, load in new.items()):
             lake.append(self.path, self._rows(new))
 
     def _had(self) -> dict[str, FullLoad]:

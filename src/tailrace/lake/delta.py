@@ -24,7 +24,7 @@ from . import guards, retrying
 from .failpoints import reach
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset, fitted
+from .reading import dataset, fitted, is_missing
 
 __all__ = [
     "ROW_GROUP",
@@ -45,6 +45,7 @@ __all__ = [
     "filesystem",
     "fitted",
     "hours",
+    "is_missing",
     "on_newest",
     "opened",
     "overwrite",

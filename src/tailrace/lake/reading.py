@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 from deltalake import DeltaTable
@@ -18,6 +19,12 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
     """
     fs, folder = filesystem(delta.table_uri)
     return delta.to_pyarrow_dataset(filesystem=pyarrow.fs.SubTreeFileSystem(folder, fs))
+
+
+def is_missing(column: str) -> ds.Expression:
+    """Whether a column is NULL, also in files that are older than it or have no statistics of it: of these
+    delta-rs tells Arrow a range without ends, which Arrow takes for a column without NULLs."""
+    return pc.field(column).cast(pa.string()).is_null()
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

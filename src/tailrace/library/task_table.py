@@ -16,7 +16,7 @@ from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from ..lake import log
-from ..lake.reading import dataset, fitted
+from ..lake.reading import dataset, fitted, is_missing
 from ..model import sequence
 from ..model.change import PREFIX, Column
 from ..model.types import arrow_type, header_schema, plain_schema, schema_of
@@ -208,7 +208,7 @@ class TaskTable(TableChanges):
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
         changes, schema = self._range(rows, have, version.number, where)
-        living = pc.field(mark).is_null() if mark in data.schema.names else None
+        living = is_missing(mark) if mark is not None and mark in data.schema.names else None
         return LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
 
     def _range(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply import effects, incoming, numbering
 from ..apply.apply_result import summed
-from ..apply.full_loads import FullLoads
+from ..apply.full_loads import Found, FullLoads
 from ..apply.images import refused
 from ..apply.keylog.exceptions import Suspensions
 from ..apply.keylog.key_log import KeyLog
@@ -115,26 +115,22 @@ def run(
     try:
         for name in found.apart:
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        reached = {n: place.progress(ct.name) if place.exists(ct.name) else -1 for n, ct in good.items()}
-        loads = {ct.name: (numbers[n].load, reached[n]) for n, ct in good.items()}
-        FullLoads(root, app_id).check(loads, note=not dry_run)
+        reached = {n: _reached(place, n) for n in good}
+        loads = {n: (numbers[n].load, reached[n]) for n in good}
+        full = FullLoads(root, app_id)
+        full.check(loads)
         good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         held = Suspensions(root, app_id)
-        applied = []
+        applied: list[dict[str, Any]] = []
         if resume and not dry_run:
             for table in good:
                 held.resume(table)
         with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
             applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
-            for table, ct in sorted(good.items()):
-                if applier is not None:
-                    cut = ruling is not None and ruling.transactional and not dry_run
-                    parts = _cut(place, ct) if cut else [ct]
-                    applied.append(_under_rules(applier, place, table, parts, dry_run=dry_run))
-                elif (why := held.reason(table)) is not None:
-                    applied.append({"table": table, "suspended": why})
-                else:
-                    applied.append(_one(place, table, ct, dry_run=dry_run))
+            try:
+                applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
+            finally:
+                _note(full, place, {} if dry_run else loads)
     except Exception as error:
         if (said := refused(error, changes) or convert.reason(error, changes)) is error:
             raise
@@ -159,6 +155,27 @@ def run(
     notes += [f"{name} has no changes: it is not applied" for name in found.control_tables]
     notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _each(
+    applier: RulesApply | None,
+    place: Target,
+    held: Suspensions,
+    good: Mapping[str, ChangeTable],
+    ruling: Ruling | None,
+    *,
+    dry_run: bool,
+) -> Iterator[dict[str, Any]]:
+    """Applies the tables, one after the other; gives what was done."""
+    for table, ct in sorted(good.items()):
+        if applier is not None:
+            cut = ruling is not None and ruling.transactional and not dry_run
+            parts = _cut(place, ct) if cut else [ct]
+            yield _under_rules(applier, place, table, parts, dry_run=dry_run)
+        elif (why := held.reason(table)) is not None:
+            yield {"table": table, "suspended": why}
+        else:
+            yield _one(place, table, ct, dry_run=dry_run)
 
 
 def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
@@ -192,6 +209,15 @@ def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[st
     return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
 
 
+def _note(full: FullLoads, target: Target, loads: Found) -> None:
+    """Notes the full loads of the tables that have a target now."""
+    full.note({n: load for n, load in loads.items() if _reached(target, n) >= 0})
+
+
+def _reached(target: Target, table: str) -> int:
+    return target.progress(table) if target.exists(table) else -1
+
+
 def _followed(changes: ChangeTable, numbers: numbering.Numbers, reached: int) -> ChangeTable:
     """The changes, with numbers that can express the target's progress, which has `reached` one."""
     return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
@@ -200,7 +226,7 @@ def _followed(changes: ChangeTable, numbers: numbering.Numbers, reached: int) ->
 def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
     """A change table's transactions, one after the other, as far as the target lacks them; first, as a
     whole, those that it has, because the key log may lack them."""
-    reached = target.progress(changes.name) if target.exists(changes.name) else -1
+    reached = _reached(target, changes.name)
     kept = changes.with_df(changes.df.persist())
     try:
         if reached >= 0:
@@ -253,7 +279,7 @@ def _running(
 def _under_rules(
     applier: RulesApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
 ) -> dict[str, Any]:
-    reached = target.progress(name) if target.exists(name) else -1
+    reached = _reached(target, name)
     done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
     row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
@@ -267,7 +293,7 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
         effects.check_mode(target, name, Rules())
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
-    reached = target.progress(name) if target.exists(name) else -1
+    reached = _reached(target, name)
     row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
         incoming.refuse_unclear(target, changes, look)

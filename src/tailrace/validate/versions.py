@@ -92,8 +92,8 @@ def own_and_living(
     True
     """
     mine = [pc.field(name).cast(pa.string()) == value for name, value in own.items()]
-    if mark in columns:
-        mine.append(pc.field(mark).is_null())
+    if mark is not None and mark in columns:
+        mine.append(lake.is_missing(mark))
     return reduce(and_, mine) if mine else None
 
 

@@ -109,7 +109,7 @@ def write(changes: ChangeTable, expected: Expected, task: LogTask, *, counts: bo
     made = rows.select(
         seq.alias(SEQ), oper.alias(OPER), *[v.alias(n) for n, v in extra.items()], *map(col, changes.columns)
     )
-    keys = _keys(task.header)
+    keys = [f.name for f in _keys(task.header)]
     if expected.unusual is not None:
         have = set(expected.unusual.columns)
         old = [col(k).alias(_OLD_KEY.format(i)) for i, k in enumerate(keys) if k in have]
@@ -172,9 +172,9 @@ class LogTask:
         yield result(file=added.to_json() if added else None)
 
 
-def _keys(header: KeyLogHeader) -> list[str]:
+def _keys(header: KeyLogHeader) -> list[KeyLogField]:
     """The key's columns as a layout has them."""
-    return [f.name for f in header.fields if f.name in header.key]
+    return [f for f in header.fields if f.name in header.key]
 
 
 def _lines(batch: pa.RecordBatch, header: KeyLogHeader) -> LoggedChanges:
@@ -186,10 +186,13 @@ def _lines(batch: pa.RecordBatch, header: KeyLogHeader) -> LoggedChanges:
         unusual = pc.index_in(batch[SITUATION], pa.array(NAMES)).fill_null(-1).to_numpy().astype(np.int64)
         situation = np.where(unusual >= 0, unusual, situation)
         moved = batch[MOVED].fill_null(False).to_numpy(zero_copy_only=False)
+        # Old keys have the types of the target, which may be others than those of the changes.
         keys = {
-            k: batch[_OLD_KEY.format(i)] for i, k in enumerate(_keys(header)) if _OLD_KEY.format(i) in have
+            f.name: batch[_OLD_KEY.format(i)].filter(pa.array(moved)).cast(arrow_type(f.type))
+            for i, f in enumerate(_keys(header))
+            if _OLD_KEY.format(i) in have
         }
-        old = pa.table({k: v.filter(pa.array(moved)) for k, v in keys.items()})
+        old = pa.table(keys)
     count = batch[_RUNNING].to_numpy() if _RUNNING in have else np.zeros(many, np.int64)
     return LoggedChanges(rows, oper, situation, count, moved, old, batch[WHY] if WHY in have else None)
 

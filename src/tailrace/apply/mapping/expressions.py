@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...model.change import Relation
+from ..images import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,12 +39,8 @@ class Expression:
 
 def empty_of(spark: SparkSession, relation: Relation) -> DataFrame:
     """A table of a layout's columns, without rows; key columns are not NULL."""
-    from pyspark.sql.types import StructType, _parse_datatype_string
-
-    made = StructType()
-    for c in relation.columns:
-        made = made.add(c.name, _parse_datatype_string(c.type), not c.key)
-    return spark.createDataFrame([], made)
+    kinds = [f"{quote(c.name)} {c.type}{' NOT NULL' if c.key else ''}" for c in relation.columns]
+    return spark.createDataFrame([], ", ".join(kinds))
 
 
 def analysed(empty: DataFrame, sql: str) -> Expression:
