@@ -71,7 +71,8 @@ class Fit:
             yield _text(self.title)
         shown = self._shown(options.max_width)
         if not self.rows:
-            yield Text(f"no {self.columns[0].name}s")
+            first = self.columns[0].name
+            yield Text("no rows" if first.startswith(("_", "header__")) else f"no {first}s")
         elif shown:
             yield self._table(shown)
         else:
