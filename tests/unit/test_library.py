@@ -14,6 +14,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
+from tailrace.lake import delta as lake
 from tailrace.model.change import Column
 
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
@@ -221,7 +222,25 @@ def test_a_column_that_became_another_one_splits_the_range(tmp_path: Path) -> No
     with pytest.raises(UnsupportedError, match=f"renamed to title at change_seq {seq(4)}"):
         table.net()
     assert table.net(5).table()["title"].to_pylist() == ["x"]
+    # The first change of the range is the first of its layout: rows from before it have another one.
+    older = pa.table({"id": pa.array([3], pa.int32()), "name": ["y"], "price": [Decimal("1.00")]})
+    with pytest.raises(UnsupportedError, match=f"renamed to title at change_seq {seq(4)}"):
+        table.net(5, base=older)
+    assert table.net(5, base=older.rename_columns(["id", "title", "price"])).table().num_rows == 2
     assert table.changes is not None
+
+
+def test_the_difference_of_places_on_both_sides_of_a_rename_is_refused(home: TaskHome) -> None:
+    last = max(
+        int(r["header__change_seq"][16:]) for r in tailrace.open(home.file).table(ITEM).changes().rows()
+    )
+    name, price = COLUMNS[1], COLUMNS[2]
+    home.layout(last + 1, (COLUMNS[0], Column("title", 2, "text", "text", "string"), price))
+    lake.add_columns(home.task.changes_path(ITEM), [pa.field("title", pa.string())])
+    home.store((last + 2, "I", {"id": 77, "title": "x", "price": Decimal(1)}))
+    table = tailrace.open(home.file).table(ITEM)
+    with pytest.raises(UnsupportedError, match=f"{name.name} was renamed to title"):
+        table.diff(last)
 
 
 def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:

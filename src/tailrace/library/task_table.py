@@ -131,7 +131,7 @@ class TaskTable(TableChanges):
         rows = self.files.rows_where(
             both(~points[0].upto(), points[1] and points[1].upto()), self._wanted(ORDER)
         )
-        changes, _ = self._range(rows, before.schema, -1, self.name)
+        changes, _ = self._range(rows, before.schema, -1, self.name, before=True)
         return Result.of(different(changes, before), changes.aside)
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
@@ -212,17 +212,21 @@ class TaskTable(TableChanges):
         return LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
 
     def _range(
-        self, rows: pa.Table, have: pa.Schema, number: int, where: str
+        self, rows: pa.Table, have: pa.Schema, number: int, where: str, *, before: bool = False
     ) -> tuple[ChangeArrays, pa.Schema]:
-        """The changes to be laid over a target's rows, and the columns of what comes out."""
+        """The changes to be laid over rows with the columns `have`, and the columns of what comes out;
+        `before`: columns that those lack must be NULL in them (see `layout_of`)."""
         names = self.files.schema.names
         if not rows.num_rows:
             return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
         seqs = pc.min_max(rows[SEQ]).as_py()
-        relation = layout_of(self.layouts, self.files.schema, seqs["min"], seqs["max"])
-        before = {c.attnum for one in self.layouts if log.number(one) <= number for c in one.relation.columns}
+        span = (self.layouts, self.files.schema, seqs["min"], seqs["max"])
+        relation = layout_of(*span)
+        if before and not {c.name for c in relation.columns} <= set(have.names):
+            layout_of(*span, before=True)
+        older = {c.attnum for one in self.layouts if log.number(one) <= number for c in one.relation.columns}
         for c in relation.columns:
-            _refuse_other(c, have, c.attnum in before, where)
+            _refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
         headers = [n for n in rows.column_names if n.startswith(PREFIX)]

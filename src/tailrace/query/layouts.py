@@ -14,9 +14,12 @@ from ..model.types import arrow_type
 from ..store.tables import as_kept, widens
 
 
-def layout_of(layouts: Sequence[Layout], schema: pa.Schema, first: str, last: str) -> Relation:
+def layout_of(
+    layouts: Sequence[Layout], schema: pa.Schema, first: str, last: str, *, before: bool = False
+) -> Relation:
     """The layout of changes from one change sequence to another; columns that were added on the way are NULL
-    before, as they are in the source.
+    before, as they are in the source. `before`: of rows, too, that have the layout before that of the first
+    change.
 
     Raises:
         UnsupportedError: a column was renamed, retyped or added with a default in between, or the key became
@@ -25,7 +28,8 @@ def layout_of(layouts: Sequence[Layout], schema: pa.Schema, first: str, last: st
     newest = max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= last), default=0)
     now = layouts[newest]
     for k in range(newest, 0, -1):
-        if layouts[k].from_seq <= first:
+        begun = layouts[k].from_seq <= first
+        if begun and not before:
             break
         if (why := _differs(layouts[k - 1].relation, layouts[k].relation)) is not None:
             raise UnsupportedError(
@@ -33,6 +37,8 @@ def layout_of(layouts: Sequence[Layout], schema: pa.Schema, first: str, last: st
                 where=now.relation.table,
                 hint="ask for a range on one side of it",
             )
+        if begun:
+            break
     kept = as_kept(schema, now.relation, log.number(now))
     if renamed := [
         c.name for c, k in zip(now.relation.columns, kept.columns, strict=True) if c.name != k.name

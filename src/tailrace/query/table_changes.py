@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,7 @@ class TableChanges:
                 if c.key
                 else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
             ),
-            start, end, columns,
+            start, end, columns, base=base,
         )  # fmt: skip
 
     def net_changes(
@@ -140,7 +140,7 @@ class TableChanges:
         base: pa.Table | None = None,
     ) -> Result:
         """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
-        return self._asked(lambda c: sql_server.net_changes(c, style, base=base), start, end)
+        return self._asked(lambda c: sql_server.net_changes(c, style, base=base), start, end, base=base)
 
     def history(
         self,
@@ -162,7 +162,7 @@ class TableChanges:
                 track_history_except_column_list=track_history_except_column_list,
                 committed=committed,
             ),
-            start, end, columns,
+            start, end, columns, base=base,
         )  # fmt: skip
 
     def keep_history(
@@ -203,7 +203,7 @@ class TableChanges:
     ) -> Result:
         """Each change in one row, before and after; see `engine.pairs.pairs`."""
         return self._asked(
-            lambda c: pairs.pairs(c if c.key else as_keyed(c), base=base), start, end, columns, TOLD
+            lambda c: pairs.pairs(c if c.key else as_keyed(c), base=base), start, end, columns, TOLD, base
         )
 
     def chain(
@@ -216,13 +216,13 @@ class TableChanges:
         columns: Sequence[str] | None = None,
     ) -> Result:
         """What happened to the rows that ever had a key; see `engine.chains.chain`."""
-        return self._asked(lambda c: chains.chain(c, key, base=base), start, end, columns, TOLD)
+        return self._asked(lambda c: chains.chain(c, key, base=base), start, end, columns, TOLD, base)
 
     def rebuild(
         self, start: Place | None = None, end: Place | None = None, *, base: pa.Table | None = None
     ) -> Result:
         """The change rows with whole images; see `engine.rebuild.rebuild`."""
-        return self._asked(lambda c: rebuild.rebuild(c, base=base), start, end, None, None)
+        return self._asked(lambda c: rebuild.rebuild(c, base=base), start, end, None, None, base)
 
     def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
         """Who changed what together, in this table; see `engine.transactions.transactions`."""
@@ -235,9 +235,10 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
+        base: Collection[str] | None = None,
     ) -> ChangeArrays:
         """The changes of a range, for functions of `tailrace.engine`; `headers`: those that are read, without
-        their prefix, all by default.
+        their prefix, all by default; `base`: the columns of rows that they are laid over.
 
         Raises:
             PositionError: some of them are not kept any more.
@@ -264,7 +265,10 @@ class TableChanges:
         relation = self.layouts[-1].relation
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
-            relation = layout_of(self.layouts, self.files.schema, seqs["min"], seqs["max"])
+            span = (self.layouts, self.files.schema, seqs["min"], seqs["max"])
+            relation = layout_of(*span)
+            if base is not None and not {c.name for c in relation.columns} <= set(base):
+                layout_of(*span, before=True)  # columns that it lacks are NULL in its rows, or it raises
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
         rows = rows.select([n for n in wanted if n.startswith(PREFIX) or n in chosen])
@@ -277,8 +281,10 @@ class TableChanges:
         end: Place | None,
         columns: Sequence[str] | None = None,
         headers: Sequence[str] | None = ORDER,
+        base: pa.Table | None = None,
     ) -> Result:
-        found = self.arrays(start, end, columns, headers=headers)
+        over = None if base is None else base.column_names
+        found = self.arrays(start, end, columns, headers=headers, base=over)
         return Result.of(question(found), found.aside)
 
 
