@@ -307,7 +307,7 @@ def test_apply_may_be_called_again_and_is_a_package_too() -> None:
     words = (
         "import tailrace, tailrace.errors\n"
         "for _ in (1, 2):\n"
-        "    try: tailrace.apply('/nonexistent', '/tmp/x', session=object())\n"
+        "    try: tailrace.apply('/nonexistent', 'lake', session=object())\n"
         "    except tailrace.TailraceError as error: print(error.what)\n"
         "import tailrace.apply.plan as plan\n"
         "print(callable(tailrace.apply), tailrace.apply.plan is plan)\n"

@@ -79,6 +79,8 @@ class ConstraintCheck:
             bad = bad if refused is None else Bad.of(refused, bad)
         elif hang:
             bad = self._rounds(batch, demands, bad)
+        if bad is None and archive:  # every image was looked at: nothing is left to be judged
+            return batch
         return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
 
     def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
