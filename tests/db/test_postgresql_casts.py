@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tailrace.apply.targets.delta.local import NET
 from tailrace.apply.targets.postgresql.place import Place, session
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.stage import EXTRA_SQL, Staged
 from tailrace.apply.targets.postgresql.types import casts
 from tailrace.apply.targets.postgresql.write import StagedWriter
-from tailrace.engine.columns import KEPT, OP, OPER, SEQ
+from tailrace.engine.columns import ADD, KEPT, OP, OPER, SEQ, TAKE
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql.connect import Session, quoted
@@ -76,10 +75,10 @@ def test_a_text_that_is_too_long_is_refused_and_not_cut(on: Session) -> None:
 def test_copies_of_rows_without_a_key(on: Session) -> None:
     on.execute("alter table lake.t drop constraint t_pkey")
     bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
-    rows = staged(on, (NET,), (-1, A, '{"a": 1}', "x   ", "1.50"), (-2, B, "[1, 2]", "yy  ", None),
-                  (2, C, "null", "ab", "2.0"))  # fmt: skip
+    rows = staged(on, (TAKE, ADD), (1, 0, A, '{"a": 1}', "x   ", "1.50"), (2, 0, B, "[1, 2]", "yy  ", None),
+                  (0, 2, C, "null", "ab", "2.0"))  # fmt: skip
     to = StagedWriter(on, TARGET, bag, rows)
-    assert (to.take_copies(), to.add_copies()) == ((2, 1), 2)
+    assert (to.copies_to_take(), to.take_copies(), to.add_copies()) == (3, 2, 2)
     assert content(on) == [("c", "null", "ab", "2.0")] * 2
 
 

@@ -243,6 +243,53 @@ def test_the_difference_of_places_on_both_sides_of_a_rename_is_refused(home: Tas
         table.diff(last)
 
 
+def test_a_name_that_another_column_has_by_now_splits_the_range(home: TaskHome) -> None:
+    """Rows of before have the old column's values under it; the target has not come to the change of layout."""
+    key, _, price = COLUMNS
+    before = tailrace.open(home.file).table(ITEM).current().rows()
+    home.layout(17, (key, Column("name", 4, "text", "text", "string"), price))
+    home.store((17, "U", item(1, "new")))
+    table = tailrace.open(home.file).table(ITEM)
+    assert table.as_of(16).rows() == before
+    for ask in (table.current, lambda: table.as_of(17), lambda: table.diff(16), lambda: table.diff(11, 17)):
+        with pytest.raises(
+            UnsupportedError, match=f"name was replaced by another .* at change_seq {seq(17)}"
+        ):
+            ask()
+    home.applied([item(1, "new"), item(3)], 17)
+    home.store((18, "U", item(3, "newer")))
+    assert sorted(values(r)[:2] for r in table.diff(17).rows()) == [(3, "a"), (3, "newer")]
+
+
+def test_a_name_that_was_dropped_and_added_again_splits_the_range(home: TaskHome) -> None:
+    """Changes lie between the two, so that no two layouts in sequence differ in it."""
+    key, _, price = COLUMNS
+    home.layout(17, (key, price))
+    home.store((17, "U", {"id": 1, "price": Decimal(5)}))
+    assert tailrace.open(home.file).table(ITEM).current().schema.names == ["id", "price"]
+    home.layout(18, (key, Column("name", 4, "text", "text", "string"), price))
+    home.store((18, "U", item(1, "new")))
+    table = tailrace.open(home.file).table(ITEM)
+    for ask in (table.current, lambda: table.diff(16), table.history):
+        with pytest.raises(UnsupportedError, match="name was replaced by another one of its name"):
+            ask()
+    with pytest.raises(UnsupportedError, match="name is not in"):
+        table.diff(17)
+
+
+def test_a_baseline_of_a_new_layout_is_of_that_layout(home: TaskHome) -> None:
+    """The first change of the range is the first that has it; the rows of before have it from the baseline."""
+    key, _, price = COLUMNS
+    title = Column("name", 4, "text", "text", "string")
+    home.columns = (key, title, price)
+    home.baseline([item(1, "x"), item(3, "y")], after=16, number=2)
+    home.layout(18, (key, title, price))
+    home.store((18, "U", item(1, "new")))
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.current()) == [(1, "new"), (3, "y")]
+    assert sorted(values(r)[:2] for r in table.diff(17).rows()) == [(1, "new"), (1, "x")]
+
+
 def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
     task = tailrace.open(home.file.parent)
     assert (task.name, task.tables) == ("shop", [ITEM])

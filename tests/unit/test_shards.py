@@ -14,16 +14,17 @@ import pytest
 from tailrace.apply.constraint_check import CompleteTask
 from tailrace.apply.shards import ShardTask
 from tailrace.engine.columns import (
+    ADD,
     HAVE,
     KEPT,
     MASK,
     MOVED,
-    NET,
     OP,
     OPER,
     SEQ,
     SILENT,
     SITUATION,
+    TAKE,
     WHY,
 )  # fmt: skip
 from tailrace.engine.rules import Rules
@@ -276,7 +277,7 @@ def test_a_bag_counts_the_copies_of_the_target() -> None:
         olds = {r[SEQ]: (r["n"], r["v"]) for r in told(found) if r[MOVED]}
         assert olds == {seq(c.number): c.old for c in changes if c.oper == "U"}, seed
         have = Counter() if emptied else before
-        have.update({(r["n"], r["v"]): r[NET] for r in left(found)})
+        have.update({(r["n"], r["v"]): r[ADD] - r[TAKE] for r in left(found)})
         assert +have == +bag.rows, (seed, rules)
 
 
@@ -289,7 +290,24 @@ def test_a_bag_that_no_rules_decide() -> None:
         image(4, "I", n=2),
     ]
     found = given(ShardTask(BAG, ()), rows)
-    assert sorted((r["n"], r[NET]) for r in found) == [(2, 2), (3, -1)]
+    assert sorted((r["n"], r[TAKE], r[ADD]) for r in found) == [(2, 0, 2), (3, 1, 0)]
+
+
+def test_a_bag_that_no_rules_decide_ends_as_row_by_row() -> None:
+    """Whatever the target has: first `TAKE` copies go, as far as they are there, then `ADD` copies come."""
+    values = [(1, "x"), (1, None), (None, None)]
+    for _ in range(30):
+        dice = random.Random(seed := random.randrange(10**9))
+        changes = [c for c in bag_history(seed, 40, values) if c.oper != "T"]
+        rows = [image(n, o, **v) for c in changes for n, o, v in c.images_of(["n", "v"])]
+        found = {(r["n"], r["v"]): (r[TAKE], r[ADD]) for r in given(ShardTask(BAG, ()), rows)}
+        bag = Bag(Rules.of("upsert"), Counter({v: dice.randrange(9) for v in values}))
+        before = Counter(bag.rows)
+        for change in changes:
+            bag.apply(change)
+        for value in values:
+            take, add = found.get(value, (0, 0))
+            assert max(before[value] - take, 0) + add == bag.rows[value], seed
 
 
 def lacking(number: int, oper: str, key: str, **values: Any) -> Row:

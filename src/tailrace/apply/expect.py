@@ -12,7 +12,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from ..engine.columns import HAVE, KEPT, MOVED, NET, OP, OPER, SEQ, SITUATION, WHY
+from ..engine.columns import ADD, HAVE, KEPT, MOVED, OP, OPER, SEQ, SITUATION, TAKE, WHY
 from ..engine.rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
 from ..model.change import BEFORE, DELETE, TRUNCATE, ChangeTable, Relation
 from .images import col, images, masked, ordinals
@@ -176,13 +176,13 @@ def _counted(made: DataFrame, relation: Relation | None, *, truncates: bool, fol
 
     by, kept = [col(SITUATION), F.lit("").alias(OP)], F.count_if(F.lit(False))
     if folds and relation is not None:
-        op = col(OP) if relation.key else F.when(col(NET) > 0, "U").when(col(NET) < 0, DELETE)
+        op = col(OP) if relation.key else F.when(col(ADD) > 0, "U").when(col(TAKE) > 0, DELETE)
         by[1], kept = op.alias(OP), F.count(KEPT) if relation.key else kept
     found = made.groupBy(*by).agg(F.count(F.lit(1)), F.min(SEQ), F.count_if(MOVED), kept).collect()
     unusual = [r for r in found if r[0] is not None]
     tally = {r[0]: (int(r[2]), str(r[3])) for r in unusual if r[0] not in PLAIN}
     many = sum(int(r[2]) for r in unusual)
-    odd = made.where(col(SITUATION).isNotNull()).drop(OP, KEPT, NET) if many else None
+    odd = made.where(col(SITUATION).isNotNull()).drop(OP, KEPT, TAKE, ADD) if many else None
     expected = Expected(odd, many, tally)
     if not folds or relation is None:
         return expected
@@ -192,7 +192,7 @@ def _counted(made: DataFrame, relation: Relation | None, *, truncates: bool, fol
     counts = dict.fromkeys(SPECIAL, 0) | {
         "I": rows.get("U", 0), "D": rows.get(DELETE, 0), "T": int(truncates), "absent": absent
     }  # fmt: skip
-    extra = ((OP, KEPT) if absent else (OP,)) if relation.key else (NET,)
+    extra = ((OP, KEPT) if absent else (OP,)) if relation.key else (TAKE, ADD)
     df = made.where(col(SITUATION).isNull()).select(*extra, *[col(c.name) for c in relation.columns])
     keys = df.select(*map(col, relation.key)) if relation.key else None
     return replace(expected, folded=Folded(df, extra, truncates, keys), counts=counts)

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..engine.columns import HAVE, KEPT, NET, OP, OPER
+from ..engine.columns import ADD, HAVE, KEPT, LEFT, OP, OPER, TAKE
 from ..model.change import BEFORE, DELETE, TRUNCATE, Relation
 from .images import col, images, masked, ordinals, since
 from .plan import UNKNOWN, Folded, TableBatch
 from .shards import ShardTask, small, theirs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Rows = Callable[["DataFrame"], "DataFrame"]
 """Given keys (columns: the key's): the target's rows under them, or more of its rows."""
@@ -61,7 +61,7 @@ def fold(
     links = bool(relation.key) and moves
     df = task.over(rows, batch.counts, links=links, memory=memory)
     if not relation.key:
-        return Folded(df, (NET,), replaces)
+        return Folded(df, (TAKE, ADD), replaces)
     extra = (OP, KEPT) if sparse and not replaces else (OP,)
     return Folded(df.select(*extra, *map(col, names)), extra, replaces, keys)
 
@@ -82,17 +82,35 @@ def _moved(rows: DataFrame, batch: TableBatch, there: Rows) -> DataFrame:
 
 
 def copies(there: DataFrame | None, folded: Folded, names: list[str]) -> DataFrame:
-    """Of a table without key one row a different row: the columns, `HAVE` (copies in the target) and `NET`
-    (copies that come, or go). NULLs compare equal, and one row of equals is as good as another."""
+    """Of a table without key one row a different row: the columns, `HAVE`, `TAKE`, `ADD`, and in `LEFT` how
+    many copies there are then (all bigint). NULLs compare equal, and one row of equals is as good as another.
+    """
     from pyspark.sql import functions as F
 
-    data, none = list(map(col, names)), F.lit(0).cast("bigint")
-    net = col(NET) if NET in folded.extra else F.lit(1).cast("bigint")
-    changed = folded.df.select(*data, none.alias(HAVE), net.alias(NET))
+    data, numbers = list(map(col, names)), (HAVE, TAKE, ADD)
+    one, none = (F.lit(n).cast("bigint") for n in (1, 0))
+    taken = col(TAKE) if TAKE in folded.extra else none.alias(TAKE)
+    changed = folded.df.select(*data, none.alias(HAVE), taken, _added(folded))
     if there is not None and not folded.replaces:
-        one = F.lit(1).cast("bigint")
-        changed = changed.unionByName(there.select(*data, one.alias(HAVE), none.alias(NET)))
-    return changed.groupBy(*data).agg(F.sum(HAVE).alias(HAVE), F.sum(NET).alias(NET))
+        have = there.select(*data, one.alias(HAVE), none.alias(TAKE), none.alias(ADD))
+        changed = changed.unionByName(have)
+    summed = changed.groupBy(*data).agg(*(F.sum(n).alias(n) for n in numbers))
+    left = F.greatest(col(HAVE) - col(TAKE), none) + col(ADD)
+    return summed.withColumn(LEFT, left)
+
+
+def repeated(many: DataFrame, names: list[str]) -> DataFrame:
+    """The rows of such a table: each as often as `LEFT` says."""
+    from pyspark.sql import functions as F
+
+    each = F.explode(F.array_repeat(F.lit(0), col(LEFT).cast("int"))).alias(LEFT)
+    return many.select(*map(col, names), each).drop(LEFT)
+
+
+def _added(folded: Folded) -> Column:
+    from pyspark.sql import functions as F
+
+    return col(ADD) if ADD in folded.extra else F.lit(1).cast("bigint").alias(ADD)
 
 
 def in_types(batch: TableBatch, relation: Relation) -> TableBatch:
@@ -116,11 +134,13 @@ def emptied(folded: Folded, own: DataFrame, key: list[str]) -> Folded:
         (col(n) if n in have else F.lit(None)).cast(folded.df.schema[n].dataType).alias(n) for n in names
     ]
     if not key:
-        net = col(NET) if NET in folded.extra else F.lit(1)
-        goes = own.select(F.lit(-1).cast("bigint").alias(NET), *cells)
-        rows = folded.df.select(net.cast("bigint").alias(NET), *data).unionByName(goes)
-        rows = rows.groupBy(*data).agg(F.sum(NET).alias(NET)).where(col(NET) != 0).select(NET, *data)
-        return replace(folded, df=rows, extra=(NET,), replaces=False)
+        one, none = (F.lit(n).cast("bigint") for n in (1, 0))
+        goes = own.select(one.alias(TAKE), none.alias(ADD), *cells)
+        rows = folded.df.select(none.alias(TAKE), _added(folded), *data).unionByName(goes)
+        net = F.sum(ADD) - F.sum(TAKE)
+        rows = rows.groupBy(*data).agg(net.alias(ADD)).where(col(ADD) != 0)
+        split = [F.greatest(-col(ADD), none).alias(TAKE), F.greatest(col(ADD), none).alias(ADD)]
+        return replace(folded, df=rows.select(*split, *data), extra=(TAKE, ADD), replaces=False)
     gone = own.join(folded.df.select(*map(col, key)), key, "left_anti")
     rows = folded.df.select(OP, *data).unionByName(gone.select(F.lit(DELETE).alias(OP), *cells))
     return replace(folded, df=rows, extra=(OP,), replaces=False, keys=rows.select(*map(col, key)))

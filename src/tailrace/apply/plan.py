@@ -62,8 +62,8 @@ class Folded:
     Attributes:
         df: the `extra` columns (see `engine.columns`), then those of the layout. With a key a row a key,
             `OP`, and `KEPT` when something of the target's row may stay; without one a different row each,
-            and in `NET` how many copies come or go; of inserts alone just the rows.
-        extra: which of `OP`, `KEPT`, `NET` there are.
+            `TAKE` and `ADD`; of inserts alone just the rows.
+        extra: which of `OP`, `KEPT`, `TAKE`, `ADD` there are.
         replaces: a truncate was among the changes, so nothing of the target before it remains.
         keys: keys that are touched, or more, read at less cost than `df`; None: there is no key.
     """

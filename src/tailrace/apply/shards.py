@@ -15,16 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.columns import (
+    ADD,
     HAVE,
     KEPT,
     MASK,
     MOVED,
-    NET,
     OP,
     OPER,
     SEQ,
     SILENT,
     SITUATION,
+    TAKE,
     WHY,
     one,
     typed,
@@ -174,7 +175,7 @@ class ShardTask:
     @property
     def _kinds(self) -> dict[str, str]:
         """The columns that it gives, and their Spark SQL types."""
-        left = (_IMAGE if self.relation.key else {NET: "bigint"}) if self.folds else {}
+        left = (_IMAGE if self.relation.key else {TAKE: "bigint", ADD: "bigint"}) if self.folds else {}
         return {**(_CHANGE if self.rules else {}), **left, **{c.name: c.type for c in self.relation.columns}}
 
     def _given(self, rows: pa.Table) -> list[pa.RecordBatch]:

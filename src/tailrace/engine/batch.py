@@ -169,7 +169,8 @@ class Batch:
     def net(self, source: Source) -> Ints:
         """What is left of them in a table without key, see `Source.net`."""
         effective = self.decided.effective & self.events.behind(self.truncates)
-        return net_copies(source, self.events, effective)
+        counts = (np.isin(self.events.oper, [INSERT, UPDATE]) * 2 - 1) * effective
+        return np.bincount(source.keys.place, counts, len(source.last)).astype(np.int64)
 
     def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
         """What is left of the changes after the last truncate: one image a key; without key, what `net` says.
@@ -184,12 +185,25 @@ class Batch:
         return _left(source, events, decided, there, rows_of)
 
 
-def net_copies(source: Source, events: Events, effective: Bools | None = None) -> Ints:
-    """Of each different row of a table without key, by its number, how many copies changes bring (take, when
-    negative); `effective`: the rows that count; None: all."""
-    counts = np.isin(events.oper, [INSERT, UPDATE]) * 2 - 1
-    counts = counts if effective is None else counts * effective
-    return np.bincount(source.keys.place, counts, len(source.last)).astype(np.int64)
+def copies(source: Source, events: Events) -> tuple[Ints, Ints]:
+    """Of each different row of a table without key, by its number: how many copies changes that are all made
+    to fit take away, as far as they are there, and how many they add after that.
+
+    A change adds a copy, or takes one if there is one. Whatever the target has, many such steps do what two
+    do: take as many as the steps were ever below their start, then add what leads to their end.
+    """
+    place, steps = source.keys.place, np.isin(events.oper, [INSERT, UPDATE]) * 2 - 1
+    order = np.argsort(place, kind="stable")
+    steps, first = steps[order], np.searchsorted(place[order], np.arange(len(source.last)))
+    sums = np.cumsum(steps)
+    start = sums[first] - steps[first]
+    take = np.maximum(start - np.minimum.reduceat(sums, first), 0)
+    return take, sums[np.append(first[1:], len(sums)) - 1] - start + take
+
+
+def split(net: Ints) -> tuple[Ints, Ints]:
+    """Copies to take away, and to add, where it is known that those to take are there."""
+    return np.maximum(-net, 0), np.maximum(net, 0)
 
 
 def folded(source: Source, events: Events, there: Bools | None, rows_of: RowsOf) -> Source:

@@ -18,9 +18,9 @@ OP, KEPT = "header__op", "header__kept"
 """Of a folded row. `OP`: U (write) or D (delete). `KEPT`: one character a data column, `1` where the target's
 value stays; NULL when nothing does."""
 UPSERT: Final = "U"
-HAVE, NET = "header__have", "header__net"
-"""Of a row of a table without key (bigint): copies that the target has, and copies that changes add (take,
-when negative)."""
+HAVE, TAKE, ADD, LEFT = "header__have", "header__take", "header__add", "header__left"
+"""Of a row of a table without key (bigint): copies that the target has; copies that changes take away, as far
+as they are there; copies that changes add after that; copies that there are then."""
 SITUATION, MOVED = "header__situation", "header__moved"
 """Of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
 WHY, SILENT = "header__why", "header__silent"

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..model.change import UPDATE
-from .batch import Batch, Changes, folded, net_copies
+from .batch import Batch, Changes, copies, folded, split
 from .carry import complete
-from .columns import HAVE, MASK, MOVED, NET, OPER, SEQ, SILENT, SITUATION, WHY, carried, one
+from .columns import ADD, HAVE, MASK, MOVED, OPER, SEQ, SILENT, SITUATION, TAKE, WHY, carried, one
 from .decide import NAMES
 from .events import Bools
 from .keys import Places
@@ -86,7 +86,7 @@ class Shard:
 
     def images(self, batch: Batch | None) -> pa.Table:
         """What is left of the changes after the last truncate: one row a key (`OP`, `KEPT`, the columns of
-        the schema); without key, one a different row, and in `NET` how many copies come (go, when negative).
+        the schema); without key, one a different row, `TAKE` and `ADD`.
 
         `batch`: what they met; None: all are made to fit, whatever they meet.
         """
@@ -159,7 +159,10 @@ class Shard:
         return known, self.there.select(self.source.schema.names).take(pa.array(self._place[known]))
 
     def _net(self, batch: Batch | None) -> pa.Table:
-        net = net_copies(self.source, self.changes.events) if batch is None else batch.net(self.source)
-        changed = np.flatnonzero(net)
+        if batch is None:
+            take, add = copies(self.source, self.changes.events)
+        else:
+            take, add = split(batch.net(self.source))
+        changed = np.flatnonzero(take | add)
         rows = self.source.rows.select(self.source.schema.names).take(pa.array(self.source.last[changed]))
-        return rows.add_column(0, NET, pa.array(net[changed]))
+        return rows.add_column(0, ADD, pa.array(add[changed])).add_column(0, TAKE, pa.array(take[changed]))

@@ -16,6 +16,7 @@ from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from ..lake import log
+from ..lake.log import Layout
 from ..lake.reading import dataset, fitted, is_missing
 from ..model import sequence
 from ..model.change import PREFIX, Column
@@ -80,10 +81,12 @@ class TaskTable(TableChanges):
             PositionError: the place is before the table's baseline, or what it needs is not kept any more.
             UnsupportedError: the target is no copy of the table, or cannot be read here.
         """
+        return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
+
+    def _rows_at(self, at: Place | None) -> _Rows:
+        """What `as_of` gives, and what `diff` needs to know of it."""
         from ..validate.versions import version_before
 
-        if base is not None:
-            return super().as_of(at, base=base)
         task = self._copied()
         point = None if at is None else Point.of(at)
         taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
@@ -110,7 +113,7 @@ class TaskTable(TableChanges):
         since = (pc.field(POSITION) >= taken.position) & _after(version.number)
         self.files.refuse_gone(Point.of(version.number + 1), None)
         rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
-        return self._laid_over(version, rows)
+        return self._laid_over(version, taken, rows)
 
     def diff(self, start: Place, end: Place | None = None) -> Result:
         """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
@@ -120,7 +123,8 @@ class TaskTable(TableChanges):
             ConfigError: `end` is before `start`.
             PositionError, UnsupportedError: as for `as_of`.
         """
-        before = self.as_of(start)
+        known = self._rows_at(start)
+        before = known.answer
         points = Point.of(start), None if end is None else Point.of(end)
         if points[1] is not None and points[0].column == points[1].column and points[1].high < points[0].low:
             raise ConfigError(
@@ -131,7 +135,7 @@ class TaskTable(TableChanges):
         rows = self.files.rows_where(
             both(~points[0].upto(), points[1] and points[1].upto()), self._wanted(ORDER)
         )
-        changes, _ = self._range(rows, before.schema, -1, self.name, before=True)
+        changes, _ = self._range(rows, before.schema, known.layouts, self.name)
         return Result.of(different(changes, before), changes.aside)
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
@@ -193,7 +197,7 @@ class TaskTable(TableChanges):
                 hint="ask for an earlier place, or again later",
             )
 
-    def _laid_over(self, version: Version, rows: pa.Table) -> Result:
+    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table) -> _Rows:
         from ..validate.versions import mark_of
 
         where = f"{version.path}, version {version.version}"
@@ -207,24 +211,39 @@ class TaskTable(TableChanges):
         data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
-        changes, schema = self._range(rows, have, version.number, where)
+        layouts = self._layouts_from(taken, version.number)
+        changes, schema = self._range(rows, have, layouts, where)
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
-        return LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
+        made = LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
+        reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
+        return _Rows(made, self._layouts_from(taken, max(version.number, reached)))
+
+    def _layouts_from(self, taken: Baseline, number: int) -> list[Layout]:
+        """The layout of rows that stand upon a baseline and have reached a change number, and later ones."""
+        kept = [c for c in taken.relation.columns if c.name not in self.hidden]
+        begun = log.Layout(
+            taken.relation.with_columns(kept),
+            bytes.fromhex(taken.position),
+            sequence.make(0, max(taken.after, 0)),
+        )
+        later = [
+            one
+            for one in self.layouts
+            if one.from_position >= begun.from_position and log.number(one) > taken.after
+        ]
+        passed = sum(log.number(one) <= number for one in later)
+        return [begun, *later][passed:]
 
     def _range(
-        self, rows: pa.Table, have: pa.Schema, number: int, where: str, *, before: bool = False
+        self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
     ) -> tuple[ChangeArrays, pa.Schema]:
-        """The changes to be laid over rows with the columns `have`, and the columns of what comes out;
-        `before`: columns that those lack must be NULL in them (see `layout_of`)."""
+        """The changes to be laid over rows with the columns `have` in the first of these layouts, and the
+        columns of what comes out."""
         names = self.files.schema.names
         if not rows.num_rows:
             return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
-        seqs = pc.min_max(rows[SEQ]).as_py()
-        span = (self.layouts, self.files.schema, seqs["min"], seqs["max"])
-        relation = layout_of(*span)
-        if before and not {c.name for c in relation.columns} <= set(have.names):
-            layout_of(*span, before=True)
-        older = {c.attnum for one in self.layouts if log.number(one) <= number for c in one.relation.columns}
+        relation = layout_of(layouts, self.files.schema, "", pc.max(rows[SEQ]).as_py())
+        older = {c.attnum for c in layouts[0].relation.columns}
         for c in relation.columns:
             _refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
@@ -232,6 +251,14 @@ class TaskTable(TableChanges):
         headers = [n for n in rows.column_names if n.startswith(PREFIX)]
         changes = ChangeArrays.of(rows.select([*headers, *chosen]), relation.key, chosen, layout=names)
         return changes, schema
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as of a place, and the layout that they have, with those that came later."""
+
+    answer: Result
+    layouts: list[Layout]
 
 
 def _after(number: int) -> ds.Expression:

@@ -18,27 +18,27 @@ def layout_of(
     layouts: Sequence[Layout], schema: pa.Schema, first: str, last: str, *, before: bool = False
 ) -> Relation:
     """The layout of changes from one change sequence to another; columns that were added on the way are NULL
-    before, as they are in the source. `before`: of rows, too, that have the layout before that of the first
-    change.
+    before, as they are in the source. `first` may be empty: the oldest of the layouts counts, too. `before`:
+    of rows, too, that have the layout before that of the first change.
 
     Raises:
-        UnsupportedError: a column was renamed, retyped or added with a default in between, or the key became
-            another one: rows of before and after cannot be told as one table's.
+        UnsupportedError: a column was renamed, retyped or added with a default in between, its name is now
+            another column's, or the key became another one: rows of before and after cannot be told as one
+            table's.
     """
-    newest = max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= last), default=0)
+    newest, oldest = (
+        max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
+        for place in (last, first)
+    )
     now = layouts[newest]
-    for k in range(newest, 0, -1):
-        begun = layouts[k].from_seq <= first
-        if begun and not before:
-            break
-        if (why := _differs(layouts[k - 1].relation, layouts[k].relation)) is not None:
+    for k in range(newest, max(oldest - before, 0), -1):
+        old, new = layouts[k - 1].relation, layouts[k].relation
+        if (why := _differs(old, new) or _replaced(old, now.relation)) is not None:
             raise UnsupportedError(
                 f"{why} at change_seq {layouts[k].from_seq}, within the range",
                 where=now.relation.table,
                 hint="ask for a range on one side of it",
             )
-        if begun:
-            break
     kept = as_kept(schema, now.relation, log.number(now))
     if renamed := [
         c.name for c, k in zip(now.relation.columns, kept.columns, strict=True) if c.name != k.name
@@ -51,17 +51,21 @@ def layout_of(
     return now.relation
 
 
+def _replaced(old: Relation, new: Relation) -> str | None:
+    """Which name another column has by now; None: none."""
+    names = {c.name: c.attnum for c in old.columns}
+    found = [c.name for c in new.columns if names.get(c.name, c.attnum) != c.attnum]
+    return f"the column {found[0]} was replaced by another one of its name" if found else None
+
+
 def _differs(old: Relation, new: Relation) -> str | None:
     """Why images of two layouts cannot stand in one table; None: they can."""
     had = {c.attnum: c for c in old.columns}
-    names = {c.name: c.attnum for c in old.columns}
     if [c.attnum for c in old.columns if c.key] != [c.attnum for c in new.columns if c.key]:
         return "the key became another one"
     for c in new.columns:
         before = had.get(c.attnum)
         if before is None:
-            if c.name in names:
-                return f"the column {c.name} was replaced by another one of its name"
             if c.missing is not None:
                 return f"the column {c.name} was added with a default"
         elif before.name != c.name:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..apply.fold import copies, fold
+from ..apply.fold import copies, fold, repeated
 from ..apply.images import col, last_truncate
 from ..apply.plan import UNKNOWN, Folded, TableBatch
-from ..engine.columns import HAVE, KEPT, NET, OP
+from ..engine.columns import KEPT, OP
 from ..model.change import DELETE, ChangeTable, Relation
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def state_at(
         key changes, absent columns, truncates, bags of rows for tables without key. The job that reads it
         fails when a row key is NULL.
     """
-    from pyspark.sql import functions as F
-
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
     batch, names = (
         TableBatch(relation.table, relation, changes, 0, counts),
@@ -44,13 +42,7 @@ def state_at(
     )
     folded = fold(batch, truncate=last_truncate(changes, counts), there=lambda _: base)
     if not relation.key:
-        many = (
-            copies(base, folded, names)
-            .withColumn(NET, (col(HAVE) + col(NET)).cast("int"))
-            .where(col(NET) > 0)
-        )
-        each = F.explode(F.array_repeat(F.lit(0), col(NET))).alias(HAVE)
-        return many.select(*map(col, names), each).drop(HAVE)
+        return repeated(copies(base, folded, names), names)
     return _overlaid(base.limit(0) if folded.replaces else base, folded, relation.key, names)
 
 

@@ -263,6 +263,18 @@ class TargetConformance(TargetCapabilities):
         self.run(spark, target, (9, "T", {}), (10, "I", one), (11, "I", one), (12, "D", one), of=KEYLESS)
         self.same(spark, target, (1, "a"), of=KEYLESS)
 
+    def test_a_copy_that_is_not_there_cannot_be_taken(self, spark: SparkSession, target: Target) -> None:
+        """The table lacks rows that changes take away; the same rows come after that, and stay."""
+        one, gone = {"id": 1, "v": "a"}, {"id": 5, "v": "gone"}
+        none: dict[str, object] = {"id": None, "v": None}
+        self.run(spark, target, (1, "I", one), of=KEYLESS)
+        more = [(2, "D", gone), (3, "I", gone), (4, "D", one), (5, "D", one), (6, "B", one), (6, "U", one)]
+        assert self.run(spark, target, *more, of=KEYLESS).missing == 3
+        self.same(spark, target, (1, "a"), (5, "gone"), of=KEYLESS)
+        more = [(7, "I", one), (8, "T", {}), (9, "D", none), (10, "I", none), (11, "D", one), (12, "I", gone)]
+        self.run(spark, target, *more, of=KEYLESS)
+        self.same(spark, target, (5, "gone"), (None, None), of=KEYLESS)
+
     def test_maintenance_changes_no_row(self, spark: SparkSession, filled: Target) -> None:
         self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
         filled.maintain(self.relation.table, 2, 3600.0)

@@ -14,14 +14,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ....config.spread import cluster, side_by_side
-from ....engine.columns import HAVE, NET, OP
+from ....engine.columns import HAVE, LEFT, OP, TAKE
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
 from ....model.change import BEFORE, DELETE, TRUNCATE
 from ....model.types import schema_of
-from ...fold import copies, fold
+from ...fold import copies, fold, repeated
 from ...images import col, images, masked, ordinals
 from ...plan import Folded, TableBatch
 from ..audit import Audited, plain_audit
@@ -114,22 +114,17 @@ class DeltaBatch:
         from pyspark.sql import functions as F
 
         folded, names = self.folded, self.schema.names
-        if NET not in folded.extra and plan != "bag":
+        if TAKE not in folded.extra and plan != "bag":
             rows = folded.df.where(col(OP) != DELETE) if OP in folded.extra else folded.df
             return rows.select(*map(col, names)), None
         there = distributed.rows_of(self.spark, self.path, self.table) if plan == "bag" else None
-        many, none = copies(there, folded, names), F.lit(0).cast("bigint")
-        gone = F.greatest(-col(NET), none)
+        many, comes, none = copies(there, folded, names), col(LEFT) - col(HAVE), F.lit(0).cast("bigint")
         found = many.agg(
-            F.sum(F.greatest(col(NET), none)), F.sum(F.least(col(HAVE), gone)),
-            F.sum(F.greatest(gone - col(HAVE), none)),
+            *(F.sum(F.greatest(n, none)) for n in (comes, -comes, col(TAKE) - col(HAVE)))
         ).first()  # fmt: skip
         assert found is not None  # noqa: S101 - an aggregate without groups has one row
         inserted, deleted, missing = (int(n or 0) for n in found)
-        left = F.greatest(col(HAVE) + col(NET), none).cast("int")
-        each = F.explode(F.array_repeat(F.lit(0), left)).alias(HAVE)
-        rows = many.select(*map(col, names), each).drop(HAVE)
-        return rows, ApplyOutcome(inserted, deleted=deleted, missing=missing)
+        return repeated(many, names), ApplyOutcome(inserted, deleted=deleted, missing=missing)
 
     def _decided_there(self) -> ApplyOutcome | None:
         """The task that merges the changes folds them, too; None: it has not the memory."""
@@ -184,7 +179,7 @@ class DeltaBatch:
     def parts(self, plan: str) -> ApplyOutcome:
         """Plans that write whole parts: tasks side by side, one commit by the driver."""
         keyed, folded = bool(self.batch.relation.key), self.folded
-        task, df = PartTask(self.path, self.schema, bag=NET in folded.extra or plan == "bag"), folded.df
+        task, df = PartTask(self.path, self.schema, bag=TAKE in folded.extra or plan == "bag"), folded.df
         if task.bag:
             there = distributed.rows_of(self.spark, self.path, self.table) if plan == "bag" else None
             df = copies(there, folded, self.schema.names)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....engine.columns import HAVE, KEPT, NET, OP, typed
+from ....engine.columns import HAVE, KEPT, LEFT, OP, TAKE, typed
 from ....engine.source import Source
 from ....errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ....lake import delta as lake
@@ -71,8 +71,8 @@ class MergeTask:
 class PartTask:
     """Writes the rows of one task to a parquet part of a table's folder; the driver commits it.
 
-    Rows whose `OP` says delete are left out. With `bag`, rows come with `HAVE` (copies the target has) and
-    `NET` (copies to add or take away) and are written as often as is left.
+    Rows whose `OP` says delete are left out. With `bag`, rows come with `HAVE`, `TAKE` and
+    `LEFT` (see `fold.copies`), and are written as often as is left.
     """
 
     path: str
@@ -84,11 +84,11 @@ class PartTask:
         inserted = deleted = missing = 0
         for batch in batches:
             if self.bag:
-                have, net = batch[HAVE].to_numpy(), batch[NET].to_numpy()
-                inserted += int(np.maximum(net, 0).sum())
-                deleted += int(np.minimum(have, np.maximum(-net, 0)).sum())
-                missing += int(np.maximum(-net - have, 0).sum())
-                rows = batch.take(pa.array(np.repeat(np.arange(len(have)), np.maximum(have + net, 0))))
+                have, take, left = (batch[n].to_numpy() for n in (HAVE, TAKE, LEFT))
+                inserted += int(np.maximum(left - have, 0).sum())
+                deleted += int(np.maximum(have - left, 0).sum())
+                missing += int(np.maximum(take - have, 0).sum())
+                rows = batch.take(pa.array(np.repeat(np.arange(len(left)), left)))
             else:
                 rows = batch.filter(pc.not_equal(batch[OP], "D")) if OP in batch.schema.names else batch
                 inserted += rows.num_rows

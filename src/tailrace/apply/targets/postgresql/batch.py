@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ....engine.columns import KEPT, NET, OP
+from ....engine.columns import KEPT, OP, TAKE
 from ....errors import ApplyError
 from ....lake.failpoints import reach
 from ....model.change import DELETE
@@ -60,7 +60,7 @@ class PostgresBatch:
             return "replace_all"
         if self.batch.relation.key:
             return "upsert"
-        return "bag" if NET in self.folded.extra else "append"
+        return "bag" if TAKE in self.folded.extra else "append"
 
     @property
     def target(self) -> str:
@@ -133,7 +133,8 @@ class PostgresBatch:
         if not staged.extra:
             return ApplyOutcome(inserted=to.append(), deleted=gone, plan=self.plan)
         if not batch.relation.key:
-            taken, missing = to.take_copies()
+            taken = 0 if self.folded.replaces else to.take_copies()
+            missing = to.copies_to_take() - taken
             return ApplyOutcome(to.add_copies(), 0, gone + taken, plan=self.plan, missing=missing)
         partial = KEPT in staged.extra
         # Deletes first: what others made unique here may pass from an old row to a new one.

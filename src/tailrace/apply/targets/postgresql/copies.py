@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ....engine.columns import NET
+from ....engine.batch import split
+from ....engine.columns import ADD, TAKE
 from ....engine.keys import Places
 from ....engine.source import Source
 from ....model.change import Relation
@@ -47,7 +48,7 @@ class Copies:
         found = np.zeros(len(last), np.int64)
         if not len(last):
             return found
-        staged = self._staged(_NAMED, _NUMBER, np.arange(len(last)), last)
+        staged = self._staged(_NAMED, {_NUMBER: np.arange(len(last))}, last)
         same = StagedWriter(self.on, self.target, self.relation, staged).same_row
         query = f"SELECT s.{_NUMBER}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
         rows = Sending(self.on, self.relation.table).numbers(query, "number", "copies")
@@ -59,19 +60,20 @@ class Copies:
         changed = np.flatnonzero(net)
         if not len(changed):
             return 0, 0
-        staged = self._staged(_CHANGED, NET, net[changed], self.source.last[changed])
+        take, add = split(net[changed])
+        staged = self._staged(_CHANGED, {TAKE: take, ADD: add}, self.source.last[changed])
         relax(self.on, self.place, self.target, self.relation, staged)
         to = StagedWriter(self.on, self.target, self.relation, staged)
-        deleted, _ = to.take_copies()
+        deleted = to.take_copies()
         return to.add_copies(), deleted
 
-    def _staged(self, table: str, extra: str, numbers: Places, rows: Places) -> Staged:
-        """Sends rows of the changes, by their places, with a number each."""
+    def _staged(self, table: str, numbers: dict[str, Places], rows: Places) -> Staged:
+        """Sends rows of the changes, by their places, with numbers of each."""
         columns = self.relation.columns
         data = self.source.rows.select([c.name for c in columns]).take(pa.array(rows))
         marks = pa.repeat(pa.scalar(1, pa.int64()), len(rows))
         sent = Sending(self.on, self.relation.table)
-        extras = f"mark bigint, {quoted(extra)} bigint"
-        sent.copy(table, extras, [marks, pa.array(numbers), *data.columns], columns)
+        extras = ", ".join(["mark bigint", *(f"{quoted(n)} bigint" for n in numbers)])
+        sent.copy(table, extras, [marks, *map(pa.array, numbers.values()), *data.columns], columns)
         into = casts(self.on, self.target, columns)
-        return Staged(table, (1,), len(rows), (extra,), len(columns), into)
+        return Staged(table, (1,), len(rows), tuple(numbers), len(columns), into)

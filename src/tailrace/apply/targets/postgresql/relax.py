@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....engine.columns import KEPT, NET, OP, OPER
+from ....engine.columns import ADD, KEPT, OP, OPER
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from .constraint_notes import CHECK, NOT_NULL, TYPE, enum_labels, forget, grow, labelled, note, read
@@ -65,5 +65,5 @@ def _written(staged: Staged) -> str:
     """SQL: whether a staged row is one that is written."""
     found = [f"s.{quoted(OP)} <> 'D'"] if OP in staged.extra else []
     found += [f"s.{quoted(OPER)} IN ('I', 'U')"] if OPER in staged.extra else []
-    found += [f"s.{quoted(NET)} > 0"] if NET in staged.extra else []
+    found += [f"s.{quoted(ADD)} > 0"] if ADD in staged.extra else []
     return " AND ".join(found) or "true"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 
-from ....engine.columns import KEPT, NET, OP, OPER, SEQ
+from ....engine.columns import ADD, KEPT, OP, OPER, SEQ, TAKE
 from ....errors import ApplyError, ValueRangeError
 from ....model.change import Relation
 from ....model.types import schema_of
@@ -36,8 +36,16 @@ if TYPE_CHECKING:
 RESULT = "mark bigint, rows bigint"
 CARRIED = "header__carried"
 """Of an image: as many characters as columns, `0` for one that it lacks; NULL: it has all."""
-_EXTRA = {NET: pa.int64()} | dict.fromkeys((OP, KEPT, SEQ, OPER, CARRIED), pa.string())
-EXTRA_SQL = {OP: '"char"', OPER: '"char"', KEPT: "text", NET: "bigint", SEQ: "text", CARRIED: "text"}
+_EXTRA = dict.fromkeys((TAKE, ADD), pa.int64()) | dict.fromkeys((OP, KEPT, SEQ, OPER, CARRIED), pa.string())
+EXTRA_SQL = {
+    OP: '"char"',
+    OPER: '"char"',
+    KEPT: "text",
+    TAKE: "bigint",
+    ADD: "bigint",
+    SEQ: "text",
+    CARRIED: "text",
+}
 _DROP_WAIT = "5s"
 ANALYZE_ROWS = 1000
 """Smaller tables are planned well enough without statistics."""
@@ -115,7 +123,7 @@ def stage(
         name: the staging table's name.
         rows: the extra columns, then the relation's.
         relation: the layout of the data columns.
-        extra: which of `OP`, `KEPT`, `NET`, `SEQ`, `OPER`, `CARRIED` the rows have.
+        extra: which of `OP`, `KEPT`, `TAKE`, `ADD`, `SEQ`, `OPER`, `CARRIED` the rows have.
         target: the table they are for, as quoted SQL; it need not be there.
     """
     extra = tuple(extra)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ....engine.columns import KEPT, NET, OP
+from ....engine.columns import ADD, KEPT, OP, TAKE
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from .stage import Staged
 from .types import as_text
 
-_OP, _KEPT, _NET = quoted(OP), quoted(KEPT), quoted(NET)
+_OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
 _ANEW = "pg_temp.tailrace_anew"
 GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where somebody gave the target an identity column."""
@@ -103,26 +103,25 @@ class StagedWriter:
         """Adds every staged row."""
         return self._rows(f"{self._insert} FROM {self._staged.source}")
 
-    def take_copies(self) -> tuple[int, int]:
-        """Takes away as many copies of full rows as changes say; gives how many, and how many more there
-        should have been."""
+    def take_copies(self) -> int:
+        """Takes away as many copies of full rows as changes say, as far as they are there; gives how many."""
         copies = (
-            f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, -s.{_NET} AS most"
-            f" FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row} WHERE s.{_NET} < 0"
+            f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, s.{_TAKE} AS most"
+            f" FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row} WHERE s.{_TAKE} > 0"
         )
-        gone = self._rows(
+        return self._rows(
             f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
             f"SELECT place FROM ({copies}) c WHERE nth <= most))"
         )
-        asked = self._counts(
-            f"SELECT coalesce(sum(-s.{_NET}), 0) FROM {self._staged.source} WHERE s.{_NET} < 0"
-        )[0]
-        return gone, asked - gone
+
+    def copies_to_take(self) -> int:
+        """How many copies changes say."""
+        return self._counts(f"SELECT coalesce(sum(s.{_TAKE}), 0) FROM {self._staged.source}")[0]
 
     def add_copies(self) -> int:
         """Adds as many copies of full rows as changes say."""
         return self._rows(
-            f"{self._insert} FROM {self._staged.source}, generate_series(1, s.{_NET}) WHERE s.{_NET} > 0"
+            f"{self._insert} FROM {self._staged.source}, generate_series(1, s.{_ADD}) WHERE s.{_ADD} > 0"
         )
 
     @property
