@@ -65,13 +65,13 @@ class TaskHome:
             self.task.relations_path, [log.Layout(relation, bytes.fromhex(position(number)), seq(number))]
         )
 
-    def baseline(self, rows: Sequence[Row], after: int = 0, **more: Any) -> None:
+    def baseline(self, rows: Sequence[Row], after: int = 0, number: int = 1, **more: Any) -> None:
         """The rows at a change number become the target."""
         self.write(rows, after)
         relation = Relation(1, "shop", "item", "d", self.columns)
         path = self.task.target_path(ITEM)
         taken = Baseline(
-            ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, 1, 0, after, **more
+            ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, number, 0, after, **more
         )  # fmt: skip
         ledger.write_baseline(self.task.control_path("baselines"), taken)
 

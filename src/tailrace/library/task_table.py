@@ -34,7 +34,7 @@ from ..state.ledger import Baseline
 from ..state.totals import last_stored
 
 if TYPE_CHECKING:
-    from ..validate.versions import Version
+    from ..validate.versions import Version, Versions
 
 _END = "G" * 40
 """Behind every stream position."""
@@ -84,11 +84,10 @@ class TaskTable(TableChanges):
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
     def _rows_at(self, at: Place | None) -> _Rows:
-        """What `as_of` gives, and what `diff` needs to know of it."""
-        from ..validate.versions import version_before
+        """The rows as of a place. What was applied and stored since this table was opened counts."""
+        from ..validate.versions import Versions
 
         task = self._copied()
-        point = None if at is None else Point.of(at)
         taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
         if taken is None:
             raise BaselineNeededError(
@@ -96,18 +95,24 @@ class TaskTable(TableChanges):
                 where=task.name,
                 hint="`tailrace status` shows when it has",
             )
+        # The target first, then its changes: all that it has is among them.
+        versions = Versions.of(task, taken)
+        return TaskTable.of(task, self.name)._upto(at, versions, taken)
+
+    def _upto(self, at: Place | None, versions: Versions, taken: Baseline) -> _Rows:
+        point = None if at is None else Point.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
             self.files.refuse_gone(None, point)
             self._refuse_older(point, taken)
             self._refuse_later(point)
         later = None if upto is None else self.files.first(~upto)
-        version = version_before(task, taken, later[1] if later else _END)
+        version = versions.before(later[1] if later else _END)
         if version.number < taken.closes:
             raise UnsupportedError(
                 f"the baseline of {self.name} was read while it was written to; its rows are exact after "
                 f"change number {taken.closes}",
-                where=task.name,
+                where=self.task.name if self.task else self.name,
                 hint="ask for a later place",
             )
         since = (pc.field(POSITION) >= taken.position) & _after(version.number)
@@ -130,12 +135,13 @@ class TaskTable(TableChanges):
             raise ConfigError(
                 f"{points[1].text} is before {points[0].text}", hint="the older place goes first"
             )
+        now = known.table
         if end is not None:
-            self.files.refuse_gone(None, points[1])
-        rows = self.files.rows_where(
-            both(~points[0].upto(), points[1] and points[1].upto()), self._wanted(ORDER)
+            now.files.refuse_gone(None, points[1])
+        rows = now.files.rows_where(
+            both(~points[0].upto(), points[1] and points[1].upto()), now._wanted(ORDER)
         )
-        changes, _ = self._range(rows, before.schema, known.layouts, self.name)
+        changes, _ = now._range(rows, before.schema, known.layouts, self.name)
         return Result.of(different(changes, before), changes.aside)
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
@@ -216,7 +222,7 @@ class TaskTable(TableChanges):
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
         made = LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
-        return _Rows(made, self._layouts_from(taken, max(version.number, reached)))
+        return _Rows(self, made, self._layouts_from(taken, max(version.number, reached)))
 
     def _layouts_from(self, taken: Baseline, number: int) -> list[Layout]:
         """The layout of rows that stand upon a baseline and have reached a change number, and later ones."""
@@ -255,8 +261,9 @@ class TaskTable(TableChanges):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as of a place, and the layout that they have, with those that came later."""
+    """Rows as of a place: the table when they were read, and the layout that they have, with later ones."""
 
+    table: TaskTable
     answer: Result
     layouts: list[Layout]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field
 
 from ..apply.mapping.table_map import place_of, task_map
+from ..apply.targets.delta.layout_mark import is_marked
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..lake import delta as lake
@@ -44,39 +45,75 @@ class Version:
 
 def version_before(task: Task, taken: Baseline, limit: str) -> Version:
     """A Delta target's newest version not after a position."""
-    names = target_names(of_task(task.orders_path, {}))
-    place = place_of(task_map(task, taken.table), names)
-    path, app = task.target_path(place.target), task.apply_app
-    version, number = taken.version, taken.after
-    if version < 0:
-        from ..apply.mapped_snapshots import loaded
+    return Versions.of(task, taken).before(limit)
 
-        version = loaded(task.control_path("mapped"))[taken.table][2]
-    applied = [
-        r
-        for r in records_of(task.control_path("applied"), taken.table)
-        if taken.position <= str(r["position"]) < limit
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions that a Delta target has so far.
+
+    Attributes:
+        path: its place.
+        app: whose progress counts.
+        mark: the column that marks deleted rows.
+        base: the version of the baseline, with its change number.
+        batches: the position and version of each batch since then, in order.
+        newest: the newest version.
+    """
+
+    path: str
+    app: str
+    mark: str | None
+    base: Version
+    batches: Sequence[tuple[str, int]]
+    newest: int
+
+    @staticmethod
+    def of(task: Task, taken: Baseline) -> Versions:
+        """Those of a table with its baseline."""
+        names = target_names(of_task(task.orders_path, {}))
+        place = place_of(task_map(task, taken.table), names)
+        path, app = task.target_path(place.target), task.apply_app
+        newest, version = lake.version(path), taken.version
+        if version < 0:
+            from ..apply.mapped_snapshots import loaded
+
+            version = loaded(task.control_path("mapped"))[taken.table][2]
+        records = records_of(task.control_path("applied"), taken.table)
+        found = ((str(r["position"]), int(str(r["version"]))) for r in records)
         # Apply continued while a new baseline was read: what it did then is gone.
-        and int(str(r["version"])) > version
-    ]
-    app = f"{app}/{taken.table}" if place.partition else app
-    if applied:
-        # The number that a batch has reached in the table itself: the batch may have ended early.
-        version = max(int(str(r["version"])) for r in applied)
-        number = int(DeltaTable(path, version=version).transaction_version(app) or 0)
-    version = _newest_without(path, app, number, version, mark_of(task, taken.table))
-    return Version(path, version, place.partition, number)
+        batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
+        app = f"{app}/{taken.table}" if place.partition else app
+        base = Version(path, version, place.partition, taken.after)
+        return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
 
+    def before(self, limit: str) -> Version:
+        """The newest version not after a position."""
+        version, number, newest = self.base.version, self.base.number, self.newest
+        for position, made in self.batches:
+            if position >= limit:
+                newest = made - 1
+                break
+            # The number that a batch has reached in the table itself: the batch may have ended early.
+            version, number = made, -1
+        if number < 0:
+            number = max(lake.reached(DeltaTable(self.path, version=version), self.app), 0)
+        return replace(self.base, version=self._newest_without(number, version, newest), number=number)
 
-def _newest_without(path: str, app: str, number: int, version: int, mark: str | None) -> int:
-    """The newest version without changes after a number, and the columns of `version`: changes by others to
-    the target count too. The column `mark` may be newer: it does not belong to the layout."""
-    columns = _columns(DeltaTable(path, version=version), mark)
-    for newer in range(lake.version(path), version, -1):
-        table = DeltaTable(path, version=newer)
-        if lake.reached(table, app) <= number and _columns(table, mark) == columns:
-            return newer
-    return version
+    def _newest_without(self, number: int, version: int, newest: int) -> int:
+        """The newest version up to `newest` without changes after a number, and the layout of `version`:
+        changes by others to the target count too. The column `mark` may be newer: it does not belong to the
+        layout."""
+        if newest <= version:
+            return version
+        later = DeltaTable(self.path, version=newest).history(newest - version)
+        anew = [int(h["version"]) for h in later if is_marked(h)]
+        columns = _columns(DeltaTable(self.path, version=version), self.mark)
+        for newer in range(min([*anew, newest + 1]) - 1, version, -1):
+            table = DeltaTable(self.path, version=newer)
+            if lake.reached(table, self.app) <= number and _columns(table, self.mark) == columns:
+                return newer
+        return version
 
 
 def _columns(table: DeltaTable, mark: str | None) -> list[Field]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 
 from deltalake import DeltaTable
 
@@ -28,7 +29,16 @@ def mark(relation: Relation) -> dict[str, str]:
     return {_MARK: hashlib.sha256(words.encode()).hexdigest()[:16]}
 
 
+def is_marked(info: Mapping[str, object]) -> bool:
+    """Whether a commit, by its info, gives the whole target a layout.
+
+    >>> is_marked(mark(Relation(1, "s", "t", "d", ()))), is_marked({"operation": "WRITE"})
+    (True, False)
+    """
+    return _MARK in info
+
+
 def has_mark(table: DeltaTable, relation: Relation) -> bool:
     """Whether the newest mark of a target is that of a layout."""
-    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if _MARK in h]
+    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if is_marked(h)]
     return bool(marks) and marks[0] == mark(relation)[_MARK]
