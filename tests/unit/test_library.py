@@ -127,6 +127,13 @@ def test_targets_that_are_no_copies_are_refused(tmp_path: Path) -> None:
             tailrace.open(made.file).table(ITEM).current()
 
 
+def test_a_table_that_is_only_tracked_has_no_rows(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path, "policies: {shop.item: 1}")
+    made.store((1, "I", item(1)))
+    with pytest.raises(UnsupportedError, match="cannot be shown as of a place: it is only tracked"):
+        tailrace.open(made.file).table(ITEM).current()
+
+
 def test_a_table_without_baseline_has_no_rows_to_begin_with(tmp_path: Path) -> None:
     made = TaskHome(tmp_path)
     made.store((1, "I", item(1)))

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
+from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
@@ -153,8 +154,13 @@ class TaskTable(TableChanges):
         """The task, when the target is a copy of the table that this process reads."""
         task = self.task
         assert task is not None  # noqa: S101 - `of` gives it
-        why = None
-        if task.target.type != "delta":
+        why, ask = None, "its history, its net changes or its pairs"
+        if task.policy(self.name).level < MEDIUM:
+            why, ask = (
+                "it is only tracked (its policy is below level 2)",
+                "its transactions, or the table `tracking` (`tailrace sql`)",
+            )
+        elif task.target.type != "delta":
             why = "its target is a database, which keeps no versions"
         elif not task_map(task, self.name).plain:
             why = "its target is mapped"
@@ -164,7 +170,7 @@ class TaskTable(TableChanges):
             raise UnsupportedError(
                 f"{self.name} cannot be shown as of a place: {why}",
                 where=task.name,
-                hint="ask for its history, its net changes or its pairs",
+                hint=f"ask for {ask}",
             )
         return task
 

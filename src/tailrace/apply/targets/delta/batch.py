@@ -28,10 +28,10 @@ from ..audit import Audited, plain_audit
 from ..base import ApplyOutcome
 from . import distributed
 from .audit import audited
-from .layout import demands
+from .layout import takes_parts
 from .local import TOO_LARGE, MergeTask, PartTask, append, info, merge_local, write_parts
 from .rewrite_tasks import RewriteTasks
-from .size import is_partitioned, rows_in
+from .size import rows_in
 from .staged import StagedChanges, scratch, stage
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class DeltaBatch:
         # A MERGE gives a small table no deletion vectors.
         if self.batch.relation.key and plan != "replace_all":
             return self.distributed("merge")
-        refusing = is_partitioned(self.table) or demands(self.table)
-        return self._parts_by_spark(plan or "bag") if refusing else self.parts(plan or "bag")
+        return (self.parts if takes_parts(self.table) else self._parts_by_spark)(plan or "bag")
 
     def _parts_by_spark(self, plan: str) -> ApplyOutcome:
         """The plans of `parts` as Spark's own writes."""

@@ -120,6 +120,12 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
 
 
+def takes_parts(table: DeltaTable) -> bool:
+    """Whether whole files may be added to a table: they have all of its columns (values of partitions are in
+    the log alone), and it demands nothing of their rows."""
+    return not table.metadata().partition_columns and not demands(table)
+
+
 def demands(table: DeltaTable) -> Demands:
     """NOT NULL, CHECKs, invariants and generated columns that a table has."""
     words = table.metadata().configuration

@@ -39,11 +39,6 @@ def refuse(table: DeltaTable, path: str) -> None:
         )
 
 
-def is_partitioned(table: DeltaTable) -> bool:
-    """Whether a table's files lack columns: the log has their values."""
-    return bool(table.metadata().partition_columns)
-
-
 def actions(table: DeltaTable) -> pa.Table:
     """The files in force, a row each, with their statistics."""
     return pa.table(table.get_add_actions(flatten=True))

@@ -36,7 +36,7 @@ from .load import load
 from .local import LEAST_MEMORY, TOO_LARGE
 from .many import ManyTask, merge_many
 from .shared import fits, load_part, rounds
-from .size import is_partitioned, is_plain, refuse, rows_in, size_of
+from .size import is_plain, refuse, rows_in, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -279,8 +279,7 @@ class DeltaTarget:
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return job.task_local() if is_plain(table) else job.by_spark()
         if plan in ("append", "replace_all", "bag"):
-            refusing = is_partitioned(table) or delta_layout.demands(table)
-            return job.by_spark(plan) if refusing else job.parts(plan)
+            return job.parts(plan) if delta_layout.takes_parts(table) else job.by_spark(plan)
         if plan == "purge":
             batch, table = self._after(distributed.purge, batch, table)
             job = replace(job, batch=batch, table=table)
