@@ -57,10 +57,10 @@ class TaskHome:
     def task(self) -> Task:
         return load(self.file)
 
-    def layout(self, number: int, columns: Sequence[Column]) -> None:
+    def layout(self, number: int, columns: Sequence[Column], relid: int = 1) -> None:
         """A layout in force from a change number on."""
         self.columns = tuple(columns)
-        relation = Relation(1, "shop", "item", "d", self.columns)
+        relation = Relation(relid, "shop", "item", "d", self.columns)
         log.record_layouts(
             self.task.relations_path, [log.Layout(relation, bytes.fromhex(position(number)), seq(number))]
         )

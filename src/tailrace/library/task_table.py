@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +17,10 @@ from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from ..lake.reading import dataset, fitted, is_missing
+from ..lake.reading import dataset, is_missing
 from ..model import sequence
-from ..model.change import PREFIX, Column
-from ..model.types import arrow_type, header_schema, plain_schema, schema_of
+from ..model.change import PREFIX
+from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
@@ -29,10 +28,10 @@ from ..query.layouts import layout_of
 from ..query.points import Place, Point
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
-from ..query.watch import watched
 from ..state import ledger
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
+from .target_rows import layouts_from, read, refuse_other
 
 if TYPE_CHECKING:
     from ..validate.versions import Version, Versions
@@ -223,28 +222,12 @@ class TaskTable(TableChanges):
         data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
-        layouts = self._layouts_from(taken, version.number)
+        layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         changes, schema = self._range(rows, have, layouts, where)
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
-        made = LaidOver(lambda: _read(data, schema, living, where), schema, changes, where).result()
+        made = LaidOver(lambda: read(data, schema, living, where), schema, changes, where).result()
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
-        return _Rows(self, made, self._layouts_from(taken, max(version.number, reached)))
-
-    def _layouts_from(self, taken: Baseline, number: int) -> list[Layout]:
-        """The layout of rows that stand upon a baseline and have reached a change number, and later ones."""
-        kept = [c for c in taken.relation.columns if c.name not in self.hidden]
-        begun = log.Layout(
-            taken.relation.with_columns(kept),
-            bytes.fromhex(taken.position),
-            sequence.make(0, max(taken.after, 0)),
-        )
-        later = [
-            one
-            for one in self.layouts
-            if one.from_position >= begun.from_position and log.number(one) > taken.after
-        ]
-        passed = sum(log.number(one) <= number for one in later)
-        return [begun, *later][passed:]
+        return _Rows(self, made, layouts_from(self.layouts, taken, self.hidden, max(version.number, reached)))
 
     def _range(
         self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
@@ -255,9 +238,15 @@ class TaskTable(TableChanges):
         if not rows.num_rows:
             return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
         relation = layout_of(layouts, self.files.schema, "", pc.max(rows[SEQ]).as_py())
+        if relation.relid != layouts[0].relation.relid:
+            raise UnsupportedError(
+                f"{self.name} was dropped and created again on the way to this place",
+                where=where,
+                hint="ask for a place before that, or after its new baseline",
+            )
         older = {c.attnum for c in layouts[0].relation.columns}
         for c in relation.columns:
-            _refuse_other(c, have, c.attnum in older, where)
+            refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
         headers = [n for n in rows.column_names if n.startswith(PREFIX)]
@@ -278,34 +267,3 @@ def _after(number: int) -> ds.Expression:
     """Changes behind a change number."""
     mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
     return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"
-
-
-def _refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:
-    """Raises UnsupportedError when a target's rows do not have the column that the changes have; `older`: the
-    source had it when they were written."""
-    if column.name not in have.names:
-        why = "was added with a default" if column.missing is not None else None
-        why = "is not in the target" if older else why
-    else:
-        why = None if have.field(column.name).type == arrow_type(column.type) else "has another type"
-    if why is not None:
-        raise UnsupportedError(
-            f"the column {column.name} {why}", where=where,
-            hint="ask for a place that the target has reached (its version after the change of the layout)",
-        )  # fmt: skip
-
-
-def _read(
-    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a version; columns that it lacks are NULL."""
-    names = [n for n in schema.names if n in data.schema.names]
-    try:
-        for fragment in watched("the target", list(data.get_fragments(filter=which))):
-            for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
-                yield fitted(batch, schema)
-    except FileNotFoundError as error:
-        raise PositionError(
-            "files of this version are gone", where=where,
-            hint=f"maintenance removed them (`maintenance.vacuum_after`): ask for a later place ({error})",
-        ) from None  # fmt: skip

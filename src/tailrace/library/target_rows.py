@@ -1,0 +1,67 @@
+"""Rows of a version of a Delta target: the layout that they have, and which rows can take changes on top."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ..errors import PositionError, UnsupportedError
+from ..lake import log
+from ..lake.log import Layout
+from ..lake.reading import fitted
+from ..model import sequence
+from ..model.change import Column
+from ..model.types import arrow_type
+from ..query.watch import watched
+from ..state.ledger import Baseline
+
+
+def layouts_from(
+    layouts: Sequence[Layout], taken: Baseline, hidden: Collection[str], number: int
+) -> list[Layout]:
+    """The layout of rows that stand upon a baseline and have reached a change number, and later ones.
+    `hidden`: columns that count for nothing."""
+    kept = [c for c in taken.relation.columns if c.name not in hidden]
+    begun = log.Layout(
+        taken.relation.with_columns(kept),
+        bytes.fromhex(taken.position),
+        sequence.make(0, max(taken.after, 0)),
+    )
+    later = [
+        one for one in layouts if one.from_position >= begun.from_position and log.number(one) > taken.after
+    ]
+    passed = sum(log.number(one) <= number for one in later)
+    return [begun, *later][passed:]
+
+
+def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:
+    """Raises UnsupportedError when a target's rows do not have the column that the changes have; `older`: the
+    source had it when they were written."""
+    if column.name not in have.names:
+        why = "was added with a default" if column.missing is not None else None
+        why = "is not in the target" if older else why
+    else:
+        why = None if have.field(column.name).type == arrow_type(column.type) else "has another type"
+    if why is not None:
+        raise UnsupportedError(
+            f"the column {column.name} {why}", where=where,
+            hint="ask for a place that the target has reached (its version after the change of the layout)",
+        )  # fmt: skip
+
+
+def read(
+    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a version; columns that it lacks are NULL."""
+    names = [n for n in schema.names if n in data.schema.names]
+    try:
+        for fragment in watched("the target", list(data.get_fragments(filter=which))):
+            for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
+                yield fitted(batch, schema)
+    except FileNotFoundError as error:
+        raise PositionError(
+            "files of this version are gone", where=where,
+            hint=f"maintenance removed them (`maintenance.vacuum_after`): ask for a later place ({error})",
+        ) from None  # fmt: skip
