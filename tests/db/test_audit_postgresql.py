@@ -127,6 +127,53 @@ def test_any_history_ends_as_row_by_row(
         table.same(f"seed {seed}, cut {cut}")
 
 
+NUMERIC = RELATION.with_columns(
+    [replace(c, kind="numeric", source_type="numeric") if c.name == "id" else c for c in RELATION.columns]
+)
+NUMBERS = {"p": "1", "q": "2", "r": "3", "s": "4"}
+
+
+def spelled(change: Change, dice: random.Random) -> Change:
+    """A change whose keys are numbers, each with any of its texts."""
+
+    def text(key: str) -> str:
+        return NUMBERS[key] + dice.choice(["", ".0", ".00"])
+
+    values = {n: text(v) if n == "id" else v for n, v in change.values.items()}
+    return replace(change, values=values, old=change.old and (change.old[0], text(change.old[1])))
+
+
+@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+def test_keys_that_the_database_holds_to_be_equal_are_one(
+    tmp_path: Path, database: str, mode: str, on: Mapping[str, str]
+) -> None:
+    dice = random.Random(seed := random.randrange(10**6))
+    changes = history(seed, 8, 12, truncate=seed % 3 > 0)
+    table = Table(tmp_path, database, mode, on, of=NUMERIC)
+    first = len(changes) // 3
+    for some in (changes[:first], changes[first:]):
+        for one in some:
+            table.model.apply(one)
+        table.apply([spelled(one, dice) for one in some])
+        letters = {number: letter for letter, number in NUMBERS.items()}
+        rows = [(lane, letters[str(int(id))], *rest) for lane, id, *rest in table.rows()]
+        assert sorted(rows, key=repr) == sorted(table.model.state(), key=repr), seed
+        assert logged(table.logged()) == table.model.log, seed
+
+
+@pytest.mark.parametrize("mode", ["strict", "upsert", "soft_delete"])
+def test_an_equal_key_has_its_newest_text(tmp_path: Path, database: str, mode: str) -> None:
+    table = Table(tmp_path, database, mode, {}, of=NUMERIC)
+    table.apply([change(1, "I", "1.0"), change(2, "I", "2.0")])
+    moved = replace(change(5, "U", "2.00"), old=(0, "2.0"))
+    done = table.apply([change(3, "D", "1.0"), change(4, "I", "1.00"), moved])
+    assert isinstance(done, Audited) and not any(Rules.of(mode).outcome(s).flagged for s in done.tally)
+    assert [(str(r[1]), r[2], r[3]) for r in table.rows()] == [("1.00", 4, "1.00"), ("2.00", 5, "2.00")]
+    again = [change(6, "D", "1.00"), change(7, "I", "1.0"), change(8, "D", "1.0"), change(9, "I", "1.000")]
+    table.apply(again)
+    assert [(str(r[1]), r[2]) for r in table.rows()] == [("1.000", 9), ("2.00", 5)]
+
+
 def change(number: int, oper: str, key: str) -> Change:
     rest = {} if oper == "D" else {"a": number, "b": key}
     return Change(number, oper, None, {"lane": 0, "id": key} | rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ class Keys:
     def __init__(self, columns: Sequence[pa.Array], order: Places | None = None) -> None:
         self._steps: list[tuple[_Words, Places]] = []
         self._order = order
+        self._first: Places | None = None
         place = np.zeros(len(columns[0]), np.int64)
         for column in columns:
             words, numbers = _numbered(_comparable(column))
@@ -48,11 +50,23 @@ class Keys:
     def __len__(self) -> int:
         return len(self._steps[-1][1])
 
+    def joined(self, first: Places) -> Keys:
+        """The same with some keys as one: of each number the number that counts instead.
+
+        >>> keys = Keys([pa.array(["1.0", "2.0", "1.00"])]).joined(np.array([0, 1, 0]))
+        >>> keys.place.tolist(), keys.last.tolist(), keys.find([pa.array(["1.00", "3"])]).tolist()
+        ([0, 1, 0], [2, 1, -1], [0, -1])
+        """
+        made = copy(self)
+        made.__dict__.pop("last", None)
+        made.place, made._first = first[self.place], first
+        return made
+
     @lazy
     def last(self) -> Places:
-        """The last change of each number."""
+        """The last change of each number; -1: it has none."""
         order = np.arange(len(self.place)) if self._order is None else self._order
-        found = np.empty(len(self), np.int64)
+        found = np.full(len(self), -1, np.int64)
         found[self.place[order]] = order  # NumPy keeps the last of several values for one place
         return found
 
@@ -68,7 +82,7 @@ class Keys:
             code = np.where((mine < 0) | (index < 0), -1, mine * len(words) + index)
             at = np.minimum(np.searchsorted(pairs, code), len(pairs) - 1)
             place[here if few else slice(None)] = np.where(pairs[at] == code, at, -1)
-        return place
+        return place if self._first is None else np.where(place < 0, -1, self._first[place])
 
 
 def nth(numbers: Places) -> Places:

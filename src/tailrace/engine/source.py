@@ -54,6 +54,11 @@ class Source:
         deletes = pc.is_in(rows[OP if folded else OPER], value_set=pa.array([DELETE, BEFORE]))
         return Source(rows, key, schema, partial, keys, keys.last, np.asarray(deletes.to_numpy(), np.bool_))
 
+    def joined(self, first: Places) -> Source:
+        """The same changes with some keys as one, see `Keys.joined`."""
+        keys = self.keys.joined(first)
+        return replace(self, keys=keys, last=keys.last)
+
     def lasting(self) -> pa.Table:
         """One row a key: `OP`, `KEPT` and the data columns."""
         places = self.last[self.last >= 0]

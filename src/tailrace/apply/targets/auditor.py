@@ -79,6 +79,10 @@ class BatchAuditor:
         assert self._batch is not None  # noqa: S101 - asked once decided
         return bool(self._batch.truncates)
 
+    def take(self, source: Source) -> None:
+        """Takes the same changes with other keys."""
+        self._changes = Changes.of(source)
+
     def decide(self, source: Source, there: Places, rows_of: RowsOf) -> Source:
         """The changes with what counts of them; `there`: of each key's number how many rows of the table have
         it that are not marked as deleted."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from ....config.machine import cores
-from ....engine.columns import KEPT, OP
+from ....engine.columns import KEPT, OP, one
 from ....engine.keys import Places
 from ....engine.source import Source
 from ....errors import ApplyError
@@ -47,7 +47,7 @@ from .progress import Progress, Reached
 from .relax import relax
 from .repairs import Repairs
 from .stage import EXTRA_SQL, Staged
-from .types import casts
+from .types import casts, varied
 from .values import batch, beyond, cells
 from .write import StagedWriter, truncate
 
@@ -190,11 +190,29 @@ class _Merge:
         if not len(found):
             return found
         numbers = pa.array(np.arange(len(found)))
-        self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys.columns], self._key)
+        self._sent.copy(_KEYS, "n bigint", [numbers, *self._keys().columns], self._key)
+        self._join_equal()
         mark = f" WHERE t.{quoted(source.mark)} IS NULL" if source.mark else ""
         query = f"SELECT s.n FROM {self._numbered} JOIN {self.order.target} t ON {self._same}{mark}"
         found[self._sent.numbers(query, "n")["n"].astype(np.int64)] = 1
         return found
+
+    def _join_equal(self) -> None:
+        """Makes one key of those that the database holds to be equal though their texts differ, as 1.0 and
+        1.00: what counts of them is one row."""
+        if not varied(self._casts):
+            return
+        cells = ", ".join(f"c{i}" for i in range(len(self._key)))
+        query = (
+            f"SELECT unnest(array_agg(n)) AS n, min(n) AS first FROM {self._numbered}"
+            f" GROUP BY {cells} HAVING count(*) > 1"
+        )
+        equal = self._sent.numbers(query, "n", "first")
+        if len(equal):
+            first = np.arange(len(self.source.last))
+            first[equal["n"].astype(np.int64)] = equal["first"]
+            self.source = self.source.joined(first)
+            self.auditor.take(self.source)
 
     @property
     def _copies(self) -> Copies:
@@ -236,8 +254,10 @@ class _Merge:
         marks = pa.repeat(pa.scalar(1, pa.int64()), len(places))
         ops = pa.array(np.where(gone, "D", "U"))
         columns = ", ".join(["mark bigint", *(f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra)])
-        keys = self._keys.take(pa.array(np.flatnonzero(last >= 0)))  # images of deletes need have none
-        data = [(keys if n in made.key else rows)[n] for n in made.schema.names]
+        keys = self._keys().take(pa.array(np.flatnonzero(last >= 0)))
+        # Images of deletes need have no key.
+        own = {n: pc.if_else(pa.array(gone), one(keys[n]), one(rows[n])) for n in made.key}
+        data = [own[n] if n in own else rows[n] for n in made.schema.names]
         wanted = self.order.relation.columns
         self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
         into = casts(self.on, self.order.target, wanted)
@@ -262,20 +282,23 @@ class _Merge:
         staged = Staged(_ROWS, (1,), rows.num_rows, (), len(wanted.columns), into)
         return StagedWriter(self.on, self.order.target, wanted, staged).append()
 
-    @cached_property
     def _keys(self) -> pa.Table:
         """The keys in the order of their numbers."""
         place = self.source.keys.place
-        row = np.empty(len(self.source.last), np.int64)
+        row = np.zeros(len(self.source.last), np.int64)
         row[place] = np.arange(len(place))
         return self.source.rows.select(list(self.source.key)).take(pa.array(row))
 
     @property
     def _numbered(self) -> str:
         """FROM item of the numbered keys, in the types of the target, alias s."""
-        into = casts(self.on, self.order.target, self._key)
+        into = self._casts
         found = [f"c{i}" + (f"::{into[i]} AS c{i}" if i in into else "") for i in range(len(self._key))]
         return f"(SELECT {', '.join(['n', *found])} FROM {_KEYS}) s"
+
+    @cached_property
+    def _casts(self) -> dict[int, str]:
+        return casts(self.on, self.order.target, self._key)
 
     @property
     def _key(self) -> list[Column]:

@@ -135,6 +135,22 @@ def casts(on: Session, target: str, columns: Sequence[Column]) -> dict[int, str]
     return {i: base(kind) for i, kind in texts if _MODIFIER.sub("", kind) not in _TEXTS}
 
 
+_ONE_TEXT = {
+    "uuid", "bpchar", "bit varying", "varbit", "time without time zone", "time with time zone", "inet",
+    "cidr", "macaddr", "macaddr8", "pg_lsn", "int4range", "int8range", "daterange", "tsrange", "tstzrange",
+}  # fmt: skip
+
+
+def varied(into: Mapping[int, str]) -> set[int]:
+    """Places of columns, among those of `casts`, whose values the server may hold to be equal though their
+    texts differ.
+
+    >>> varied({0: "numeric", 1: "uuid", 2: "interval"})  # 1.0 and 1.00; 1 day and 24:00:00
+    {0, 2}
+    """
+    return {place for place, kind in into.items() if kind not in _ONE_TEXT}
+
+
 def as_text(cell: str, lake: str, kind: str | None) -> str:
     """SQL of a target's value as the lake has it, to be compared; `kind`: what it is cast from, if that is
     text in the lake. (A cast to text would take the blanks off a `character`.)"""

@@ -6,7 +6,7 @@ from ....engine.columns import ADD, KEPT, OP, TAKE
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from .stage import Staged
-from .types import as_text
+from .types import as_text, varied
 
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
 _ANEW = "pg_temp.tailrace_anew"
@@ -37,7 +37,9 @@ class StagedWriter:
             for i, c in enumerate(relation.columns)
         ]
         self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
-        self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key]
+        # A key that is equal may have another text by now.
+        anew = varied(staged.casts)
+        self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key or i in anew]
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
 
     def delete(self) -> int:
