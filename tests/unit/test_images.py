@@ -58,6 +58,23 @@ def facts(relation: Relation, *messages: bytes) -> list[tuple[object, ...]]:
     ]
 
 
+def test_infinity_in_a_key_is_a_bad_value() -> None:
+    """As the last moment that the lake holds it would be the same key as that moment; elsewhere it may be."""
+    columns = [Column("till", 1, "date", "date", "date", key=True), Column("seen", 2, "date", "date", "date")]
+    relation, schema = KEYED.with_columns(columns), pa.schema([*header_schema(), *schema_of(columns)])
+    messages = [
+        insert(7, ["9999-12-31", "infinity"]),
+        update(7, ["infinity", "2026-01-01"], key=["9999-12-31", None]),
+        delete(7, key=["-infinity", None]),
+    ]
+    found = images.decode(records(*messages), relation, schema)
+    assert [(one.row, one.column, one.text) for one in found.bad] == [
+        (1, "till", "infinity"), (2, "till", "-infinity"),
+    ]  # fmt: skip
+    assert [str(r["till"]) for r in found.rows.to_pylist()] == ["9999-12-31", "9999-12-31", "None", "None"]
+    assert str(found.rows["seen"][0]) == "9999-12-31"
+
+
 def test_insert_sets_every_data_bit_even_for_nulls() -> None:
     assert facts(KEYED, insert(7, [1, None, "2.50"])) == [("I", [ID, NAME, PRICE], None, 1, None, "2.50")]
 

@@ -104,3 +104,13 @@ def test_a_typed_batch() -> None:
 def test_an_empty_batch_has_the_schema() -> None:
     rows, bad = batch(COLUMNS, b"")
     assert (rows.schema, rows.num_rows, bad) == (schema_of(COLUMNS), 0, {})
+
+
+def test_infinity_in_a_key_is_a_bad_value() -> None:
+    moments = [
+        Column(n, i, "timestamp", "timestamp", "timestamp_ntz", key=n == "k") for i, n in enumerate("kv")
+    ]
+    rows, bad = batch(moments, b"infinity,infinity\n2026-01-01 00:00:00,-infinity\n")
+    assert {name: mask.to_pylist() for name, mask in bad.items()} == {"k": [True, False]}
+    assert [str(v) for v in rows["k"].to_pylist()] == ["None", "2026-01-01 00:00:00"]
+    assert [str(v) for v in rows["v"].to_pylist()] == ["9999-12-31 23:59:59.999999", "0001-01-01 00:00:00"]

@@ -31,6 +31,7 @@ from ..model.change import Relation
 from ..sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
 from ..state.ledger import Baseline
 from ..store.task import QUARANTINE_SCHEMA, set_aside
+from ..wire.pgvalues import misfit
 from .snapshot_sink import DeltaLanding, Landing
 
 WHOLE = 1 << 62
@@ -279,7 +280,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
 
 
 def _reason(relation: Relation, column: str, text: str) -> str:
-    return f"{text!r} does not fit {relation.table}.{column} (lake type {relation.column(column).type})"
+    return f"{misfit(relation.table, column, text)} (lake type {relation.column(column).type})"
 
 
 def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:

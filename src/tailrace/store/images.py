@@ -96,7 +96,7 @@ def _side(
 ) -> _Side:
     columns = []
     for column, words in zip(relation.columns, text, strict=True):
-        values, wrong = pgvalues.convert(column.type, column.kind, words)
+        values, wrong = pgvalues.of_column(column, words)
         columns.append(values)
         if wrong is not None:
             for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False)):

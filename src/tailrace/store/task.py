@@ -22,6 +22,7 @@ from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..model.sequence import number_of
+from ..wire.pgvalues import misfit
 from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
@@ -179,7 +180,7 @@ class _Storing:
     def keep(self, bad: list[images.BadImageValue], records: pa.RecordBatch, table: TablePlan) -> None:
         for one in bad:
             seq = records["CHANGE_SEQ"][one.row].as_py()
-            reason = f"{one.text!r} does not fit {table.table}.{one.column}"
+            reason = misfit(table.table, one.column, one.text)
             if not self.plan.keep_bad:
                 raise ValueRangeError(
                     f"value {reason} (lake type {table.schema.field(one.column).type})",

@@ -14,7 +14,7 @@ import pyarrow.csv
 from ..errors import FormatError
 from ..model.change import Column
 from ..model.types import schema_of
-from .pgvalues import convert
+from .pgvalues import of_column
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -82,7 +82,7 @@ def batch(
     arrays: list[pa.Array] = []
     bad: dict[str, pa.BooleanArray] = {}
     for column, text in zip(columns, tables(data, len(columns), rows=rows), strict=True):
-        values, wrong = convert(column.type, column.kind, text)
+        values, wrong = of_column(column, text)
         arrays.append(values)
         if wrong is not None:
             bad[column.name] = wrong

@@ -42,10 +42,13 @@ def numeric(typmod: int) -> tuple[str, str | None]:
 
 
 _BAD = "`NaN`, `Infinity`: bad values"
-_DATES = "`infinity` is 9999-12-31, `-infinity` 0001-01-01; before year 1, after 9999: bad values"
-_TIMES = (
-    "microseconds; `infinity` is 9999-12-31 23:59:59.999999, `-infinity` 0001-01-01 00:00:00; "
+_DATES = (
+    "`infinity` is 9999-12-31, `-infinity` 0001-01-01 (bad values in a key); "
     "before year 1, after 9999: bad values"
+)
+_TIMES = (
+    "microseconds; `infinity` is 9999-12-31 23:59:59.999999, `-infinity` 0001-01-01 00:00:00 "
+    "(bad values in a key); before year 1, after 9999: bad values"
 )
 
 KINDS: dict[str, Kind] = {

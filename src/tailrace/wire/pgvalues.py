@@ -15,13 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..model.change import Column
 from ..model.types import arrow_type, spark_type
 from . import pgarrays
 from .array_text import elements, of_elements
 from .pgoutput import flat
 from .pgtypes import lake_type, markdown
 
-__all__ = ["convert", "lake_type", "markdown"]
+__all__ = ["convert", "lake_type", "markdown", "misfit", "of_column"]
+_MOMENTS, _ENDLESS = {"date", "timestamp", "timestamp_ntz"}, pa.array(["infinity", "-infinity"])
 
 
 def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray | None]:
@@ -45,6 +47,40 @@ def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array
     if values.null_count == text.null_count:
         return values, None
     return values, pc.and_(pc.is_valid(text), pc.is_null(values))
+
+
+def of_column(column: Column, text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray | None]:
+    """`convert` for a column. In a key, `infinity` is bad: as the last or first moment that the lake can hold
+    it would be the same key as that moment.
+
+    >>> text = pa.array(["infinity", "2026-01-01"])
+    >>> [of_column(Column("d", 1, "date", "date", "date", key=k), text)[1] for k in (False, True)]
+    [None, <pyarrow.lib.BooleanArray object at ...>
+    [
+      true,
+      false
+    ]]
+    """
+    if not column.key or column.type not in _MOMENTS:
+        return convert(column.type, column.kind, text)
+    endless = pc.fill_null(pc.is_in(text, value_set=_ENDLESS), False)
+    values, bad = convert(column.type, column.kind, _null_where(text, endless))
+    if pc.any(endless).as_py():
+        bad = endless if bad is None else pc.or_(endless, bad)
+    return values, bad
+
+
+def misfit(table: str, column: str, text: str) -> str:
+    """What is said of a bad value.
+
+    >>> misfit("s.t", "n", "NaN")
+    "'NaN' does not fit s.t.n"
+    >>> misfit("s.t", "till", "infinity")
+    "'infinity' does not fit s.t.till, a part of the key: a finite value would be the same key"
+    """
+    said = f"{text!r} does not fit {table}.{column}"
+    endless = text in _ENDLESS.to_pylist()
+    return f"{said}, a part of the key: a finite value would be the same key" if endless else said
 
 
 def _array(kind: str, text: pa.StringArray, target: pa.ListType) -> pa.Array:
