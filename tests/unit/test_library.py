@@ -18,6 +18,7 @@ from tailrace.errors import BaselineNeededError, ConfigError, PositionError, Uns
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.store.tables import ensure
 
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
 
@@ -296,6 +297,26 @@ def test_a_baseline_of_a_new_layout_is_of_that_layout(home: TaskHome) -> None:
     table = tailrace.open(home.file).table(ITEM)
     assert rows(table.current()) == [(1, "new"), (3, "y")]
     assert sorted(values(r)[:2] for r in table.diff(17).rows()) == [(1, "new"), (1, "x")]
+
+
+def test_ranges_on_either_side_of_another_type_are_answered(home: TaskHome) -> None:
+    """A range over both is answered for other columns."""
+    key, _, price = COLUMNS
+    bits = tailrace.open(home.file).table(ITEM).arrays(15, 16).ordinals
+    columns = (key, Column("name", 2, "integer", "int4", "int"), price)
+    home.layout(17, columns)
+    ensure(home.task.changes_path(ITEM), Relation(1, "shop", "item", "d", columns), 17)
+    home.store((17, "U", {"id": 1, "name": 7, "price": Decimal(1)}))
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.as_of(16)) == [(1, "c"), (4, "a"), (5, "a")]
+    assert [(r["id"], r["name"]) for r in table.changes(15, 16).rows()] == [(1, "c"), (5, "a")]
+    assert table.arrays(15, 16).ordinals == bits  # a bit of a mask means what it did
+    assert [r["name"] for r in table.net(17).rows()] == [None, 7]  # no image before it is kept
+    assert len(table.net(columns=["id", "price"]).rows()) == 5
+    assert len(table.transactions().rows()) == 7
+    for ask in (table.net, table.current, lambda: table.changes(16, 17)):
+        with pytest.raises(UnsupportedError, match=f"the column name became int at change_seq {seq(17)}"):
+            ask()
 
 
 def test_a_table_that_was_created_again_is_another_one(home: TaskHome) -> None:

@@ -24,7 +24,7 @@ from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
-from ..query.layouts import layout_of
+from ..query.layouts import in_layout, layout_of
 from ..query.points import Place, Point
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
@@ -237,7 +237,8 @@ class TaskTable(TableChanges):
         names = self.files.schema.names
         if not rows.num_rows:
             return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
-        relation = layout_of(layouts, self.files.schema, "", pc.max(rows[SEQ]).as_py())
+        layout = layout_of(layouts, "", pc.max(rows[SEQ]).as_py())
+        relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(
                 f"{self.name} was dropped and created again on the way to this place",
@@ -249,9 +250,8 @@ class TaskTable(TableChanges):
             refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
-        headers = [n for n in rows.column_names if n.startswith(PREFIX)]
-        changes = ChangeArrays.of(rows.select([*headers, *chosen]), relation.key, chosen, layout=names)
-        return changes, schema
+        rows, named = in_layout(rows, names, chosen, layout)
+        return ChangeArrays.of(rows, relation.key, chosen, layout=named), schema
 
 
 @dataclass(frozen=True)

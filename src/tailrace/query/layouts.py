@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
 from ..errors import UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from ..model.change import Relation
+from ..model.change import PREFIX, Relation
 from ..model.types import arrow_type
-from ..store.tables import as_kept, widens
+from ..store.tables import kept_as, widens
 
 
 def layout_of(
-    layouts: Sequence[Layout], schema: pa.Schema, first: str, last: str, *, before: bool = False
-) -> Relation:
+    layouts: Sequence[Layout],
+    first: str,
+    last: str,
+    *,
+    before: bool = False,
+    only: Collection[str] | None = None,
+) -> Layout:
     """The layout of changes from one change sequence to another; columns that were added on the way are NULL
-    before, as they are in the source. `first` may be empty: the oldest of the layouts counts, too. `before`:
-    of rows, too, that have the layout before that of the first change.
+    before, as they are in the source.
+
+    Args:
+        layouts: those of the table, in order.
+        first, last: the change sequences; `first` may be empty: the oldest of the layouts counts, too.
+        before: of rows, too, that have the layout before that of the first change.
+        only: the columns that are asked for; None: all.
 
     Raises:
         UnsupportedError: a column was renamed, retyped or added with a default in between, its name is now
@@ -33,38 +43,55 @@ def layout_of(
     now = layouts[newest]
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
-        if (why := _differs(old, new) or _replaced(old, now.relation)) is not None:
+        if (why := _differs(old, new, only) or _replaced(old, now.relation, only)) is not None:
             raise UnsupportedError(
                 f"{why} at change_seq {layouts[k].from_seq}, within the range",
                 where=now.relation.table,
-                hint="ask for a range on one side of it",
+                hint="ask for a range on one side of it, or for other columns",
             )
-    kept = as_kept(schema, now.relation, log.number(now))
-    if renamed := [
-        c.name for c, k in zip(now.relation.columns, kept.columns, strict=True) if c.name != k.name
-    ]:
-        raise UnsupportedError(
-            f"{', '.join(renamed)} became another type after the range",
-            where=now.relation.table,
-            hint="ask for a range after that, or leave these columns out",
-        )
-    return now.relation
+    return now
 
 
-def _replaced(old: Relation, new: Relation) -> str | None:
+def in_layout(
+    rows: pa.Table, names: Sequence[str], columns: Sequence[str], layout: Layout
+) -> tuple[pa.Table, list[str]]:
+    """Rows with columns of a layout under their names there, whatever became of them later; and the names of
+    all columns of the change table, to go with these rows: a place among them is a bit of the masks.
+
+    Args:
+        rows: headers, and data columns under the names of the change table.
+        names: all of that table's names, in order.
+        columns: the wanted names.
+        layout: where these are valid.
+    """
+    kept = {kept_as(names, c, log.number(layout)): c for c in columns}
+    mine = [n for n in rows.column_names if n.startswith(PREFIX) or n in kept]
+    own = set(kept.values())
+    # A column that was set aside has its name back, and the one that has it since goes without.
+    named = [kept.get(n, "" if n in own else n) for n in names]
+    return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
+
+
+def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str | None:
     """Which name another column has by now; None: none."""
     names = {c.name: c.attnum for c in old.columns}
-    found = [c.name for c in new.columns if names.get(c.name, c.attnum) != c.attnum]
+    found = [
+        c.name
+        for c in new.columns
+        if names.get(c.name, c.attnum) != c.attnum and (only is None or c.name in only)
+    ]
     return f"the column {found[0]} was replaced by another one of its name" if found else None
 
 
-def _differs(old: Relation, new: Relation) -> str | None:
+def _differs(old: Relation, new: Relation, only: Collection[str] | None) -> str | None:
     """Why images of two layouts cannot stand in one table; None: they can."""
     had = {c.attnum: c for c in old.columns}
     if [c.attnum for c in old.columns if c.key] != [c.attnum for c in new.columns if c.key]:
         return "the key became another one"
     for c in new.columns:
         before = had.get(c.attnum)
+        if only is not None and not {c.name, before.name if before else c.name} & {*only}:
+            continue
         if before is None:
             if c.missing is not None:
                 return f"the column {c.name} was added with a default"

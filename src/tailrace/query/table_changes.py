@@ -21,9 +21,10 @@ from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX
+from ..store.tables import plain_name
 from .as_of import LaidOver
 from .change_files import SEQ, ChangeRows
-from .layouts import layout_of
+from .layouts import in_layout, layout_of
 from .points import Place, Point
 from .result import Result
 
@@ -253,26 +254,29 @@ class TableChanges:
         data = None if columns is None else {*columns, *keys}
         shown = None if headers is None else {PREFIX + n for n in headers}
         wanted = [
-            n for n in names
-            if (shown is None or n in shown if n.startswith(PREFIX) else data is None or n in data)
-        ]  # fmt: skip
+            n
+            for n in names
+            if (n.startswith(PREFIX) and (shown is None or n in shown))
+            or (not n.startswith(PREFIX) and (data is None or plain_name(n) in data))
+        ]
         low, high = (None if p is None else Point.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)
         if not self.layouts:
             found = ChangeArrays.of(rows, self.key, columns, layout=names)
             bad = self.files.bad(low, high)
             return found if bad is None else replace(found, aside=_together(found.aside, bad))
-        relation = self.layouts[-1].relation
+        layout = self.layouts[-1]
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
-            span = (self.layouts, self.files.schema, seqs["min"], seqs["max"])
-            relation = layout_of(*span)
-            if base is not None and not {c.name for c in relation.columns} <= set(base):
+            span = (self.layouts, seqs["min"], seqs["max"])
+            layout = layout_of(*span, only=data)
+            if base is not None and not {c.name for c in layout.relation.columns} <= set(base):
                 layout_of(*span, before=True)  # columns that it lacks are NULL in its rows, or it raises
+        relation = layout.relation
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
-        rows = rows.select([n for n in wanted if n.startswith(PREFIX) or n in chosen])
-        return ChangeArrays.of(rows, relation.key, chosen, layout=names)
+        rows, named = in_layout(rows, names, chosen, layout)
+        return ChangeArrays.of(rows, relation.key, chosen, layout=named)
 
     def _asked(
         self,

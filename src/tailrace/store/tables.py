@@ -59,6 +59,16 @@ def kept_as(names: Iterable[str], column: str, number: int) -> str:
     return f"{start}{min(later)}" if later else column
 
 
+def plain_name(column: str) -> str:
+    """The name that a column of a change table had in the source.
+
+    >>> plain_name("n__until_50"), plain_name("n")
+    ('n', 'n')
+    """
+    name, found, number = column.rpartition(_UNTIL)
+    return name if found and number.isdigit() else column
+
+
 def as_kept(schema: pa.Schema, relation: Relation, number: int) -> Relation:
     """A layout valid at a change number, with its columns under their names in the change table."""
     return relation.with_columns(
