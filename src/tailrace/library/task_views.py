@@ -30,7 +30,6 @@ def connected(task: Task, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
         UnsupportedError: DuckDB is not installed.
     """
     connection = opened()
-    connection.execute("SET TimeZone = 'UTC'")
     names: dict[str, list[str]] = {}
     for number, (name, path) in enumerate(places(task, tables)):
         schema, _, table = name.rpartition(".")

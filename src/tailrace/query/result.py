@@ -103,6 +103,7 @@ class Result:
 
     def where(self, condition: str) -> Result:
         """The rows for which a condition (SQL, as DuckDB has it) holds; `before.qty > 7` looks into a struct.
+        Times without a zone are UTC in it.
 
         Raises:
             UnsupportedError: DuckDB is not installed.

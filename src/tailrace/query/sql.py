@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 def connected() -> duckdb.DuckDBPyConnection:
-    """A connection of its own, whose scratch files are where `watching` says.
+    """A connection of its own, whose scratch files are where `watching` says. Times without a zone are UTC,
+    whatever the machine's zone.
 
     Raises:
         UnsupportedError: DuckDB is not installed.
     """
     made: duckdb.DuckDBPyConnection = optional("duckdb").connect()
+    made.execute("SET TimeZone = 'UTC'")
     if (folder := scratch()) is not None:
         made.execute("SET temp_directory = ?", [folder])
     return made
