@@ -11,6 +11,7 @@ import pytest
 import tailrace
 from tailrace.errors import CancelledError, PositionError, UnsupportedError
 from tailrace.model import mask
+from tailrace.model.change import Column
 
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
 
@@ -84,6 +85,25 @@ def test_masks_are_names_in_sql(tmp_path: Path) -> None:
     said = "SELECT columns_changed('shop.item', header__change_mask) AS c FROM shop.item__ct ORDER BY id"
     found = tailrace.open(home.file).sql(said).rows()
     assert [r["c"] for r in found] == [["id", "price"], ["name"], [], None]
+
+
+@pytest.mark.parametrize("many", [9, 16, 17, 300])
+def test_masks_of_wide_tables_are_the_same_names_in_sql(tmp_path: Path, many: int) -> None:
+    more = [Column(f"c{n}", n, "integer", "int4", "int") for n in range(2, many + 1)]
+    home = TaskHome(tmp_path, columns=[Column("id", 1, "integer", "int4", "int", key=True), *more])
+    start = 8  # headers before the columns
+    sets = [[n] for n in range(many)] + [[], list(range(many)), [0, many - 1]]
+    masks = [mask.encode([start + n for n in one]) for one in sets] + [None]
+    home.store(*((n, "U", {"id": n, "header__change_mask": m}) for n, m in enumerate(masks, 1)))
+    said = "SELECT columns_changed('shop.item', header__change_mask) AS c FROM shop.item__ct ORDER BY id"
+    task = tailrace.open(home.file)
+    names = ["id", *(f"c{n}" for n in range(2, many + 1))]
+    found = [r["c"] for r in task.sql(said).rows()]
+    assert found == [*([names[n] for n in one] for one in sets), None]
+    asked = task.table(ITEM).changes(columns_changed=True).table()
+    assert found == asked["columns_changed"].to_pylist()
+    of_last = f"SELECT id FROM shop.item__ct WHERE list_contains(columns_changed('shop.item', header__change_mask), 'c{many}')"
+    assert sorted(r["id"] for r in task.sql(of_last).rows()) == [many, many + 2, many + 3]
 
 
 def test_questions_under_watch(bag: TaskHome, tmp_path: Path) -> None:

@@ -67,11 +67,13 @@ CREATE MACRO columns_changed(name, mask) AS CASE
     ELSE list_filter(
         {names}[name],
         lambda n, i:
-            i <= 8 * octet_length(mask) AND get_bit(mask::BIT, (8 * octet_length(mask) - i)::INTEGER) = 1
+            i <= 8 * octet_length(mask)
+            AND get_bit(mask::BIT, greatest(8 * octet_length(mask) - i, 0)::INTEGER) = 1
     )
 END
 """
-"""Bit i - 1 of a mask, from its end, is the i-th column of its change table."""
+"""Bit i - 1 of a mask, from its end, is the i-th column of its change table. A mask ends with its
+last bit that is set; DuckDB asks for bits beyond it whatever the other condition says, hence `greatest`."""
 
 
 def _map(names: dict[str, list[str]]) -> str:
