@@ -14,7 +14,7 @@ from ..apply.mapping.table_map import task_map
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
-from ..errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
+from ..errors import BaselineNeededError, PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..lake.reading import dataset, is_missing
@@ -26,6 +26,7 @@ from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
 from ..query.layouts import in_layout, layout_of
 from ..query.points import Place, Point
+from ..query.ranges import refuse_reversed, reversed_places
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
@@ -125,24 +126,26 @@ class TaskTable(TableChanges):
         `current()`), in the words of `net`: insert, delete, update_preimage and update_postimage.
 
         Raises:
-            ConfigError: `end` is before `start`.
+            ConfigError: `end` is known to be before `start`.
             PositionError, UnsupportedError: as for `as_of`.
         """
         known = self._rows_at(start)
         before = known.answer
-        points = Point.of(start), None if end is None else Point.of(end)
-        if points[1] is not None and points[0].column == points[1].column and points[1].high < points[0].low:
-            raise ConfigError(
-                f"{points[1].text} is before {points[0].text}", hint="the older place goes first"
-            )
+        first, last = Point.of(start), None if end is None else Point.of(end)
         now = known.table
-        if end is not None:
-            now.files.refuse_gone(None, points[1])
-        rows = now.files.rows_where(
-            both(~points[0].upto(), points[1] and points[1].upto()), now._wanted(ORDER)
-        )
+        now.files.refuse_gone(None, last)
+        rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
+        if last is not None and not rows.num_rows:
+            now._refuse_reversed(first, last, known.taken)
         changes, _ = now._range(rows, before.schema, known.layouts, self.name)
         return Result.of(different(changes, before), changes.aside)
+
+    def _refuse_reversed(self, first: Point, last: Point, taken: Baseline) -> None:
+        """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
+        refuse_reversed(self.files, first, last)
+        if self.files.first(first.upto() & ~last.upto()):
+            raise reversed_places(first, last)
+        self._refuse_older(last, taken)
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
         """The data columns of the change table, and some of its headers."""
@@ -227,7 +230,8 @@ class TaskTable(TableChanges):
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
         made = LaidOver(lambda: read(data, schema, living, where), schema, changes, where).result()
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
-        return _Rows(self, made, layouts_from(self.layouts, taken, self.hidden, max(version.number, reached)))
+        layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
+        return _Rows(self, made, layouts, taken)
 
     def _range(
         self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
@@ -256,11 +260,13 @@ class TaskTable(TableChanges):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as of a place: the table when they were read, and the layout that they have, with later ones."""
+    """Rows as of a place: the table when they were read, the layout that they have, with later ones, and the
+    baseline that they begin with."""
 
     table: TaskTable
     answer: Result
     layouts: list[Layout]
+    taken: Baseline
 
 
 def _after(number: int) -> ds.Expression:

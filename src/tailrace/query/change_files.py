@@ -41,6 +41,9 @@ class ChangeRows(Protocol):
             PositionError: some of them may be gone.
         """
 
+    def has(self, start: Point, end: Point) -> bool:
+        """Whether there are rows between two places, both included; whatever is gone."""
+
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes, with the reason in `why`; None: there are none."""
 
@@ -107,6 +110,12 @@ class ChangeFiles:
         which = both(start and start.since(), end and end.upto())
         found = [(f, self._share(f, start, end)) for f in self._fragments(which)]
         return self._read([(f, None if share == 1 else which) for f, share in found if share], columns)
+
+    def has(self, start: Point, end: Point) -> bool:
+        """Whether there are rows between two places, both included; files are read up to the first one."""
+        which = start.since() & end.upto()
+        found = (f.scanner(self.schema, columns=[SEQ], filter=which) for f in self._fragments(which))
+        return any(one.head(1).num_rows for one in found)
 
     def rows_where(self, which: ds.Expression | None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows for which something holds, whatever is gone."""

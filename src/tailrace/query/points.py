@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -71,6 +71,16 @@ class Point:
             seq = pc.field(f"{prefix}change_seq")
             return pc.utf8_slice_codeunits(seq, sequence.TIME_DIGITS, sequence.WIDTH)
         return pc.field(prefix + self.column)
+
+    @property
+    def first(self) -> Point:
+        """The beginning of what is at it."""
+        return replace(self, high=self.low)
+
+    @property
+    def last(self) -> Point:
+        """The end of what is at it."""
+        return replace(self, low=self.high)
 
     @property
     def number(self) -> int | None:

@@ -38,11 +38,13 @@ class SparkChanges:
         from pyspark.sql import functions as F
 
         names = self.schema.names if columns is None else list(columns)
-        df = self._between(start, end)
-        if BAD in df.columns:
-            df = df.where(F.col(BAD).isNull())
+        df = self._good(start, end)
         wanted = pa.schema([self.schema.field(n) for n in names])
         return df.select(*[F.col(f"`{n}`") for n in names]).toArrow().cast(wanted)
+
+    def has(self, start: Point, end: Point) -> bool:
+        """Whether there are rows between two places."""
+        return not self._good(start, end).isEmpty()
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that the format calls bad."""
@@ -54,6 +56,12 @@ class SparkChanges:
         df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
         found = df.withColumnRenamed(BAD, WHY).drop(*[c for c in ASIDE if c != BAD]).toArrow()
         return found if found.num_rows else None
+
+    def _good(self, start: Point | None, end: Point | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        df = self._between(start, end)
+        return df.where(F.col(BAD).isNull()) if BAD in df.columns else df
 
     def _between(self, start: Point | None, end: Point | None, *, unplaced: bool = False) -> DataFrame:
         df = self.changes.df

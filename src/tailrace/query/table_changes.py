@@ -14,8 +14,6 @@ from ..engine import history as versions
 from ..engine import net as netted
 from ..engine.bag_changes import as_keyed, net_of_bag
 from ..engine.change_arrays import ChangeArrays
-from ..engine.columns import MaskBits
-from ..engine.lines import named
 from ..engine.net import Deduplication
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
@@ -25,7 +23,9 @@ from ..store.tables import plain_name
 from .as_of import LaidOver
 from .change_files import SEQ, ChangeRows
 from .layouts import in_layout, layout_of
+from .mask_names import with_names
 from .points import Place, Point
+from .ranges import refuse_reversed
 from .result import Result
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class TableChanges:
     """A change table that questions are put to, without a JVM. What a question reads is held in memory.
 
     A range goes from `start` to `end`, both included; a place is a time, a `change_seq`, a stream position or
-    a change number (`points.Place`). Without `start` it begins with the oldest change that is kept.
+    a change number (`points.Place`). Without `start` it begins with the oldest change that is kept. A range
+    that ends before it starts is a ConfigError.
 
     Attributes:
         name: the source table.
@@ -82,7 +83,7 @@ class TableChanges:
         rows = found.rows
         if columns_changed:
             for mask, name in (("change_mask", "columns_changed"), ("column_mask", "columns_present")):
-                rows = _named(rows, found, found.header(mask), name)
+                rows = with_names(rows, found, found.header(mask), name)
         return Result.of(rows, found.aside)
 
     def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
@@ -242,6 +243,7 @@ class TableChanges:
         their prefix, all by default; `base`: the columns of rows that they are laid over.
 
         Raises:
+            ConfigError: `end` is before `start`, or there is no such column.
             PositionError: some of them are not kept any more.
             UnsupportedError: a column became another one in between.
         """
@@ -261,6 +263,8 @@ class TableChanges:
         ]
         low, high = (None if p is None else Point.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)
+        if not rows.num_rows:
+            refuse_reversed(self.files, low, high)
         if not self.layouts:
             found = ChangeArrays.of(rows, self.key, columns, layout=names)
             bad = self.files.bad(low, high)
@@ -295,14 +299,3 @@ class TableChanges:
 def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
     names = [n for n in aside.column_names if n in bad.column_names]
     return pa.concat_tables([aside.select(names), bad.select(names).cast(aside.select(names).schema)])
-
-
-def _named(rows: pa.Table, found: ChangeArrays, mask: str, name: str) -> pa.Table:
-    """With names in place of a mask."""
-    if mask not in rows.column_names:
-        return rows
-    bits = MaskBits.of(rows[mask], found.ordinals, null=False)
-    nulls = rows[mask].is_null().to_numpy()
-    return rows.set_column(
-        rows.column_names.index(mask), name, named(bits.bits[bits.codes], found.columns, nulls)
-    )
