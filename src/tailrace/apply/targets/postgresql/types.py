@@ -16,6 +16,7 @@ from ....model.types import element_type
 from ....sources.postgresql.connect import Session, quoted
 from ....wire.pgtypes import KINDS
 
+_ENDLESS = "a source's `infinity` comes as [the lake has it](types.md): 9999-12-31"
 TYPES: dict[str, tuple[str, str]] = {
     "boolean": ("boolean", ""),
     "tinyint": ("smallint", "PostgreSQL has no smaller one"),
@@ -27,9 +28,9 @@ TYPES: dict[str, tuple[str, str]] = {
     "decimal(p,s)": ("numeric(p,s)", ""),
     "string": ("text", "the character U+0000 is refused; from a PostgreSQL source see below"),
     "binary": ("bytea", ""),
-    "date": ("date", "4713 BC to 5874897 AD; others are refused"),
-    "timestamp_ntz": ("timestamp", "microseconds; 4713 BC to 294276 AD; others are refused"),
-    "timestamp": ("timestamptz", "microseconds; 4713 BC to 294276 AD; others are refused"),
+    "date": ("date", f"4713 BC to 5874897 AD; others are refused; {_ENDLESS}"),
+    "timestamp_ntz": ("timestamp", f"microseconds; 4713 BC to 294276 AD; others are refused; {_ENDLESS}"),
+    "timestamp": ("timestamptz", f"microseconds; 4713 BC to 294276 AD; others are refused; {_ENDLESS}"),
     "array<...>": ("...[]", "of one of these types; one dimension; no part of a key"),
 }
 """Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
