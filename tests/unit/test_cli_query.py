@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError, PositionError
+from tailrace.model.change import Column
 
 from .task_home import ITEM, TaskHome, seq
 
@@ -104,6 +105,40 @@ def test_mistakes(home: TaskHome) -> None:
         run(home, "query", "chain", str(home.file), ITEM, "--key", "id")
     with pytest.raises(ConfigError, match="no table of the task matches"):
         run(home, "query", "net", str(home.file), "shop.nope")
+
+
+@pytest.fixture
+def octets(tmp_path: Path) -> TaskHome:
+    """A table whose key is bytes; its rows 0xFF01 and 0x."""
+    made = TaskHome(
+        tmp_path,
+        columns=[
+            Column("k", 1, "bytea", "bytea", "binary", key=True),
+            Column("v", 2, "text", "text", "string"),
+        ],
+    )
+    made.store((1, "I", {"k": b"\xff\x01", "v": "a"}), (2, "I", {"k": b"", "v": "b"}))
+    made.store((3, "U", {"k": b"\xff\x01", "v": "c"}))
+    return made
+
+
+@pytest.mark.parametrize("said", ["&#xFF01", "&#xff01", r"\xff01", r"\xFF01"])
+def test_a_key_of_bytes_is_taken_as_the_key_log_and_postgresql_write_it(octets: TaskHome, said: str) -> None:
+    words = ("query", "chain", str(octets.file), ITEM, "--key")
+    assert [r["change_seq"] for r in rows(octets, *words, f"k={said}")] == [seq(1), seq(3)]
+    assert [r["change_seq"] for r in rows(octets, *words, r"k=\x")] == [seq(2)]
+    assert rows(octets, *words, r"k=\xff02") == []
+    asked = f"SELECT change_seq FROM chain('{ITEM}', {{'k': '{said}'}})"
+    assert [r["change_seq"] for r in rows(octets, "sql", str(octets.file), asked)] == [seq(1), seq(3)]
+
+
+@pytest.mark.parametrize("said", ["ff01", "0xff01", "/wE=", "&#xFF0", r"\xfg"])
+def test_a_key_of_bytes_in_another_form_is_an_error_that_says_which_are_taken(
+    octets: TaskHome, said: str
+) -> None:
+    with pytest.raises(ConfigError, match="no value of the key's column k") as error:
+        run(octets, "query", "chain", str(octets.file), ITEM, "--key", f"k={said}")
+    assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(error.value)
 
 
 @pytest.mark.parametrize("words", ["status", "query current", "consumer"])

@@ -77,6 +77,32 @@ def test_keys_are_found_as_they_are_written(tmp_path: Path) -> None:
     assert sorts(rows.newest(log, 9, ask.where(key=["word=(x"]))) == [2]
 
 
+@pytest.mark.parametrize("said", ["&#xFF01", "&#xff01", r"\xff01", r"\xFF01"])
+def test_keys_of_octets_are_found_as_a_key_log_or_postgresql_writes_them(tmp_path: Path, said: str) -> None:
+    log = write(
+        tmp_path,
+        [row(1, key='k="&#xFF01"'), row(2, key='k="&#xFF0102"'), row(3, oper="U", key='k="&#xFF01" id="7"')],
+    )
+    assert sorts(rows.newest(log, 9, ask.where(key=[f"k={said}"]))) == [1, 3]
+
+
+def test_octets_that_are_none_and_texts_that_look_like_them(tmp_path: Path) -> None:
+    log = write(tmp_path, [row(1, key='k="&#x"'), row(2, key='k="\\xff01"'), row(3, key='k="&amp;#xFF01"')])
+    assert sorts(rows.newest(log, 9, ask.where(key=["k=\\x"]))) == [1]
+    assert sorts(rows.newest(log, 9, ask.where(key=["k=\\xff01"]))) == [2]
+    assert sorts(rows.newest(log, 9, ask.where(key=["k=&#xFF01"]))) == [3]
+
+
+@pytest.mark.parametrize("said", ["ff01", "0xff01", "/wE=", "&#xFF0", r"\xfg"])
+def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path: Path, said: str) -> None:
+    log = write(tmp_path, [row(1, key='k="&#xFF01"'), row(2, key='k=&xsi:nil="true"')])
+    done = CliRunner().invoke(app, ["keylog", log, "story", "--key", f"k={said}"])
+    assert isinstance(done.exception, ConfigError)
+    assert f"{said!r} is no value of the column k (binary)" in str(done.exception)
+    assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(done.exception)
+    assert tailrace(log, "story", "--key", r"k=\xff02") == []
+
+
 def test_tables_and_times_narrow(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1), row(2, table="s.tt"), row(3, table="x.t"), row(9)])
     assert sorts(rows.newest(log, 9, ask.where(table="s.t"))) == [1, 9]

@@ -161,7 +161,10 @@ def pairs(
 def chain(
     task: TaskFile, table: TableName,
     key: Annotated[
-        list[str], typer.Option("--key", "-k", help="NAME=VALUE of a key column; may be repeated.")
+        list[str],
+        typer.Option(
+            "--key", "-k", help="NAME=VALUE of a key column, octets as \\xff01; may be repeated."
+        ),
     ],
     start: Start = None, end: End = None, where: Where = None, columns: Columns = None,
     output: Output = "table", limit: Limit = 100,

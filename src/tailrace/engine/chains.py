@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
+from ..wire.octets_given import FORMS, octets
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
 from .lines import Lines
@@ -23,7 +24,8 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
 
     Args:
         changes: the changes, from anywhere in the table's life.
-        key: the key's columns and their values; text is read as the column's type.
+        key: the key's columns and their values; text is read as the column's type, octets as `&#xFF01` or
+            `\\xff01`.
         base: the rows before them.
 
     Returns:
@@ -70,11 +72,19 @@ def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
     found = np.ones(len(lines), np.bool_)
     for name in names:
         column = one(lines.values[name])
-        try:
-            value = pa.scalar(key[name]).cast(column.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigError(
-                f"{key[name]!r} is no value of the key's column {name} ({column.type})", hint=str(error)
-            ) from None
+        value = _value(name, key[name], column.type)
         found &= pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False)[lines.row]
     return found
+
+
+def _value(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
+    """A value as the type of a key's column."""
+    try:
+        if not (pa.types.is_binary(kind) and isinstance(given, str)):
+            return pa.scalar(given).cast(kind)
+        if (read := octets(given)) is not None:
+            return pa.scalar(read, kind)
+        hint = FORMS
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        hint = str(error)
+    raise ConfigError(f"{given!r} is no value of the key's column {name} ({kind})", hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import reduce
 from operator import and_
@@ -20,6 +20,7 @@ from ..config.quantities import seconds
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
+from ..wire.octets_given import octets
 from . import control_tables, rows
 from .counting import COUNTS, latency_us
 from .latencies import Latencies
@@ -35,7 +36,8 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
     Args:
         table: a subscription, `*` and `?` as in file names.
         since: a time (ISO 8601, UTC when it says nothing else), or a duration before now.
-        key: `NAME=VALUE` of the row key's columns, values as the key log writes them.
+        key: `NAME=VALUE` of the row key's columns, values as the key log writes them; octets also as
+            PostgreSQL does (`\\xff01`).
 
     Raises:
         ConfigError: a time or a key that is none.
@@ -81,12 +83,19 @@ def _has(pair: str) -> ds.Expression:
     name, sign, value = pair.partition("=")
     if not sign or not name.strip():
         raise ConfigError(f"the key {pair!r} has no value", hint="write NAME=VALUE, e.g. --key id=7")
-    item = re.escape(item_text(name.strip(), value))
+    item = "|".join(_items(name.strip(), value))
     found = (
-        pc.match_substring_regex(pc.field(c), f"(^|[ >]){item}($|[ <])")
+        pc.match_substring_regex(pc.field(c), f"(^|[ >])({item})($|[ <])")
         for c in ("before_key", "after_key", "after_image")
     )
     return reduce(lambda a, b: a | b, (pc.coalesce(f, pa.scalar(False)) for f in found))
+
+
+def _items(name: str, value: str) -> Iterator[str]:
+    """What a column's item looks like, as patterns: that of a text, and that of octets if it may be some."""
+    yield re.escape(item_text(name, value))
+    if (found := octets(value)) is not None:
+        yield f'{re.escape(escape_name(name))}="{HEX}(?i:{found.hex()})"'
 
 
 def item_text(name: str, value: str) -> str:

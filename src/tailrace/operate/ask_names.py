@@ -1,4 +1,5 @@
-"""Queries to a key log that find nothing because they name a table or column that it does not have."""
+"""Queries to a key log that find nothing because they name a table or column that it does not have, or write
+octets in no form that it knows."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import pyarrow.compute as pc
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..model.nearest import meant
-from ..wire.keylog_values import escape_name
+from ..wire.keylog_values import HEX, escape_name
+from ..wire.octets_given import FORMS, octets
 from . import ask, control_tables, rows
 
 _LOOKED_AT = 1000
@@ -20,22 +22,27 @@ _TEXTS = ("before_key", "after_key", "after_image")
 
 
 def check(keylog: str, table: str | None, key: Sequence[str] = ()) -> None:
-    """Raises an error if nothing was found because of a name; called only then, since it may read a whole
-    column.
+    """Raises an error if nothing was found because of a name or the form of a value; called only then, since
+    it may read a whole column.
 
     Raises:
-        ConfigError: no table fits `table`, or its rows have no column that `key` (`NAME=VALUE`) names.
+        ConfigError: no table fits `table`; its rows have no column that `key` (`NAME=VALUE`) names; or the
+            column's values are octets, and the given one is not written as such.
     """
     there = _tables(keylog)
     if table and there and not any(fnmatchcase(t, table) for t in there):
         hint = meant(table, there) or f"it has {_some(there)}"
         raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
-    names = _columns(keylog, table) if key else set()
-    for name in (pair.partition("=")[0].strip() for pair in key):
-        if names and escape_name(name) not in names:
-            hint = meant(name, names) or f"they have {_some(sorted(names))}"
-            what = f"no key or image of the newest rows has a column {name}"
+    texts = _texts(keylog, table) if key else []
+    names = {name for text in texts for name in names_in(text)}
+    for name, _, value in (pair.partition("=") for pair in key):
+        column = escape_name(name.strip())
+        if names and column not in names:
+            hint = meant(name.strip(), names) or f"they have {_some(sorted(names))}"
+            what = f"no key or image of the newest rows has a column {name.strip()}"
             raise ConfigError(what, where=keylog, hint=hint)
+        if octets(value) is None and _has_octets(texts, column):
+            raise ConfigError(f"{value!r} is no value of the column {name.strip()} (binary)", hint=FORMS)
 
 
 def _tables(keylog: str) -> list[str]:
@@ -45,9 +52,17 @@ def _tables(keylog: str) -> list[str]:
     return sorted(filter(None, found))
 
 
-def _columns(keylog: str, table: str | None) -> set[str]:
+def _texts(keylog: str, table: str | None) -> list[str]:
+    """The keys and images of the newest rows."""
     newest = rows.newest(keylog, _LOOKED_AT, ask.where(table))
-    return {name for row in newest for text in _TEXTS for name in names_in(row[text] or "")}
+    return [row[text] for row in newest for text in _TEXTS if row[text]]
+
+
+def _has_octets(texts: Sequence[str], column: str) -> bool:
+    """Whether a column's values look like octets, all of them."""
+    item = re.compile(f'(?:^|[ >]){re.escape(column)}="([^"]*)"')
+    found = {value for text in texts for value in item.findall(text)}
+    return bool(found) and all(v.startswith(HEX) and octets(v) is not None for v in found)
 
 
 def names_in(text: str) -> list[str]:
