@@ -66,6 +66,19 @@ def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path) -> None:
     assert len(found.aside) == 2
 
 
+def test_a_range_that_ends_before_it_starts_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    first, last = "2026112210000000" + "1".zfill(19), "2026112210000500" + "2".zfill(19)
+    (tmp_path / "s.t__ct.csv").write_text(
+        f"header__change_seq,header__change_oper,id\n{first},I,1\n{last},I,2\n"
+    )
+    found = tailrace.read(str(tmp_path), format="qlik", key=["id"], session=spark)
+    for start, end in ((last, first), (2, "2026-11-22T10:00:00Z"), ("2026-11-22T10:00:05Z", 1)):
+        with pytest.raises(ConfigError, match="the older place goes first"):
+            found.net(start, end)
+    assert found.net(3, "2026-11-22T10:00:05Z").rows() == []
+    assert [r["id"] for r in found.net(2, "2026-11-22T10:00:05Z").rows()] == ["2"]
+
+
 def test_masks_are_names_in_spark(spark: SparkSession) -> None:
     df = spark.sql("SELECT X'0A' AS header__change_mask, 1 AS a, 2 AS b, 3 AS c")
     found = df.select(tailrace.columns_changed(df).alias("changed")).collect()
