@@ -69,6 +69,23 @@ def test_one_keys_story(tmp_path: Path) -> None:
     assert sorts(rows.newest(log, 10, ask.where(key=["id=7", "lane=1"]))) == [7]
 
 
+def test_a_key_of_several_columns_is_in_one_text(tmp_path: Path) -> None:
+    """A row that moves from (1, 1) to (2, 2), and one of (1, 2) to (1, 3): (2, 1) was never there."""
+    old, new, other = 'a="1" b="1"', 'a="2" b="2"', 'a="1" b="2"'
+    log = write(
+        tmp_path,
+        [row(1, key=old), row(2, oper="U", key=new, before_key=old, after_key=new)],
+        [row(3, key=other), row(4, oper="U", key='a="1" b="3"', before_key=other), row(5, oper="D", key=new)],
+    )
+    cases = {"1 1": [1, 2], "2 2": [2, 5], "1 2": [3, 4], "2 1": [], "1 3": [4], "2 3": []}
+    found = {}
+    for case in cases:
+        a, b = case.split()
+        found[case] = sorts(rows.newest(log, 9, ask.where(key=[f"b={b}", f"a={a}"])))
+    assert found == cases
+    assert tailrace(log, "story", "--key", "a=2", "--key", "b=1") == []
+
+
 def test_keys_are_found_as_they_are_written(tmp_path: Path) -> None:
     log = write(
         tmp_path, [row(1, key='word="a&quot;b&#x000Ac"'), row(2, key='word="(x"'), row(3, key='word="(x)"')]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,7 +49,8 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
         parts.append(pc.match_substring_regex(mine, "^" + _pattern(table) + "$") if wild else mine == table)
     if since:
         parts.append(pc.field("keylog_ts") >= pa.scalar(moment(since), pa.timestamp("us", "UTC")))
-    parts += [_has(one) for one in key]
+    if key:
+        parts.append(_has(key))
     return reduce(and_, parts) if parts else None
 
 
@@ -78,17 +79,22 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
     return at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
 
 
-def _has(pair: str) -> ds.Expression:
-    """Whether a row has a key's value: in `before_key`, `after_key` or the image."""
+def _has(key: Sequence[str]) -> ds.Expression:
+    """Whether a row has a key: all of its columns in one text, be it `before_key`, `after_key` or the image.
+    Those of an old and a new key are no key together."""
+    found = [_item_pattern(pair) for pair in key]
+    texts = (pc.field(c) for c in ("before_key", "after_key", "after_image"))
+    in_one = (reduce(and_, (pc.match_substring_regex(text, item) for item in found)) for text in texts)
+    return reduce(or_, (pc.coalesce(has, pa.scalar(False)) for has in in_one))
+
+
+def _item_pattern(pair: str) -> str:
+    """A key's column and its value (`NAME=VALUE`) as a regular expression of RE2."""
     name, sign, value = pair.partition("=")
     if not sign or not name.strip():
         raise ConfigError(f"the key {pair!r} has no value", hint="write NAME=VALUE, e.g. --key id=7")
     item = "|".join(_items(name.strip(), value))
-    found = (
-        pc.match_substring_regex(pc.field(c), f"(^|[ >])({item})($|[ <])")
-        for c in ("before_key", "after_key", "after_image")
-    )
-    return reduce(lambda a, b: a | b, (pc.coalesce(f, pa.scalar(False)) for f in found))
+    return f"(^|[ >])({item})($|[ <])"
 
 
 def _items(name: str, value: str) -> Iterator[str]:
