@@ -291,6 +291,33 @@ def test_rows_written_for_other_formats_changes(spark):
     assert {(r["action_taken"], r["result_row_count"]) for r in (first, second, third)} == {(None, None)}
 
 
+OLD, NEW = {"id": 1, "v": "old"}, {"id": 1, "v": "new"}
+OLD_KEY, NEW_KEY = 'id="1" v="old"', 'id="1" v="new"'
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "keys", "lost"),
+    [
+        ([], [], [None, None, NEW_KEY], [2]),
+        ([], [Image(2, "B", OLD)], [None, OLD_KEY, NEW_KEY], []),
+        (["id"], [], [None, 'id="1"', 'id="1"'], []),
+    ],
+)
+def test_an_updates_new_values_are_no_key_before_it(spark, key, before, keys, lost):
+    """Of a table without key an update has the before image that it had, and none that is made up."""
+    images = [Image(1, "I", OLD), *before, Image(2, "U", NEW), Image(3, "D", NEW)]
+    ct = change_table(spark, images, columns={"id": "int", "v": "string"}, key=key)
+    tables = FORM.write({"shop.item": ct}, FORM.options())
+    log = tables["ir_keylog"].orderBy("keylog_sort").collect()
+    assert [r["before_key"] for r in log] == keys
+    assert literal(read(tables).changes["shop.item"], headers=[]) == literal(
+        ct.with_df(ct.df.withColumn("header__change_mask", F.lit(None).cast("binary"))), headers=[]
+    )
+    (gap,) = (g for g in FORM.cannot if g.kind == "before_key")
+    found = ct.df.select("header__change_seq", gap.lost(ct).alias("lost")).where("lost").collect()
+    assert [int(r[0][-19:]) for r in found] == lost
+
+
 def test_the_vendors_detail_in_columns(spark):
     df = spark.createDataFrame([(DETAIL,), (None,), ("<detail></detail>",)], "d string")
     found = [r[0] for r in df.select(sqdr_detail.detail(F.col("d"))).collect()]

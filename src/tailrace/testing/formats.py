@@ -99,6 +99,11 @@ class FormatConformance:
     def test_canonical_round_trip(self, spark: SparkSession, histories: list[str]) -> None:
         self.there_and_back(change_table(spark, one_after_the_other(histories)))
 
+    def test_tables_without_a_key(self, spark: SparkSession) -> None:
+        """A row is known by all of its values, and an update by its old row; where there is none, nothing
+        is made up for it."""
+        self.there_and_back(change_table(spark, one_after_the_other(list(HISTORIES)), key=[]))
+
     def test_gaps_count_what_they_take(self, spark: SparkSession) -> None:
         for history in HISTORIES.values():
             self.left(change_table(spark, history))

@@ -24,7 +24,7 @@ from .tables import (
     SIGNALS,
     SqdrOptions,
 )
-from .writing import came, fits, has, key_places, stays, write
+from .writing import came, fits, has, key_places, stays, unnamed, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -88,6 +88,13 @@ GAPS = (
         "change, nothing says that there was a before image",
         _before_lost,
         _before_erased,
+    ),
+    Gap(
+        "before_key",
+        "an update of a table without key, without its before image, does not say which row it changed: "
+        "its row has no key before it (name the table's key, if it has one, with the option `key`)",
+        unnamed,
+        lambda ct: ct,
     ),
     Gap(
         "transaction_id",

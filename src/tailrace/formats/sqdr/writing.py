@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
+from ..base import WHY
 from ..shape import few_rows, is_sequence, neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
@@ -111,6 +112,21 @@ def stays(ct: ChangeTable) -> Column:
     return ~key.eqNullSafe(F.first(after, ignorenulls=True).over(pair))
 
 
+def unnamed(ct: ChangeTable) -> Column:
+    """Whether a row is an update that does not say which row it changes: its table has no key, and it has no
+    before image. Needs the change's other row (a window)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if ct.key:
+        return F.lit(False)
+    oper = F.col(ct.header("change_oper"))
+    good = F.col(WHY).isNull() if WHY in ct.df.columns else F.lit(True)  # bad rows are not written
+    before = F.when(good, oper == BEFORE)
+    pair = Window.partitionBy(ct.header("change_seq"))
+    return (oper == UPDATE) & ~came(ct) & ~F.coalesce(F.max(before).over(pair), F.lit(False))
+
+
 def _places(ct: ChangeTable) -> DataFrame:
     """The two numbers that order a table's rows; NULL in some that are not written."""
     made = _numbers(ct.header("change_seq"))
@@ -122,6 +138,8 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
 
     df = _with_texts(ct, fields, ranges)
     oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
+    # Without a key, an update's new values are not those of the row that it looked for.
+    own = key if ct.key else F.when(oper == DELETE, key)
     image = F.col(IMAGE)
     if has(ct, NATIVE + DEST):
         image = F.concat(F.coalesce(_native(ct, DEST, F.lit(_dest(ct))), F.lit("")), image)
@@ -131,7 +149,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
         "subscription_id": F.lit(ct.name),
         "change_row_log_detail": detail(ct),
         "flagged_count": F.lit(0),
-        "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(old, key)),
+        "before_key": F.when(oper.isin(UPDATE, DELETE), F.coalesce(old, own)),
         "after_key": F.when((oper == UPDATE) & (old != key), key),
     }
     columns = []
