@@ -149,6 +149,23 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("policies", [{}, {"data_error": "log"}], ids=["one task", "several"])
+def test_an_archives_key_log_makes_up_no_old_rows(
+    spark: SparkSession, tmp_path: Path, policies: dict[str, str]
+) -> None:
+    """An archive looks for no row: of an update the old one is not told, of a delete what its image has."""
+    target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
+    log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
+    rules = Rules.of("archive", policies)
+    made = RulesApply(spark, target, rules, root=str(tmp_path), task="t", app_id="t", keylog=log)
+    images: list[Image] = [(1, "I", ONE), (2, "U", TWO), (3, "B", TWO), (3, "U", ONE), (4, "D", ONE)]
+    made.apply(notes(spark, *images, (5, "D", {"v": "a"})))
+    rows = lake.read(log.path).sort_by("keylog_sort").to_pylist()
+    assert [(r["change_row_type"], r["before_key"], r["after_key"]) for r in rows] == [
+        ("I", None, None), ("U", None, None), ("U", None, None), ("D", 'id="1" v="a"', None), ("D", 'v="a"', None),
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -> None:
     """As the plain model; a policy that ends a batch ends it before the change."""

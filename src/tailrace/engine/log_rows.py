@@ -57,7 +57,9 @@ class ChangeTexts:
     @staticmethod
     def of(rows: pa.Table, oper: npt.NDArray[np.str_], header: KeyLogHeader, *, images: bool) -> ChangeTexts:
         """Renders changes."""
-        keys = items([_item(rows, header, i, None) for i in _key(header)])
+        # Every image has the columns of a key; where the key is the whole row, an archive's may lack some.
+        there = carried(rows, header.ordinals) if _is_row(header) else None
+        keys = items([_item(rows, header, i, None if there is None else there[:, i]) for i in _key(header)])
         return ChangeTexts(keys, _images(rows, header, oper) if images else None)
 
     @staticmethod
@@ -164,7 +166,7 @@ def written(
         "change_row_type": words(oper),
         **_outcome(lines, rules),
         "flagged_count": pa.array(lines.running + header.flagged),
-        **_keys(lines, texts.keys, header),
+        **_keys(lines, texts.keys, header, rules),
         "keylog_sort": pc.add(number, header.sort - header.after),
         "keylog_ts": at,
         "insert_ts": at,
@@ -221,10 +223,14 @@ def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
     }
 
 
-def _keys(lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader) -> dict[str, pa.Array]:
-    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one."""
+def _keys(
+    lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader, rules: Rules
+) -> dict[str, pa.Array]:
+    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one. An
+    archive looks for no old row: if the row is its own key, its update has none."""
     none = pa.scalar(None, pa.string())
-    made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, [UPDATE, DELETE])), own, none)}
+    known = [DELETE] if rules.mode == "archive" and _is_row(header) else [UPDATE, DELETE]
+    made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, known)), own, none)}
     if lines.moved.any():
         texts = items([_item(lines.old, header, i, None) for i in _key(header)])
         moved = pa.array(lines.moved)
@@ -235,6 +241,11 @@ def _keys(lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader) -> di
 
 def _key(header: KeyLogHeader) -> list[int]:
     return [i for i, f in enumerate(header.fields) if f.name in header.key]
+
+
+def _is_row(header: KeyLogHeader) -> bool:
+    """Whether the key is the whole row, as it is of tables without one."""
+    return len(_key(header)) == len(header.fields)
 
 
 def _item(rows: pa.Table, header: KeyLogHeader, place: int, there: npt.NDArray[np.bool_] | None) -> Item:
