@@ -19,6 +19,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.store.tables import ensure
+from tailrace.store.trimming import Bound, trim
 
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
 
@@ -111,6 +112,57 @@ def test_what_retention_took_is_an_error_that_names_what_is_kept(home: TaskHome)
             ask()
     assert len(table.net(13).table()) == 6
     assert rows(table.as_of(13)) == [(1, "b"), (3, "a")]
+
+
+def test_what_retention_took_is_an_error_where_no_change_is_left(home: TaskHome) -> None:
+    """Also for places that tell no number; behind what it took, they are answered."""
+    home.applied([item(1, "c"), item(4), item(5)], 16)
+    trim(home.task.changes_path(ITEM), "header__change_seq", Bound(16))
+    table = tailrace.open(home.file).table(ITEM)
+    assert table.changes().table().num_rows == 0
+    for place in (at(12), at(16), position(13), seq(16), 16):
+        for ask in (
+            table.as_of,
+            table.net,
+            table.changes,
+            table.transactions,
+            lambda p: table.diff(p, at(30)),
+        ):
+            with pytest.raises(PositionError, match="only those after number 16 are kept"):
+                ask(place)
+    assert rows(table.as_of(at(17))) == [(1, "c"), (4, "a"), (5, "a")]
+    assert table.net(at(17)).table().num_rows == table.diff(at(17)).table().num_rows == 0
+
+
+def test_a_time_between_what_retention_took_and_the_first_change_left_is_answered(home: TaskHome) -> None:
+    trim(home.task.changes_path(ITEM), "header__change_seq", Bound(13))
+    home.store((25, "U", item(1, "d")))
+    trim(home.task.changes_path(ITEM), "header__change_seq", Bound(16), partly=lambda _: True)
+    home.applied([item(1, "c"), item(4), item(5)], 16)
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.as_of(at(17))) == [(1, "c"), (4, "a"), (5, "a")]
+    assert table.changes(at(17)).table().num_rows == 1
+    for place in (at(16), at(11)):
+        with pytest.raises(PositionError, match="only those after number 16 are kept, from change_seq"):
+            table.changes(place)
+
+
+def test_a_kept_history_that_began_without_changes_needs_all_later_ones(tmp_path: Path) -> None:
+    """Retention took some before the history had them: it is not continued without them."""
+    made, path = TaskHome(tmp_path), str(tmp_path / "history")
+    base = pa.Table.from_pylist([item(1)], schema_of(COLUMNS))
+    made.store((11, "U", item(1, "b")))
+    trim(made.task.changes_path(ITEM), "header__change_seq", Bound(11))
+    table = tailrace.open(made.file).table(ITEM)
+    for _ in range(2):
+        assert [r["name"] for r in table.keep_history(path, base=base).current().rows()] == ["a"]
+    made.store((12, "U", item(1, "c")))
+    trim(made.task.changes_path(ITEM), "header__change_seq", Bound(12))
+    made.store((13, "U", item(1, "d")))
+    with pytest.raises(
+        PositionError, match="changes at 12 are asked for; only those after number 12 are kept"
+    ):
+        tailrace.open(made.file).table(ITEM).keep_history(path)
 
 
 def test_targets_that_are_no_copies_are_refused(tmp_path: Path) -> None:

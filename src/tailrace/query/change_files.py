@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 
 from ..errors import ConfigError, PositionError
 from ..lake import delta as lake
+from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import plain_schema
-from ..store.kept import Span, kept, spans
+from ..store.kept import Span, kept, kept_time, spans
 from .points import Point
 from .watch import watched
 
@@ -44,6 +45,10 @@ class ChangeRows(Protocol):
     def has(self, start: Point, end: Point) -> bool:
         """Whether there are rows between two places, both included; whatever is gone."""
 
+    @property
+    def reached(self) -> int:
+        """The greatest change number that it is known to have, or to have had; 0: none."""
+
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes, with the reason in `why`; None: there are none."""
 
@@ -69,6 +74,13 @@ class ChangeFiles:
             return ChangeFiles(path, schema)
         delta = DeltaTable(path)
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
+
+    @property
+    def reached(self) -> int:
+        """The greatest change number that it has or had; 0: none."""
+        if self.delta is None:
+            return 0
+        return max([0, kept(self.delta), *(s.high for s in self._spans.values())])
 
     @cached_property
     def _spans(self) -> dict[str, Span]:
@@ -164,11 +176,15 @@ class ChangeFiles:
                 )
 
     def _gone(self, one: Point, gone: int) -> bool:
-        """Whether what is at a place may be gone; where it tells no number, all before the first kept is."""
+        """Whether what is at a place may be gone. Where neither it nor what is gone tells a number or a time,
+        all before the first kept is; if none is kept, all."""
         if one.number is not None:
             return one.number <= gone
-        lows = (s.low_seq for s in spans(self.delta, PREFIX + one.column)) if self.delta else ()
-        return one.low < min((low for low in lows if low), default=one.low)
+        assert self.delta is not None  # noqa: S101 - something is gone
+        if one.column == "change_seq" and (time := kept_time(self.delta)) is not None:
+            return int(one.low[: sequence.TIME_DIGITS]) <= time
+        lows = [s.low_seq for s in spans(self.delta, PREFIX + one.column) if s.low_seq]
+        return one.low < min(lows) if lows else True
 
 
 def both(left: ds.Expression | None, right: ds.Expression | None) -> ds.Expression | None:

@@ -33,8 +33,10 @@ def follow(changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table
     if last is None and base is not None:
         history.apply(_base(base, history.data))
     found = changes.arrays(None if last is None else last + 1, None, rules.columns)
-    if len(found) or found.aside.num_rows:
+    # The first time, even if there are none: it tells from where on changes are needed.
+    if len(found) or found.aside.num_rows or last is None:
         number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last
+        number = changes.files.reached if number is None else number
         events = [events_of(found, history.current().table()), _unusable(found)]
         history.apply(pa.concat_tables(events, promote_options="default"), flow=_FLOW, batch=number)
     return history

@@ -42,6 +42,11 @@ class SparkChanges:
         wanted = pa.schema([self.schema.field(n) for n in names])
         return df.select(*[F.col(f"`{n}`") for n in names]).toArrow().cast(wanted)
 
+    @property
+    def reached(self) -> int:
+        """No number is known without reading; nothing that was there goes."""
+        return 0
+
     def has(self, start: Point, end: Point) -> bool:
         """Whether there are rows between two places."""
         return not self._good(start, end).isEmpty()

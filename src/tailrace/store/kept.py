@@ -1,8 +1,9 @@
 """From where on a change table is complete: retention removes old changes, and records it in its commits.
 
-A commit that removes changes carries the greatest change number among them, under the app id `KEPT_APP`. Up
-to it changes may be missing, behind it none is. A reader that asks for older ones gets an error, told from
-the same snapshot of the table that its files come from, so no commit in between can fool it.
+A commit that removes changes carries the greatest change number among them, under the app id `KEPT_APP`, and
+the time of that change. Up to it changes may be missing, behind it none is. A reader that asks for older ones
+gets an error, told from the same snapshot of the table that its files come from, so no commit in between can
+fool it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 
 from ..errors import PositionError
 from ..lake import delta as lake
-from ..model.sequence import WIDTH, number_of
+from ..model.sequence import TIME_DIGITS, WIDTH, number_of
 
 KEPT_APP = "tailrace/kept"
+_TIME_APP, _TIMED_APP = "tailrace/kept-time", "tailrace/kept-timed"
+"""The time part of the sequence of the change that `KEPT_APP` numbers, and that number: who moves `KEPT_APP`
+alone knows no time."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,21 @@ class Span:
 def kept(table: DeltaTable | str) -> int:
     """The change number after which a table is complete; -1: nothing was ever removed."""
     return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
+
+
+def kept_time(table: DeltaTable) -> int | None:
+    """The time part of the change sequence (16 digits) after which a table is complete; None: not known."""
+    reached = {app: lake.reached(table, app) for app in (KEPT_APP, _TIMED_APP, _TIME_APP)}
+    return reached[_TIME_APP] if reached[KEPT_APP] == reached[_TIMED_APP] >= 0 else None
+
+
+def keeping(number: int, seq: str) -> list[Transaction]:
+    """What a commit records that removes changes up to a number; `seq`: the last one's sequence, empty if it
+    has none."""
+    found = {KEPT_APP: max(number, 0)}
+    if len(seq) == WIDTH and seq.isdecimal():
+        found |= {_TIME_APP: int(seq[:TIME_DIGITS]), _TIMED_APP: found[KEPT_APP]}
+    return [Transaction(app, value) for app, value in found.items()]
 
 
 def spans(delta: DeltaTable, column: str) -> list[Span]:

@@ -19,14 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.types import plain_schema
 from . import tracking
-from .kept import KEPT_APP, Span, kept, spans
+from .kept import Span, keeping, kept, spans
 
 LAST = "9" * 35
 """Greater than every change sequence."""
@@ -135,14 +135,15 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
     found = choose(spans(delta, column), bound, partly, old)
     if not found.all:
         return Trimmed(kept=before)
-    gone, highest = sum(s.rows for s in found.whole), max((s.high for s in found.whole), default=-1)
+    gone = sum(s.rows for s in found.whole)
+    highest = max(((s.high, s.high_seq) for s in found.whole), default=(-1, ""))
     actions: list[AddAction | RemoveAction] = []
     now = int(time.time() * 1000)
     for one in found.partly:
         rest, rows, last = _rest(table, one, column, bound)
         gone, highest = gone + rows, max(highest, last)
         actions += [AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats)] if rest else []
-    upto = max(before, highest)
+    upto = max(before, highest[0])
     actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
     reach("maintain.trim")
     delta.create_write_transaction(
@@ -150,7 +151,7 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
         mode="append",
         schema=delta.schema(),
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(KEPT_APP, max(upto, 0))],
+            app_transactions=keeping(*highest) if highest[0] > before else keeping(before, ""),
             custom_metadata={"tailrace": json.dumps({"kept_after": upto, "rows": gone})},
             max_commit_retries=0,  # what to remove was decided from this version
         ),
@@ -159,11 +160,13 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
     return Trimmed(len(found.whole), len(found.partly), gone, size, upto)
 
 
-def _rest(table: str, one: Span, column: str, bound: Bound) -> tuple[lake.AddedFile | None, int, int]:
+def _rest(
+    table: str, one: Span, column: str, bound: Bound
+) -> tuple[lake.AddedFile | None, int, tuple[int, str]]:
     """A part with the remaining rows of a file; how many rows are removed, and the greatest change number of
-    those."""
+    those, with its change sequence (empty: they have none)."""
     fs, folder = lake.filesystem(table)
-    rows, last = 0, -1
+    rows, last = 0, (-1, "")
     with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
         schema = plain_schema(file.schema_arrow)
         part = lake.Part(table, schema, name="rest")
@@ -173,7 +176,8 @@ def _rest(table: str, one: Span, column: str, bound: Bound) -> tuple[lake.AddedF
                 if old.any():
                     rows += int(old.sum())
                     gone = batch[column].filter(pa.array(old))
-                    last = max(last, int(_numbers(gone).max()))
+                    seq = "" if pa.types.is_integer(gone.type) else str(pc.max(gone))
+                    last = max(last, (int(_numbers(gone).max()), seq))
                 part.write(pa.Table.from_batches([batch.filter(pa.array(~old))]).cast(schema))
         except BaseException:
             part.discard()
