@@ -86,6 +86,8 @@ def test_the_difference_of_two_places_is_that_of_their_rows(home: TaskHome) -> N
         table.diff(13, 12)
     with pytest.raises(PositionError, match="before the baseline"):
         table.diff(3)
+    with pytest.raises(PositionError, match="22 is not stored yet; changes are up to"):
+        table.diff(13, 22)
 
 
 def test_a_truncate_takes_the_rows_of_before(home: TaskHome) -> None:

@@ -134,6 +134,8 @@ class TaskTable(TableChanges):
         first, last = Point.of(start), None if end is None else Point.of(end)
         now = known.table
         now.files.refuse_gone(None, last)
+        if last is not None:
+            now._refuse_later(last)
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known.taken)
