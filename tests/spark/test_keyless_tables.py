@@ -150,20 +150,35 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
 
 
 @pytest.mark.parametrize("policies", [{}, {"data_error": "log"}], ids=["one task", "several"])
-def test_an_archives_key_log_makes_up_no_old_rows(
-    spark: SparkSession, tmp_path: Path, policies: dict[str, str]
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["no key", "key"])
+def test_an_archives_key_log_has_old_keys(
+    spark: SparkSession, tmp_path: Path, policies: dict[str, str], key: list[str]
 ) -> None:
-    """An archive looks for no row: of an update the old one is not told, of a delete what its image has."""
+    """An archive looks for no row: only images tell of an update's old key, and of a delete's row."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
     rules = Rules.of("archive", policies)
     made = RulesApply(spark, target, rules, root=str(tmp_path), task="t", app_id="t", keylog=log)
-    images: list[Image] = [(1, "I", ONE), (2, "U", TWO), (3, "B", TWO), (3, "U", ONE), (4, "D", ONE)]
-    made.apply(notes(spark, *images, (5, "D", {"v": "a"})))
-    rows = lake.read(log.path).sort_by("keylog_sort").to_pylist()
-    assert [(r["change_row_type"], r["before_key"], r["after_key"]) for r in rows] == [
-        ("I", None, None), ("U", None, None), ("U", None, None), ("D", 'id="1" v="a"', None), ("D", 'v="a"', None),
+    relation = KEYLESS.with_columns([replace(c, key=c.name in key) for c in KEYLESS.columns])
+    moved = {"id": 7, "v": "b"}
+    images: list[Image] = [
+        (1, "I", ONE), (2, "U", TWO), (3, "B", {"id": 1} if key else TWO), (3, "U", moved), (4, "B", moved),
+        (4, "U", moved), (5, "D", moved), (6, "D", {"id": 9}),
     ]  # fmt: skip
+    made.apply(replace(change_table(spark, relation, images), name=relation.table))
+    rows = lake.read(log.path).sort_by("keylog_sort").to_pylist()
+    told = [(r["change_row_type"], r["before_key"], r["after_key"]) for r in rows]
+    if key:
+        assert told == [
+            ("I", None, None), ("U", 'id="1"', None), ("U", 'id="1"', 'id="7"'), ("U", 'id="7"', None),
+            ("D", 'id="7"', None), ("D", 'id="9"', None),
+        ]  # fmt: skip
+    else:
+        assert told == [
+            ("I", None, None), ("U", None, None), ("U", 'id="1" v="b"', 'id="7" v="b"'), ("U", None, None),
+            ("D", 'id="7" v="b"', None), ("D", 'id="9"', None),
+        ]  # fmt: skip
+    assert lake.read(target.path(relation.table)).num_rows == 6
 
 
 @pytest.mark.slow

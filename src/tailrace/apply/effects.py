@@ -65,17 +65,22 @@ def archived(
     counts: Mapping[str, int],
     order: Sequence[str],
     extras: Mapping[str, SparkColumn] | None = None,
+    *,
+    before: bool = False,
 ) -> tuple[ChangeTable, dict[str, int]]:
     """Inserts, updates and deletes as rows to append, but those whose values are wrong (`WHY`); `order`: the
     archive's columns as they stand.
 
-    With `extras`, more columns by name, all changes are there, and whoever gets them chooses; masks are as
-    they were among the extras.
+    With `extras`, more columns by name, all changes are there (with `before` their old images, too), and
+    whoever gets them chooses; masks are as they were among the extras.
     """
     from pyspark.sql import functions as F
 
     header, oper = changes.header, col(changes.header("change_oper"))
-    df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if extras is None else oper != BEFORE)
+    if not before:
+        df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if extras is None else oper != BEFORE)
+    else:
+        df = changes.df
     df = df.where(col(WHY).isNull()) if WHY in df.columns else df
     have = set(df.columns)
     kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}

@@ -6,7 +6,7 @@ log tells of all. What is left of the changes is what any plan of a target write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import ADD, HAVE, KEPT, MOVED, OP, OPER, SEQ, SITUATION, TAKE, WHY
 from ..engine.rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
-from ..model.change import BEFORE, DELETE, TRUNCATE, ChangeTable, Relation
+from ..model.change import BEFORE, DELETE, TRUNCATE, UPDATE, ChangeTable, Relation
 from .images import col, images, masked, ordinals
 from .plan import SPECIAL, Folded
 from .shards import ShardTask, small, theirs
@@ -142,17 +142,42 @@ def expect(
     return _counted(made, needed, truncates=bool(truncates), folds=folds)
 
 
-def refused(changes: ChangeTable) -> Expected:
-    """Of changes that are judged (`WHY`), and meet nothing: those whose values are wrong."""
+def added(changes: ChangeTable, key: Sequence[str] | None) -> Expected:
+    """Of changes that meet nothing, as an archive's: those whose values are wrong (`WHY`), and those with
+    another `key` than before (empty: the whole row is it; None: nobody asks)."""
+    found = [_refused(changes)] if WHY in changes.df.columns else []
+    found += [] if key is None else [_moved(changes, key or changes.columns)]
+    if not found:
+        return Expected()
+    unusual = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
+    return _counted(unusual.localCheckpoint(eager=False), None, truncates=False, folds=False)
+
+
+def _refused(changes: ChangeTable) -> DataFrame:
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     bad = changes.df.where(col(WHY).isNotNull() & (oper != BEFORE))
     situation, moved = F.concat(oper, F.lit("!")), F.lit(False)
-    unusual = bad.select(
+    return bad.select(
         seq.alias(SEQ), oper.alias(OPER), situation.alias(SITUATION), col(WHY), moved.alias(MOVED)
     )
-    return _counted(unusual.localCheckpoint(eager=False), None, truncates=False, folds=False)
+
+
+def _moved(changes: ChangeTable, key: Sequence[str]) -> DataFrame:
+    """The updates whose B row has another key, with that one."""
+    from pyspark.sql import functions as F
+
+    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
+    good = changes.df.where(col(WHY).isNull()) if WHY in changes.df.columns else changes.df
+    new = {f"header__new{i}": col(k) for i, k in enumerate(key)}
+    updates = good.where(oper == UPDATE).select(seq.alias(SEQ), *[v.alias(n) for n, v in new.items()])
+    before = changes.df.where(oper == BEFORE).select(seq.alias(SEQ), *map(col, key))
+    same = reduce(and_, [col(k).eqNullSafe(col(n)) for n, k in zip(new, key, strict=True)])
+    what = {OPER: UPDATE, SITUATION: "U1", WHY: None}
+    told = [F.lit(v).cast("string").alias(n) for n, v in what.items()]
+    moved = updates.join(before, SEQ).where(~same)
+    return moved.select(SEQ, *told, F.lit(True).alias(MOVED), *map(col, key))
 
 
 def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ def attempt(
     changes, counts, extra = batch.changes, found.counts, keylog_tasks.extras(batch.changes)
     if rules.mode == "archive":
         extra[LETTER] = col(changes.header("change_oper"))
-        changes, counts = effects.archived(changes, counts, (), extra)
+        old = log is not None and (not found.relation.key or bool(counts.get("key_changes")))
+        changes, counts = effects.archived(changes, counts, (), extra, before=old)
         extra = {name: col(name) for name in extra}
     done = audits.audited(TableBatch(batch.table, layout, changes, found.upto, counts), order, extra)
     return done if done is None or isinstance(done, str) else finished(done, one, rules, log)

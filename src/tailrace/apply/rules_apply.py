@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ..engine.columns import WHY
 from ..engine.rules import CONFLICTS, Rules
 from ..errors import ApplyError, ConfigError
 from ..model.change import ChangeTable, Relation
 from . import effects, incoming, one_task
 from .apply_result import ApplyResult, result_of
 from .constraint_check import ConstraintCheck, anew
-from .expect import Ends, Expected, expect, refused
+from .expect import Ends, Expected, added, expect
 from .images import col
 from .keylog.exceptions import Exceptions, Holds, Suspensions
 from .keylog.key_log import ChangeRange, KeyLog
@@ -257,7 +256,9 @@ class RulesApply:
         """What its changes meet, and what is left of them."""
         changes = batch.changes
         if self._rules.mode == "archive":
-            return refused(changes) if WHY in changes.df.columns else Expected()
+            key, counts = batch.found.relation.key, batch.found.counts
+            moved = self._log is not None and bool(counts.get("key_changes") if key else counts.get("U"))
+            return added(changes, key if moved else None)
         memory = self._target.capabilities.memory_bytes
         return expect(changes, layout, self._rules, batch.found.counts, there, folds=folds, memory=memory)
 

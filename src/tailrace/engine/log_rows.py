@@ -18,6 +18,7 @@ from ..wire.keylog_values import KeyLogField
 from .batch import Batch
 from .columns import AT, DETAIL, NATIVE_OF, OPER, SEQ, carried, letters, one, words
 from .decide import NAMES
+from .keys import Keys
 from .rules import Rules, reason
 
 Places = npt.NDArray[np.int64]
@@ -123,7 +124,7 @@ def logged(
     `texts`: those of the whole batch (`ChangeTexts.of_changes`), when they are rendered already."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
-    old = np.where(oper == UPDATE, batch.events.old[rows], -1)
+    old = np.where(oper == UPDATE, _old(batch, header)[rows], -1)
     changes = batch.changes
     running = np.zeros(len(batch.events), np.int64)
     running[changes] = np.cumsum(batch.flagged(changes))
@@ -138,6 +139,23 @@ def logged(
         None if texts is None else texts.take((np.cumsum(batch.events.oper != BEFORE) - 1)[rows]),
     )
     return written(lines, batch.rules, header, schema, now, images=images)
+
+
+def _old(batch: Batch, header: KeyLogHeader) -> Places:
+    """Of each update the row that has its old key; -1: the key is as it was. Nobody has compared
+    the keys of an archive's changes before."""
+    events = batch.events
+    if batch.rules.mode != "archive":
+        return events.old
+    old, good = np.full(len(events), -1), True if events.bad is None else ~events.bad
+    updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0) & good)
+    before = events.before[updates]
+    both = pa.array(np.concatenate([updates, before]))
+    columns = [one(batch.rows[header.fields[i].name]).take(both) for i in _key(header)]
+    if len(updates) and columns:
+        new, former = np.split(Keys(columns).place, 2)
+        old[updates[new != former]] = before[new != former]
+    return old
 
 
 def written(
@@ -226,8 +244,8 @@ def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
 def _keys(
     lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader, rules: Rules
 ) -> dict[str, pa.Array]:
-    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one. An
-    archive looks for no old row: if the row is its own key, its update has none."""
+    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one. Where
+    the row is its own key, an archive's update without its old row has none."""
     none = pa.scalar(None, pa.string())
     known = [DELETE] if rules.mode == "archive" and _is_row(header) else [UPDATE, DELETE]
     made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, known)), own, none)}
