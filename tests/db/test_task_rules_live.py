@@ -108,3 +108,13 @@ def test_a_task_under_rules(task: Task, db: psycopg.Connection, spark: object) -
         "plain": [("U", "U", 1, 0), ("D", "D", 1, 0), ("I", "I", 1, 0)],
         "bag": [("U", "U", 1, 0), ("D", "D", 1, 0), ("I", "I", 1, 0)],
     }
+    keyed = [name for name in TABLES if name != "bag"]
+    for name in keyed:
+        db.execute(f"update s.{name} set id = 9 where id = 4")
+    drain(task, spark)
+    moved = {
+        r["subscription_id"]: (r["before_key"], r["after_key"])
+        for r in lake.read(task.keylog_path).to_pylist()
+        if r["after_key"] and r["subscription_id"] != "s.bag"
+    }
+    assert moved == {f"s.{name}": ('id="4"', 'id="9"') for name in keyed}
