@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+import tailrace
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -114,3 +116,26 @@ class TaskHome:
     def forget(self, number: int) -> None:
         """Retention has taken changes up to a number."""
         lake.commit(self.task.changes_path(ITEM), [], progress={KEPT_APP: number})
+
+
+def item(id: int, name: str | None = "a", price: str = "1.00") -> Row:
+    return {"id": id, "name": name, "price": Decimal(price)}
+
+
+def partly_applied(folder: Path) -> TaskHome:
+    """Two rows in the baseline; 11 to 13 are applied, 14 to 16 only stored."""
+    made = TaskHome(folder)
+    made.baseline([item(1), item(2)], after=10)
+    made.store((11, "U", item(1, "b")), (12, "I", item(3)))
+    made.store((13, "D", item(2)))
+    made.applied([item(1, "b"), item(3)], 13)
+    made.store((14, "B", item(3)), (14, "U", item(4)), (15, "U", item(1, "c")), (16, "I", item(5)))
+    return made
+
+
+def values(row: Row) -> tuple[Any, ...]:
+    return row["id"], row["name"], row["price"]
+
+
+def rows(found: tailrace.Result) -> list[Any]:
+    return sorted((r["id"], r["name"]) for r in found.rows())

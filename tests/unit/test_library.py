@@ -5,49 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import tailrace
-from tailrace.apply.targets.delta.layout_mark import mark
 from tailrace.errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.store.tables import ensure
 from tailrace.store.trimming import Bound, trim
 
-from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
+from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
 
 pytestmark = pytest.mark.unit
 
 
-def item(id: int, name: str | None = "a", price: str = "1.00") -> Row:
-    return {"id": id, "name": name, "price": Decimal(price)}
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> TaskHome:
-    """Two rows in the baseline; 11 to 13 are applied, 14 to 16 only stored."""
-    made = TaskHome(tmp_path)
-    made.baseline([item(1), item(2)], after=10)
-    made.store((11, "U", item(1, "b")), (12, "I", item(3)))
-    made.store((13, "D", item(2)))
-    made.applied([item(1, "b"), item(3)], 13)
-    made.store((14, "B", item(3)), (14, "U", item(4)), (15, "U", item(1, "c")), (16, "I", item(5)))
-    return made
-
-
-def values(row: Row) -> tuple[Any, ...]:
-    return row["id"], row["name"], row["price"]
-
-
-def rows(found: tailrace.Result) -> list[Any]:
-    return sorted((r["id"], r["name"]) for r in found.rows())
+    return partly_applied(tmp_path)
 
 
 def test_as_of_any_place_that_is_kept(home: TaskHome) -> None:
@@ -225,8 +202,6 @@ def test_soft_deleted_rows_are_no_rows(tmp_path: Path) -> None:
     made.write([item(1), item(2) | {"gone": at(1)}], 10)
     made.columns = COLUMNS
     made_at = made.task.target_path(ITEM)
-    from tailrace.lake import delta as lake
-    from tailrace.model.change import Relation
     from tailrace.state import ledger
 
     taken = ledger.Baseline(
@@ -264,138 +239,6 @@ def test_results_come_as_what_the_user_works_with(home: TaskHome) -> None:
         found.select(["nope"])
     with pytest.raises(ConfigError, match="the condition cannot be read"):
         found.where("nope > 3")
-
-
-def test_a_column_that_became_another_one_splits_the_range(tmp_path: Path) -> None:
-    made = TaskHome(tmp_path)
-    made.store((1, "I", item(1)))
-    name, price = COLUMNS[1], COLUMNS[2]
-    made.layout(2, (COLUMNS[0], name, Column("price", 3, "int", "int4", "decimal(8,2)"), Column("n", 4, "int", "int4", "int")))  # fmt: skip
-    table = tailrace.open(made.file).table(ITEM)
-    assert table.net().schema.names[:3] == ["id", "name", "price"]  # nothing of the new layout yet
-    from tailrace.lake import delta as lake
-
-    lake.add_columns(
-        made.task.changes_path(ITEM), [pa.field("n", pa.int32()), pa.field("title", pa.string())]
-    )
-    made.store((3, "I", item(2) | {"n": 7}))
-    assert tailrace.open(made.file).table(ITEM).net().table()["n"].to_pylist() == [None, 7]
-    made.layout(4, (COLUMNS[0], Column("title", 2, "text", "text", "string"), price))
-    made.store((5, "I", {"id": 3, "title": "x", "price": Decimal(1)}))
-    table = tailrace.open(made.file).table(ITEM)
-    with pytest.raises(UnsupportedError, match=f"renamed to title at change_seq {seq(4)}"):
-        table.net()
-    assert table.net(5).table()["title"].to_pylist() == ["x"]
-    # The first change of the range is the first of its layout: rows from before it have another one.
-    older = pa.table({"id": pa.array([3], pa.int32()), "name": ["y"], "price": [Decimal("1.00")]})
-    with pytest.raises(UnsupportedError, match=f"renamed to title at change_seq {seq(4)}"):
-        table.net(5, base=older)
-    assert table.net(5, base=older.rename_columns(["id", "title", "price"])).table().num_rows == 2
-    assert table.changes is not None
-
-
-def test_the_difference_of_places_on_both_sides_of_a_rename_is_refused(home: TaskHome) -> None:
-    last = max(
-        int(r["header__change_seq"][16:]) for r in tailrace.open(home.file).table(ITEM).changes().rows()
-    )
-    name, price = COLUMNS[1], COLUMNS[2]
-    home.layout(last + 1, (COLUMNS[0], Column("title", 2, "text", "text", "string"), price))
-    lake.add_columns(home.task.changes_path(ITEM), [pa.field("title", pa.string())])
-    home.store((last + 2, "I", {"id": 77, "title": "x", "price": Decimal(1)}))
-    table = tailrace.open(home.file).table(ITEM)
-    with pytest.raises(UnsupportedError, match=f"{name.name} was renamed to title"):
-        table.diff(last)
-
-
-def test_a_name_that_another_column_has_by_now_splits_the_range(home: TaskHome) -> None:
-    """Rows of before have the old column's values under it; the target has not come to the change of layout."""
-    key, _, price = COLUMNS
-    before = tailrace.open(home.file).table(ITEM).current().rows()
-    home.layout(17, (key, Column("name", 4, "text", "text", "string"), price))
-    home.store((17, "U", item(1, "new")))
-    table = tailrace.open(home.file).table(ITEM)
-    assert table.as_of(16).rows() == before
-    for ask in (table.current, lambda: table.as_of(17), lambda: table.diff(16), lambda: table.diff(11, 17)):
-        with pytest.raises(
-            UnsupportedError, match=f"name was replaced by another .* at change_seq {seq(17)}"
-        ):
-            ask()
-    home.applied([item(1, "new"), item(3)], 17)
-    home.store((18, "U", item(3, "newer")))
-    assert sorted(values(r)[:2] for r in table.diff(17).rows()) == [(3, "a"), (3, "newer")]
-
-
-def test_a_name_that_was_dropped_and_added_again_splits_the_range(home: TaskHome) -> None:
-    """Changes lie between the two, so that no two layouts in sequence differ in it."""
-    key, _, price = COLUMNS
-    home.layout(17, (key, price))
-    home.store((17, "U", {"id": 1, "price": Decimal(5)}))
-    assert tailrace.open(home.file).table(ITEM).current().schema.names == ["id", "price"]
-    home.layout(18, (key, Column("name", 4, "text", "text", "string"), price))
-    home.store((18, "U", item(1, "new")))
-    table = tailrace.open(home.file).table(ITEM)
-    for ask in (table.current, lambda: table.diff(16), table.history):
-        with pytest.raises(UnsupportedError, match="name was replaced by another one of its name"):
-            ask()
-    assert [r["name"] for r in table.diff(17).rows() if r["id"] == 1] == [None, "new"]
-
-
-def test_a_baseline_of_a_new_layout_is_of_that_layout(home: TaskHome) -> None:
-    """The first change of the range is the first that has it; the rows of before have it from the baseline."""
-    key, _, price = COLUMNS
-    title = Column("name", 4, "text", "text", "string")
-    home.columns = (key, title, price)
-    home.baseline([item(1, "x"), item(3, "y")], after=16, number=2)
-    home.layout(18, (key, title, price))
-    home.store((18, "U", item(1, "new")))
-    table = tailrace.open(home.file).table(ITEM)
-    assert rows(table.current()) == [(1, "new"), (3, "y")]
-    assert sorted(values(r)[:2] for r in table.diff(17).rows()) == [(1, "new"), (1, "x")]
-
-
-def test_ranges_on_either_side_of_another_type_are_answered(home: TaskHome) -> None:
-    """A range over both is answered for other columns."""
-    key, _, price = COLUMNS
-    bits = tailrace.open(home.file).table(ITEM).arrays(15, 16).ordinals
-    columns = (key, Column("name", 2, "integer", "int4", "int"), price)
-    home.layout(17, columns)
-    ensure(home.task.changes_path(ITEM), Relation(1, "shop", "item", "d", columns), 17)
-    home.store((17, "U", {"id": 1, "name": 7, "price": Decimal(1)}))
-    table = tailrace.open(home.file).table(ITEM)
-    assert rows(table.as_of(16)) == [(1, "c"), (4, "a"), (5, "a")]
-    assert [(r["id"], r["name"]) for r in table.changes(15, 16).rows()] == [(1, "c"), (5, "a")]
-    assert table.arrays(15, 16).ordinals == bits  # a bit of a mask means what it did
-    assert [r["name"] for r in table.net(17).rows()] == [None, 7]  # no image before it is kept
-    assert len(table.net(columns=["id", "price"]).rows()) == 5
-    assert len(table.transactions().rows()) == 7
-    for ask in (table.net, table.current, lambda: table.changes(16, 17)):
-        with pytest.raises(UnsupportedError, match=f"the column name became int at change_seq {seq(17)}"):
-            ask()
-
-
-def test_a_table_that_was_created_again_is_another_one(home: TaskHome) -> None:
-    """Its new baseline has not come yet; rows of the old one are not its."""
-    home.layout(17, COLUMNS, relid=2)
-    home.store((17, "I", item(1, "new")))
-    table = tailrace.open(home.file).table(ITEM)
-    for ask in (table.current, lambda: table.diff(16)):
-        with pytest.raises(UnsupportedError, match="item was dropped and created again"):
-            ask()
-    assert rows(table.as_of(16)) == [(1, "c"), (4, "a"), (5, "a")]
-
-
-def test_a_version_with_a_new_layout_is_not_one_of_before(home: TaskHome) -> None:
-    """The target gets another column under the same name and type, before the first changes that have it."""
-    key, _, price = COLUMNS
-    columns = (key, Column("name", 4, "text", "text", "string"), price)
-    path = home.task.target_path(ITEM)
-    empty = pa.Table.from_pylist([item(1, None), item(3, None)], schema_of(columns))
-    part = lake.Part(path, empty.schema)
-    part.write(empty)
-    files = [added] if (added := part.close()) else []
-    info = mark(Relation(1, "shop", "item", "d", columns))
-    lake.overwrite(path, files, schema=empty.schema, progress={}, only_after=lake.version(path), info=info)
-    assert rows(tailrace.open(home.file).table(ITEM).as_of(13)) == [(1, "b"), (3, "a")]
 
 
 def test_a_table_that_was_opened_earlier_knows_what_was_applied_since(home: TaskHome) -> None:
