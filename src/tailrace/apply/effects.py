@@ -77,10 +77,8 @@ def archived(
     from pyspark.sql import functions as F
 
     header, oper = changes.header, col(changes.header("change_oper"))
-    if not before:
-        df = changes.df.where(oper.isin(INSERT, UPDATE, DELETE) if extras is None else oper != BEFORE)
-    else:
-        df = changes.df
+    df = changes.df if before else changes.df.where(oper != BEFORE)
+    df = df if extras is not None else df.where(oper.isin(INSERT, UPDATE, DELETE))
     df = df.where(col(WHY).isNull()) if WHY in df.columns else df
     have = set(df.columns)
     kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}

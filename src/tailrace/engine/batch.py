@@ -185,7 +185,7 @@ class Batch:
         return _left(source, events, decided, there, rows_of)
 
 
-def copies(source: Source, events: Events) -> tuple[Ints, Ints]:
+def taken_and_added(source: Source, events: Events) -> tuple[Ints, Ints]:
     """Of each different row of a table without key, by its number: how many copies changes that are all made
     to fit take away, as far as they are there, and how many they add after that.
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..model.change import UPDATE
-from .batch import Batch, Changes, copies, folded, split
+from .batch import Batch, Changes, folded, split, taken_and_added
 from .carry import complete
 from .columns import ADD, HAVE, MASK, MOVED, OPER, SEQ, SILENT, SITUATION, TAKE, WHY, carried, one
 from .decide import NAMES
@@ -160,7 +160,7 @@ class Shard:
 
     def _net(self, batch: Batch | None) -> pa.Table:
         if batch is None:
-            take, add = copies(self.source, self.changes.events)
+            take, add = taken_and_added(self.source, self.changes.events)
         else:
             take, add = split(batch.net(self.source))
         changed = np.flatnonzero(take | add)

@@ -22,7 +22,7 @@ def layouts_from(
     layouts: Sequence[Layout], taken: Baseline, hidden: Collection[str], number: int
 ) -> list[Layout]:
     """The layout of rows that stand upon a baseline and have reached a change number, and later ones.
-    `hidden`: columns that count for nothing."""
+    `hidden`: columns that are in no answer."""
     kept = [c for c in taken.relation.columns if c.name not in hidden]
     begun = log.Layout(
         taken.relation.with_columns(kept),

@@ -55,8 +55,9 @@ def layout_of(
 def in_layout(
     rows: pa.Table, names: Sequence[str], columns: Sequence[str], layout: Layout
 ) -> tuple[pa.Table, list[str]]:
-    """Rows with columns of a layout under their names there, whatever became of them later; and the names of
-    all columns of the change table, to go with these rows: a place among them is a bit of the masks.
+    """Rows with columns of a layout under the names that they had there, also if they were set aside later;
+    and the names of all columns of the change table, to go with these rows: a place among them is a bit of
+    the masks.
 
     Args:
         rows: headers, and data columns under the names of the change table.

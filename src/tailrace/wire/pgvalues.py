@@ -61,13 +61,11 @@ def of_column(column: Column, text: pa.StringArray) -> tuple[pa.Array, pa.Boolea
       false
     ]]
     """
-    if not column.key or column.type not in _MOMENTS:
+    endless = pc.is_in(text, value_set=_ENDLESS) if column.key and column.type in _MOMENTS else None
+    if endless is None or not pc.any(endless).as_py():
         return convert(column.type, column.kind, text)
-    endless = pc.fill_null(pc.is_in(text, value_set=_ENDLESS), False)
     values, bad = convert(column.type, column.kind, _null_where(text, endless))
-    if pc.any(endless).as_py():
-        bad = endless if bad is None else pc.or_(endless, bad)
-    return values, bad
+    return values, endless if bad is None else pc.or_(endless, bad)
 
 
 def misfit(table: str, column: str, text: str) -> str:
