@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -51,6 +52,35 @@ class NumberedChanges(Protocol):
 
     def rows(self, wanted: Places) -> Source | None:
         """Some changes with all of their columns, by their numbers, which rise; None: as above."""
+
+
+class SharedChanges:
+    """Changes for the threads of one process: the keys are read once for all of them."""
+
+    def __init__(self, changes: NumberedChanges) -> None:
+        self._changes, self._lock = changes, Lock()
+        self._keys: tuple[Source | None] | None = None
+
+    @property
+    def folder(self) -> str:
+        """See `NumberedChanges`."""
+        return self._changes.folder
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """See `NumberedChanges`."""
+        return self._changes.key
+
+    def keys(self) -> Source | None:
+        """See `NumberedChanges`."""
+        with self._lock:
+            if self._keys is None:
+                self._keys = (self._changes.keys(),)
+            return self._keys[0]
+
+    def rows(self, wanted: Places) -> Source | None:
+        """See `NumberedChanges`."""
+        return self._changes.rows(wanted)
 
 
 @contextmanager
