@@ -48,6 +48,25 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["strict", "archive"])
+@pytest.mark.parametrize("several", [False, True])
+def test_the_key_log_has_both_keys_of_an_update_that_is_set_aside(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, several: bool
+) -> None:
+    if several:
+        monkeypatch.setattr(one_task, "fits", lambda *_: False)
+    place = Place(spark, tmp_path, mode, {"data_error": "log"})
+    place.apply([change(1, "I", "a")])
+    DeltaTable(place.target.path(NAME)).alter.add_constraint({"small": "a < 50"})
+    moved = Change(2, "U", (0, "a"), {"lane": 0, "id": "b", "a": 99, "b": "x"})
+    place.apply([moved, change(3, "U", "a")])
+    found = {r["change_row_counter"]: r for r in spark.read.format("delta").load(place.log.path).collect()}
+    assert found[2]["result_error"] == "data_error: CHECK small refuses it"
+    keys = [[found[n][k] for k in ("before_key", "after_key")] for n in (2, 3)]
+    assert keys == [['lane="0" id="a"', 'lane="0" id="b"'], ['lane="0" id="a"', None]]
+
+
+@pytest.mark.slow
 def test_a_null_in_a_key_stops_several_jobs_before_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -372,6 +372,8 @@ def test_a_null_in_the_key_is_set_aside_or_ends_the_batch(tmp_path: Path, policy
     odd = [(r["change_row_counter"], r["result_row_count"], r["result_error"]) for r in place.logged()]
     why = "data_error: NULL in id, which is in the key"
     assert odd == [(1, 1, None), (2, 0, why), (3, 0, why), (4, 1, None), (5, 0, why)]
+    keys = [place.logged()[2][n] for n in ("before_key", "after_key")]
+    assert keys == ['lane="0" id=&xsi:nil="true"', 'lane="0" id="p"']
     kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
     assert [r["STATEMENT"].split(" ", 1)[0] for r in kept] == ["I", "U", "D"]
 

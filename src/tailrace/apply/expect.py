@@ -145,8 +145,11 @@ def expect(
 def added(changes: ChangeTable, key: Sequence[str] | None) -> Expected:
     """Of changes that meet nothing, as an archive's: those whose values are wrong (`WHY`), and those with
     another `key` than before (empty: the whole row is it; None: nobody asks)."""
-    found = [_refused(changes)] if WHY in changes.df.columns else []
-    found += [] if key is None else [_moved(changes, key or changes.columns)]
+    bad = _refused(changes) if WHY in changes.df.columns else None
+    moved = None if key is None else _moved(changes, key or changes.columns)
+    if bad is not None and moved is not None:
+        bad = bad.join(moved.select(SEQ, OPER), [SEQ, OPER], "left_anti")
+    found = [one for one in (bad, moved) if one is not None]
     if not found:
         return Expected()
     unusual = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
@@ -169,15 +172,15 @@ def _moved(changes: ChangeTable, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    good = changes.df.where(col(WHY).isNull()) if WHY in changes.df.columns else changes.df
+    why = col(WHY) if WHY in changes.df.columns else F.lit(None).cast("string")
     new = {f"header__new{i}": col(k) for i, k in enumerate(key)}
-    updates = good.where(oper == UPDATE).select(seq.alias(SEQ), *[v.alias(n) for n, v in new.items()])
+    own = [v.alias(n) for n, v in new.items()]
+    updates = changes.df.where(oper == UPDATE).select(seq.alias(SEQ), why.alias(WHY), *own)
     before = changes.df.where(oper == BEFORE).select(seq.alias(SEQ), *map(col, key))
     same = reduce(and_, [col(k).eqNullSafe(col(n)) for n, k in zip(new, key, strict=True)])
-    what = {OPER: UPDATE, SITUATION: "U1", WHY: None}
-    told = [F.lit(v).cast("string").alias(n) for n, v in what.items()]
-    moved = updates.join(before, SEQ).where(~same)
-    return moved.select(SEQ, *told, F.lit(True).alias(MOVED), *map(col, key))
+    situation = F.when(col(WHY).isNull(), F.lit("U1")).otherwise(F.lit("U!"))
+    told = [F.lit(UPDATE).alias(OPER), situation.alias(SITUATION), col(WHY), F.lit(True).alias(MOVED)]
+    return updates.join(before, SEQ).where(~same).select(SEQ, *told, *map(col, key))
 
 
 def truncates_of(changes: ChangeTable, counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -34,21 +34,31 @@ class Numbers:
         rise: each is above those of all earlier times.
         fit: they can be put together with their times.
         load: the rows of a full load among them.
+        many: how many rows of changes there are; passed: those with numbers up to the one asked for.
+        most: the greatest number; made: the greatest of those that are made of both parts.
     """
 
     rise: bool
     fit: bool
     load: FullLoad = field(default_factory=FullLoad)
+    many: int = 0
+    passed: int = 0
+    most: int = -1
+    made: int = -1
 
     @property
     def unclear(self) -> bool:
         """Whether no number can stand for progress."""
         return not self.rise and not self.fit
 
+    def end_at(self, number: int) -> bool:
+        """Whether none is beyond a target's progress."""
+        return number >= (self.made if number >= MADE else self.most)
 
-def look(changes: ChangeTable) -> Numbers:
+
+def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
-    full load, which have no time, are counted."""
+    full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -57,13 +67,15 @@ def look(changes: ChangeTable) -> Numbers:
     loaded, begun = is_loaded(seq), F.lit(None).cast("timestamp")
     if "timestamp" in changes.headers:
         begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
+    time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
+    progress = _made(seq) if upto >= MADE else number
     times = (
         changes.df.filter(good & (_usual(seq) | loaded))
-        .select(F.when(~loaded, F.substring(seq, 1, TIME_DIGITS)).alias("time"), _number(seq).alias("number"),
-                begun.alias("begun"))
+        .select(F.when(~loaded, time).alias("time"), number.alias("number"), begun.alias("begun"),
+                (progress <= upto).alias("passed"))
         .groupBy("time")
         .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.count("*").alias("many"),
-             F.max("begun").alias("begun"))
+             F.max("begun").alias("begun"), F.count_if("passed").alias("passed"))
     )  # fmt: skip
     load = F.col("time").isNull()
     before = Window.partitionBy(load).orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
@@ -75,12 +87,16 @@ def look(changes: ChangeTable) -> Numbers:
         F.count_if(F.col("at").isNull() & ~F.col("load")),
         F.max(F.when(F.col("load"), F.col("many"))),
         F.max(F.when(F.col("load"), F.unix_micros("begun"))),
+        *[F.sum(F.when(~F.col("load"), F.col(n))) for n in ("many", "passed")],
+        F.max(F.when(~F.col("load"), F.col("at") * PARTS + F.col("most"))),
     )  # fmt: skip
     row = found.first()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
     began = None if row[4] is None else datetime.fromtimestamp(row[4] / 1e6, timezone.utc)
     load_rows = FullLoad(int(row[3] or 0), began)
-    return Numbers(rise=not row[0], fit=(row[1] or 0) < PARTS and not row[2], load=load_rows)
+    most, made = (-1 if n is None else int(n) for n in (row[1], row[7]))
+    fit = most < PARTS and not row[2]
+    return Numbers(not row[0], fit, load_rows, int(row[5] or 0), int(row[6] or 0), most, made)
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
@@ -101,7 +117,7 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
         )
     name = changes.header("change_seq")
     seq = F.col(name)
-    made = _hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq)
+    made = _made(seq)
     whole = F.concat(F.substring(seq, 1, TIME_DIGITS), F.lpad(made.cast("string"), NUMBER_DIGITS, "0"))
     return changes.with_df(changes.df.withColumn(name, F.when(_usual(seq), whole).otherwise(seq)))
 
@@ -124,6 +140,13 @@ def _number(seq: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
+
+
+def _made(seq: Column) -> Column:
+    """The number that is made of both parts of a change sequence."""
+    from pyspark.sql import functions as F
+
+    return _hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq)
 
 
 def _hundredths(time: Column) -> Column:

@@ -92,6 +92,9 @@ def apply(
     ] = "tailrace",
     option: Option = None,
     on_bad: Annotated[str, typer.Option(help="Bad rows: fail, or reject (set aside in _rejects).")] = "fail",
+    on_late: Annotated[
+        str, typer.Option(help="Changes that came after their target had passed their place: fail, or skip.")
+    ] = "fail",
     name: Annotated[str, typer.Option(help="Name under which the targets keep their progress.")] = "apply",
     mode: Annotated[
         str | None,
@@ -145,6 +148,7 @@ def apply(
     ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
     mapped = None if tables is None else load_tables(tables)
     refuse_treatment(on_bad)
+    skip_late = work.skips_late(on_late)
     apply_place.refuse(target, control)
     refuse_nothing(side(format, changes, given))
     there = "://" in target or Path(target).exists()  # a target that is not there yet has nothing to read
@@ -152,7 +156,7 @@ def apply(
     with started("tailrace apply", _TASKS, "applying", quiet=as_json, reads=reads) as spark:
         done = work.run(
             spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
-            ruling=ruling, resume=resume, tables=mapped, control=control,
+            ruling=ruling, resume=resume, tables=mapped, control=control, skip_late=skip_late,
         )  # fmt: skip
     print_json(done) if as_json else out.print(applied(done["tables"]))
     for said in [] if as_json else remarks(done):

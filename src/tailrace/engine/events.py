@@ -56,9 +56,13 @@ class Events:
 
     @cached_property
     def old(self) -> Ints:
-        """Of each update its B row, when that has another key; else -1."""
-        moving = self.oper == UPDATE if self.bad is None else (self.oper == UPDATE) & ~self.bad
-        old = np.where(moving, self.before, -1)
+        """Of each update that takes place its B row, when that has another key; else -1."""
+        return self.left if self.bad is None else np.where(self.bad, -1, self.left)
+
+    @cached_property
+    def left(self) -> Ints:
+        """As `old`, and of updates whose values the target cannot hold: what a key log says of them."""
+        old = np.where(self.oper == UPDATE, self.before, -1)
         return np.where((old >= 0) & (self.key[old] != self.key), old, -1)
 
     @cached_property

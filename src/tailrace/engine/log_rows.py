@@ -146,9 +146,9 @@ def _old(batch: Batch, header: KeyLogHeader) -> Places:
     the keys of an archive's changes before."""
     events = batch.events
     if batch.rules.mode != "archive":
-        return events.old
-    old, good = np.full(len(events), -1), True if events.bad is None else ~events.bad
-    updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0) & good)
+        return events.left
+    old = np.full(len(events), -1)
+    updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0))
     before = events.before[updates]
     both = pa.array(np.concatenate([updates, before]))
     columns = [one(batch.rows[header.fields[i].name]).take(both) for i in _key(header)]

@@ -29,6 +29,12 @@ def refuse(target: str, control: str | None) -> None:
         )
 
 
+def kept_in(target: str, control: str | None) -> str:
+    """The folder of what is kept next to a target; errors as `refuse`."""
+    refuse(target, control)
+    return control or target
+
+
 def opened(
     spark: SparkSession,
     target: str,
@@ -37,11 +43,11 @@ def opened(
     places: Callable[[str], TargetPlace] | None,
 ) -> tuple[Target, str, str]:
     """The target, its name, and the folder of what is kept next to it; errors as `refuse`."""
-    refuse(target, control)
+    root = kept_in(target, control)
     if "://" not in target:
-        return DeltaTarget(spark, target, app_id=app_id, places=places), target, control or target
+        return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
     from ..apply.targets.postgresql import place as postgresql_place
     from ..apply.targets.postgresql import target as postgresql
 
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
-    return made, postgresql_place.Place.of(target).label, control or target
+    return made, postgresql_place.Place.of(target).label, root

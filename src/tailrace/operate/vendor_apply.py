@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming, numbering
+from ..apply import effects, incoming, late_changes, numbering
 from ..apply.apply_result import summed
 from ..apply.full_loads import Found, FullLoads
 from ..apply.images import refused
 from ..apply.keylog.exceptions import Suspensions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
+from ..apply.late_changes import LateChanges, Passed
 from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.transactions import transactions
-from ..apply.whole_rows import NAME_KEY
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, UnsupportedError
@@ -26,7 +26,7 @@ from ..formats import checks, convert
 from ..formats.base import FINER
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
-from . import apply_place
+from . import apply_place, vendor_notes
 from .runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ def run(
     resume: bool = False,
     tables: TablesFile | None = None,
     control: str | None = None,
+    skip_late: bool = False,
 ) -> dict[str, Any]:
     """Applies the change tables at a path to the Delta tables under `target`, or to a PostgreSQL database.
 
     `control`: the folder of exceptions, suspended tables and rejects; `target` itself when it is a folder.
+    `skip_late`: changes that came after their target had passed their place do not stop the call.
 
     Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
     by action and by conflict), `bad` (rows kept aside), `rejects` (where) and `notes`. A table without key
@@ -100,11 +102,13 @@ def run(
     Raises:
         ConfigError: a mapping does not fit its table.
         FormatError: a bad row, when `fail`; change sequences that cannot be followed.
-        ApplyError: changes that cannot be applied.
+        ApplyError: changes that cannot be applied, or that came late.
     """
     side = convert.side(form, changes, given)
     found = convert.read(spark, side)
-    numbers = {n: numbering.look(ct) for n, ct in found.changes.items()}
+    passed = LateChanges(apply_place.kept_in(target, control), app_id)
+    numbers = {n: numbering.look(ct, passed.upto(n)) for n, ct in found.changes.items()}
+    read = dict(found.changes)
     ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
     found = replace(found, changes=ordered)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
@@ -119,6 +123,8 @@ def run(
         loads = {n: (numbers[n].load, reached[n]) for n in good}
         full = FullLoads(root, app_id)
         full.check(loads)
+        late = passed.late({n: numbers[n].passed for n in good}, reached)
+        late_changes.refuse({} if skip_late else late, changes)
         good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         held = Suspensions(root, app_id)
         applied: list[dict[str, Any]] = []
@@ -131,6 +137,8 @@ def run(
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
                 _note(full, place, {} if dry_run else loads)
+            if not dry_run:
+                passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good})
     except Exception as error:
         if (said := refused(error, changes) or convert.reason(error, changes)) is error:
             raise
@@ -145,15 +153,9 @@ def run(
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
-    notes = [*found.notes, *_notes(good, ruling), *convert.waiting_rows(found.pending)]
-    notes += convert.nothing(report, changes)
-    notes += [
-        f"{name}: {n:,} x {kind}: truncated"
-        for name, t in report.tables.items()
-        for kind, n in t.lost.items()
-    ]
-    notes += [f"{name} has no changes: it is not applied" for name in found.control_tables]
-    notes += [f"{name} is not applied: {why}" for name, why in found.apart.items()]
+    archive = ruling is not None and ruling.rules.mode == "archive"
+    unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
+    notes = vendor_notes.notes(found, unkeyed, late, report, changes)
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
 
 
@@ -198,20 +200,25 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _notes(changes: Mapping[str, ChangeTable], ruling: Ruling | None) -> list[str]:
-    """Notes about tables without a key; archives need none."""
-    if ruling is not None and ruling.rules.mode == "archive":
-        return []
-    what = (
-        "no key is known, so rows are identified by all of their values; name the key, if there is one "
-        f"({NAME_KEY})"
-    )
-    return [f"{name}: {what}" for name, table in sorted(changes.items()) if not table.key]
-
-
 def _note(full: FullLoads, target: Target, loads: Found) -> None:
     """Notes the full loads of the tables that have a target now."""
     full.note({n: load for n, load in loads.items() if _reached(target, n) >= 0})
+
+
+def skips_late(on_late: str) -> bool:
+    """Whether changes that come late are skipped (`skip`) instead of refused (`fail`); ConfigError for
+    anything else."""
+    if on_late not in ("fail", "skip"):
+        raise ConfigError(f"unknown treatment of late changes: {on_late!r}", hint="use fail or skip")
+    return on_late == "skip"
+
+
+def _passed(target: Target, table: str, changes: ChangeTable, numbers: numbering.Numbers) -> Passed:
+    """What a target has passed of its changes; read once more where it has stopped before their end."""
+    reached = _reached(target, table)
+    if numbers.end_at(reached):
+        return Passed(reached, numbers.many)
+    return Passed(reached, numbering.look(changes, reached).passed if reached >= 0 else 0)
 
 
 def _reached(target: Target, table: str) -> int:

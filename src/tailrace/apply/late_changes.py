@@ -1,0 +1,107 @@
+"""Changes of change tables that others made, and that come late: after their target has passed their place.
+
+A target's progress is the number of the last change it has, so changes with lower numbers that come in later
+files would be skipped, as those are that it has. How many there were is written down each time; when there
+are more of them now, some have come late. Nobody can put them into the target where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import pyarrow as pa
+
+from ..errors import ApplyError
+from ..lake import delta as lake
+
+PASSED = "_passed"
+"""The Delta table that says which changes targets had passed: `SCHEMA`."""
+SCHEMA = pa.schema(
+    [
+        ("task_name", pa.string()),
+        ("table_name", pa.string()),
+        ("upto", pa.int64()),
+        ("changes", pa.int64()),
+        ("noted", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A change number that a target has reached, and how many rows of changes there were up to it."""
+
+    upto: int = -1
+    changes: int = 0
+
+
+class LateChanges:
+    """What the targets of a task had passed when they were last applied; a table below the folder `root`."""
+
+    def __init__(self, root: str, task: str) -> None:
+        self._path, self._task = f"{root.rstrip('/')}/{PASSED}", task
+        self._known = self._read()
+
+    def upto(self, table: str) -> int:
+        """The change number up to which changes are to be counted, for `late`."""
+        return self._known.get(table, Passed()).upto
+
+    def late(self, found: Mapping[str, int], reached: Mapping[str, int]) -> dict[str, int]:
+        """How many changes have come late, by table, if any.
+
+        Args:
+            found: how many rows of changes there are now up to the number that `upto` says.
+            reached: the progress of the targets; one that was made anew gets all changes.
+        """
+        return {
+            table: many - self._known[table].changes
+            for table, many in sorted(found.items())
+            if table in self._known
+            and self._known[table].upto <= reached.get(table, -1)
+            and many > self._known[table].changes
+        }
+
+    def note(self, found: Mapping[str, Passed]) -> None:
+        """Writes down what the targets have passed. Files that were taken away are no reason to forget what
+        was in them, as long as the target stands where it stood."""
+        new = {}
+        for table, now in found.items():
+            before = self._known.get(table, Passed())
+            if now.upto != before.upto or now.changes > before.changes:
+                new[table] = now
+        if new:
+            lake.append(self._path, self._rows(new))
+
+    def _read(self) -> dict[str, Passed]:
+        if not lake.exists(self._path):
+            return {}
+        rows = lake.read(self._path).sort_by("noted").to_pylist()
+        return {
+            r["table_name"]: Passed(r["upto"], r["changes"]) for r in rows if r["task_name"] == self._task
+        }
+
+    def _rows(self, new: Mapping[str, Passed]) -> pa.Table:
+        now = datetime.now(timezone.utc)
+        rows = [(self._task, table, one.upto, one.changes, now) for table, one in sorted(new.items())]
+        return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+
+
+def refuse(late: Mapping[str, int], where: str) -> None:
+    """Raises ApplyError if changes of any table have come late."""
+    if late:
+        raise ApplyError(
+            f"changes came after their target had passed their place: {'; '.join(said(late))}",
+            where=where,
+            hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`",
+        )
+
+
+def said(late: Mapping[str, int]) -> Sequence[str]:
+    """One text a table.
+
+    >>> said({"shop.item": 1200})
+    ['shop.item: 1,200 rows of changes came late']
+    """
+    return [f"{table}: {many:,} rows of changes came late" for table, many in late.items()]

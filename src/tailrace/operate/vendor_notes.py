@@ -1,0 +1,42 @@
+"""What `tailrace apply` says of vendors' tables in addition to what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..apply import late_changes
+from ..apply.whole_rows import NAME_KEY
+from ..formats import convert
+from ..formats.base import Read
+
+_NO_KEY = (
+    "no key is known, so rows are identified by all of their values; name the key, if there is one "
+    f"({NAME_KEY})"
+)
+
+
+def notes(
+    found: Read,
+    unkeyed: Iterable[str],
+    late: Mapping[str, int],
+    report: convert.ConversionReport,
+    path: str,
+) -> list[str]:
+    """The notes of a call.
+
+    Args:
+        found: what was read.
+        unkeyed: the tables without a key whose rows are looked up.
+        late: how many rows of changes came late and are skipped, by table.
+        report: what became of the rows that were read.
+        path: where they were read.
+    """
+    made = [*found.notes]
+    made += [f"{name}: {_NO_KEY}" for name in sorted(unkeyed)]
+    made += convert.waiting_rows(found.pending)
+    made += [f"{text}: skipped" for text in late_changes.said(late)]
+    made += convert.nothing(report, path)
+    for name, table in report.tables.items():
+        made += [f"{name}: {n:,} x {kind}: truncated" for kind, n in table.lost.items()]
+    made += [f"{name} has no changes: it is not applied" for name in found.control_tables]
+    return made + [f"{name} is not applied: {why}" for name, why in found.apart.items()]

@@ -1,0 +1,87 @@
+"""`tailrace apply` of changes that come after their target has passed their place: they stop it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.errors import ApplyError
+from tailrace.lake import delta as lake
+from tailrace.operate import vendor_apply
+
+pytestmark = pytest.mark.spark
+HEAD = "header__change_seq,header__change_oper,id,s\n"
+FIRST, LATE, LAST = (f"2026110208150050000000000000000000{n},I,{n},{n}\n" for n in (1, 2, 3))
+RULES = vendor_apply.ruling("upsert", {}, None, None, "all")
+
+
+def put(root: Path, name: str, *lines: str) -> None:
+    file = root / "changes" / "dbo.g__ct" / f"{name}.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(HEAD + "".join(lines))
+
+
+def apply(spark: SparkSession, root: Path, **more: Any) -> dict[str, Any]:
+    given = {"key": "id"}
+    return vendor_apply.run(spark, str(root / "changes"), "qlik", given, str(root / "lake"), **more)
+
+
+def rows(root: Path) -> list[str]:
+    return sorted(r["s"] for r in lake.read(f"{root}/lake/dbo.g").to_pylist())
+
+
+@pytest.mark.parametrize("ruling", [None, RULES], ids=["plain", "rules"])
+def test_a_file_that_comes_late_stops_it(spark: SparkSession, tmp_path: Path, ruling: Any) -> None:
+    put(tmp_path, "20261102-081500500", FIRST, LAST)
+    for _ in range(2):
+        apply(spark, tmp_path, ruling=ruling)
+    put(tmp_path, "20261102-081500501", LATE)
+    for dry_run in (True, False):
+        with pytest.raises(ApplyError, match=r"dbo\.g: 1 rows of changes came late"):
+            apply(spark, tmp_path, ruling=ruling, dry_run=dry_run)
+    assert rows(tmp_path) == ["1", "3"]
+    done = apply(spark, tmp_path, ruling=ruling, skip_late=True)
+    assert "dbo.g: 1 rows of changes came late: skipped" in done["notes"]
+    assert rows(tmp_path) == ["1", "3"]
+    done = apply(spark, tmp_path, ruling=ruling)  # it is known by now
+    assert not [n for n in done["notes"] if "late" in n]
+    (tmp_path / "lake" / "dbo.g").rename(tmp_path / "old")  # a target made anew gets it
+    apply(spark, tmp_path, ruling=ruling)
+    assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_a_row_that_was_bad_and_is_repaired_comes_late(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "20261102-081500500", FIRST, LATE.replace(",I,", ",X,"), LAST)
+    apply(spark, tmp_path, fail=False)
+    assert rows(tmp_path) == ["1", "3"]
+    put(tmp_path, "20261102-081500500", FIRST, LATE, LAST)
+    with pytest.raises(ApplyError, match="1 rows of changes came late"):
+        apply(spark, tmp_path)
+
+
+def test_files_that_are_taken_away_and_put_back_are_known(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "20261102-081500500", FIRST)
+    put(tmp_path, "20261102-081500501", LATE)
+    apply(spark, tmp_path)
+    away = tmp_path / "changes" / "dbo.g__ct" / "20261102-081500500.csv"
+    away.rename(tmp_path / "away")
+    apply(spark, tmp_path)
+    (tmp_path / "away").rename(away)
+    put(tmp_path, "20261102-081500502", LAST)
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_a_stop_is_no_late_change(spark: SparkSession, tmp_path: Path) -> None:
+    stops = vendor_apply.ruling("strict", {"insert_exists": "stop"}, None, None, "all")
+    again = LATE.replace(",2,2", ",1,2")
+    put(tmp_path, "20261102-081500500", FIRST, again, LAST)
+    with pytest.raises(ApplyError, match="insert_exists"):
+        apply(spark, tmp_path, ruling=stops)
+    assert rows(tmp_path) == ["1"]
+    goes_on = vendor_apply.ruling("strict", {"insert_exists": "log"}, None, None, "all")
+    apply(spark, tmp_path, ruling=goes_on)
+    assert rows(tmp_path) == ["1", "3"]
