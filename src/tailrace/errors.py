@@ -109,6 +109,11 @@ class BaselineNeededError(ApplyError):
     target up to date."""
 
 
+class LimitReachedError(ApplyError):
+    """A table has had as many conflicts as its rules allow (`log then stop after 100`). Trying it again would
+    count them anew, so somebody has to decide."""
+
+
 class TargetLostError(ApplyError):
     """The target's server went away, or nobody answers at its address. Retrying is safe: its own tables say
     how far it is."""

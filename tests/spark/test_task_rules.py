@@ -18,7 +18,7 @@ from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.apply.task_rules import TableRules
+from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
@@ -151,6 +151,27 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     orders.give(task.orders, orders.RESUME, ["s.t"], why="", who="me")
     assert [one.table for one in task.catch_up()] == ["s.t"]
     task.same()
+
+
+@pytest.mark.slow
+def test_a_crash_before_the_key_log_suspends_no_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would catch up with the key log of one that is suspended, and a new baseline ends the wait."""
+    limited = Rules.of("strict", {"delete_missing": "log then suspend after 1"})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(limited)})
+    task.store({"s.t": [change(1, "I", "a")]})
+    task.catch_up()
+    task.store({"s.t": [change(n, "D", "x") for n in (2, 3)]})
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskRules, "flush", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            task.catch_up(run="2")
+    assert orders.paused(task.orders, {}) == {}
+    (done,) = task.catch_up(run="3")
+    assert done.suspended.startswith("delete_missing at change_seq")
+    assert list(orders.paused(task.orders, {})) == ["s.t"]
+    assert [n for n, *_ in task.logged("s.t")] == [1, 2]
 
 
 @pytest.mark.slow

@@ -11,7 +11,14 @@ import pytest
 from tailrace.apply.gate import Ordered
 from tailrace.apply.segment import Segment
 from tailrace.config.groups import GroupSettings
-from tailrace.errors import ApplyError, BaselineNeededError, LeaseLostError, SparkLostError, TailraceError
+from tailrace.errors import (
+    ApplyError,
+    BaselineNeededError,
+    LeaseLostError,
+    LimitReachedError,
+    SparkLostError,
+    TailraceError,
+)
 from tailrace.model.change import Column, Relation
 from tailrace.state import orders as tables
 from tailrace.state import retries
@@ -72,6 +79,15 @@ def test_what_ends_the_process_is_no_error_of_the_table(tmp_path: Path, kind: ty
     with pytest.raises(kind):
         made.failed("s.a", kind("gone"))
     assert not made.failing and tables.read(str(tmp_path / "orders")) == []
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_limit_on_conflicts_suspends_the_group_at_once(tmp_path: Path, retries: int) -> None:
+    """Each retry would count the conflicts anew, and let as many more pass."""
+    made = gate(tmp_path, taken("s.a", "s.b"), g=GroupSettings(tables=["s.*"], retries=retries))
+    made.failed("s.a", LimitReachedError("update_missing: no row"))
+    held = tables.paused(str(tmp_path / "orders"), {})
+    assert {t: (one.held, one.why) for t, one in held.items()} == dict.fromkeys(("s.a", "s.b"), ("suspended", "group g: s.a: update_missing: no row"))
 
 
 def test_a_restart_counts_errors_on(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..config.groups import GroupSettings, group_of
-from ..errors import BaselineNeededError, LeaseLostError, SparkLostError, TailraceError, TargetLostError
+from ..errors import (
+    BaselineNeededError,
+    LeaseLostError,
+    LimitReachedError,
+    SparkLostError,
+    TailraceError,
+    TargetLostError,
+)
 from ..lake import delta as lake
 from ..state import orders as tables
 from ..state import retries
@@ -191,6 +198,9 @@ class Ordered:
             return
         if name is None:
             raise error
+        if isinstance(error, LimitReachedError):
+            self._suspend(name, table, f"{table}: {error.what}")
+            return
         group, count = self._groups[name], self._errors.get(table, 0) + 1
         if not group.retries and not self.patient:
             raise error
@@ -200,10 +210,13 @@ class Ordered:
             retries.note(self._kept, table, count, error.what)
         logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
         if group.retries and count >= group.retries:
-            mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == name)})
-            why = f"group {name}: {count} errors in a row of {table}: {error.what}"
-            tables.give(self._path, tables.SUSPEND, mine, why=why, who="apply")
-            self._forget(table)
+            self._suspend(name, table, f"{count} errors in a row of {table}: {error.what}")
+
+    def _suspend(self, group: str, table: str, why: str) -> None:
+        """Suspends the group of a table."""
+        mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == group)})
+        tables.give(self._path, tables.SUSPEND, mine, why=f"group {group}: {why}", who="apply")
+        self._forget(table)
 
     def unclear(self, table: str, why: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""

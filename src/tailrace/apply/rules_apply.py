@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.rules import CONFLICTS, Rules
-from ..errors import ApplyError, ConfigError
+from ..errors import ApplyError, ConfigError, LimitReachedError
 from ..model.change import ChangeTable, Relation
 from . import effects, incoming, one_task
 from .apply_result import ApplyResult, result_of
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _T = TypeVar("_T")
+Later = Callable[[Callable[[], None]], None]
+"""Has work done once the key log is visible."""
 
 
 class RulesApply:
@@ -62,8 +64,10 @@ class RulesApply:
         app_id: str,
         keylog: KeyLog | None = None,
         suspensions: Holds | None = None,
+        later: Later | None = None,
     ) -> None:
         self._spark, self._target, self._rules, self._app = spark, target, rules, app_id
+        self._later: Later = later or (lambda work: work())
         self._log = keylog if keylog is None or keylog.mode != "off" else None
         able = target.capabilities
         if self._log is not None and able.notes is None and not able.versions:
@@ -180,16 +184,20 @@ class RulesApply:
         why = why or CONFLICTS[kind]
         said = f"{kind} at change_seq {seq}: {why}"
         if policy == "suspend":
-            self.suspensions.suspend(name, said)
-        self._exceptions.begin(name, self._rules.limits)  # resumed, it counts anew
-        if policy == "suspend":
+            self._later(lambda: self._suspend(name, said))
             return replace(done, suspended=said)
-        raise ApplyError(
+        self._exceptions.begin(name, self._rules.limits)  # started again, it counts anew
+        failed = LimitReachedError if kind in self._rules.limits else ApplyError
+        raise failed(
             f"{kind}: {why}",
             where=f"{name}, change_seq {seq}",
             hint="the changes before it are applied; correct the target or that change, or give another "
             f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",
         )
+
+    def _suspend(self, name: str, why: str) -> None:
+        self.suspensions.suspend(name, why)
+        self._exceptions.begin(name, self._rules.limits)  # resumed, it counts anew
 
     def _cut(self, changes: ChangeTable) -> Cut:
         there: Mapping[str, str] = {}

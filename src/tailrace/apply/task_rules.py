@@ -75,6 +75,7 @@ class TaskRules:
         self._lock = threading.Lock()
         self._looked: set[str] = set()
         self._recovered = False
+        self._suspends: list[Callable[[], None]] = []
 
     def of(self, table: str, relation: Relation, *, window: bool = False) -> RulesApply | None:
         """What applies a table; None: the target alone, as it does without rules.
@@ -100,6 +101,7 @@ class TaskRules:
             app_id=self._app,
             keylog=self._log,
             suspensions=self._suspensions,
+            later=self._suspends.append,
         )
 
     def transactional(self, table: str) -> bool:
@@ -140,12 +142,17 @@ class TaskRules:
             self._log.commit([], ChangeRange(table, upto, upto, 0))
 
     def again(self) -> None:
-        """Looks at targets anew for what the key log lacks."""
+        """Looks at targets anew for what the key log lacks; a table that was to be suspended meets its change
+        once more."""
         self._recovered = False
+        self._suspends.clear()
 
     def flush(self) -> None:
-        """Makes visible what was logged."""
+        """Makes visible what was logged, then suspends the tables that ended before a change: nothing catches
+        up with the key log of a table that is suspended."""
         self._log.flush()
+        while self._suspends:
+            self._suspends.pop(0)()
 
     def _once(self, table: str, relation: Relation) -> None:
         """Refuses a target that another mode made; looks once a process."""

@@ -24,6 +24,7 @@ from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER
+from ..formats.counts import RowCount
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
 from . import apply_place, vendor_notes
@@ -143,13 +144,7 @@ def run(
         if (said := refused(error, changes) or convert.reason(error, changes)) is error:
             raise
         raise said from error
-    report = convert.ConversionReport()
-    passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
-    for name, (_, _, seen) in watched.items():
-        if name not in passed_over:  # nobody has asked for its rows
-            got = seen.figures()
-            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
-            report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
+    report = _report(watched, applied)
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
@@ -157,6 +152,20 @@ def run(
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
     notes = vendor_notes.notes(found, unkeyed, late, report, changes)
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _report(
+    watched: Mapping[str, tuple[Any, Any, RowCount]], applied: Iterable[Mapping[str, Any]]
+) -> convert.ConversionReport:
+    """What became of the rows that were read."""
+    report = convert.ConversionReport()
+    passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
+    for name, (_, _, seen) in watched.items():
+        if name not in passed_over:  # nobody has asked for its rows
+            got = seen.figures()
+            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
+            report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
+    return report
 
 
 def _each(
