@@ -244,6 +244,36 @@ def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: 
     assert found == [("eu", 3, None), ("us", 1, "04")]
 
 
+CLOSED = """
+create function closed() returns trigger language plpgsql as $$
+begin
+    if old.b <> 'closed' then raise exception 'it is open'; end if;
+    return old;
+end $$;
+create trigger closed before delete on s.t for each row execute function closed()
+"""
+
+
+@pytest.mark.slow
+def test_a_trigger_that_refuses_what_a_batch_comes_to_is_passed_by_transactions(
+    spark: SparkSession, tmp_path: Path, database: str
+) -> None:
+    on = Rules.of("strict", {"data_error": "log"})
+    task = staged(spark, tmp_path, database, {"s.t": TableRules(on)})
+    task.per_transaction = 1
+    task.put({"s.t": [change(1, "I", "a", b="open")]})
+    task.catch_up()
+    with psycopg.connect(database) as db:
+        db.execute(CLOSED)
+    task.put({"s.t": [change(2, "U", "a", b="closed"), change(3, "D", "a")]})
+    with pytest.raises(ApplyError, match="it is open") as told:
+        task.catch_up()
+    assert "`transactional: true`" in str(told.value)
+    task.rules["s.t"] = TableRules(on, True)
+    task.catch_up()
+    assert task.rows("s.t") == []
+
+
 MODE_OF = {"t": "strict", "k": "archive", "u": "strict", "v": "upsert"}
 NEVER = """
 create function never() returns trigger language plpgsql as $$

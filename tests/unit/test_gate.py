@@ -87,7 +87,9 @@ def test_a_limit_on_conflicts_suspends_the_group_at_once(tmp_path: Path, retries
     made = gate(tmp_path, taken("s.a", "s.b"), g=GroupSettings(tables=["s.*"], retries=retries))
     made.failed("s.a", LimitReachedError("update_missing: no row"))
     held = tables.paused(str(tmp_path / "orders"), {})
-    assert {t: (one.held, one.why) for t, one in held.items()} == dict.fromkeys(("s.a", "s.b"), ("suspended", "group g: s.a: update_missing: no row"))
+    assert {t: (one.held, one.why) for t, one in held.items()} == dict.fromkeys(
+        ("s.a", "s.b"), ("suspended", "group g: s.a: update_missing: no row")
+    )
 
 
 def test_a_restart_counts_errors_on(tmp_path: Path) -> None:
