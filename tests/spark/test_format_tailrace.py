@@ -33,6 +33,10 @@ class TestTailrace(FormatConformance):
         yield "long mask", {"a__ct": good.withColumn(mask, F.unhex(F.lit("FF0000")))}, "mask longer"
         yield "no sequence", {"a__ct": good.withColumn(seq, F.lit(None).cast("string"))}, "no change_seq"
         yield "twice", {"a__ct": good.union(good.filter(f"{oper} = 'I'"))}, "comes twice"
+        twice = good.union(good.filter(f"{oper} = 'U'"))
+        yield "B of two U", {"a__ct": twice}, "the other half of its update comes twice"
+        twice = good.union(good.filter(f"{oper} = 'B'"))
+        yield "U of two B", {"a__ct": twice}, "the other half of its update comes twice"
         yield "lone B", {"a__ct": good.filter(f"{oper} = 'B'")}, "before image without its update"
 
 

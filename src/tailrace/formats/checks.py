@@ -17,7 +17,8 @@ _SECOND = 14  # digits of a change sequence up to its seconds
 
 
 def together(changes: ChangeTable) -> ChangeTable:
-    """Marks rows that repeat (`change_seq`, `change_oper`) and B rows without a U of their `change_seq`.
+    """Marks rows that repeat (`change_seq`, `change_oper`), B rows without a U of their `change_seq`, and the
+    other half of an update of which one half repeats.
 
     One shuffle by `change_seq`. Of rows that repeat each other all are marked: which is right is not known.
     """
@@ -28,13 +29,15 @@ def together(changes: ChangeTable) -> ChangeTable:
     good = F.col(WHY).isNull()
     same = Window.partitionBy(seq)
     repeated = F.sum(F.when(good, 1)).over(Window.partitionBy(seq, oper)) > 1
-    updated = F.max(F.when(good & (oper == UPDATE), 1)).over(same).isNotNull()
-    lone = (oper == BEFORE) & ~updated
+    updates, befores = (F.count_if(good & (oper == kind)).over(same) for kind in (UPDATE, BEFORE))
+    lone = (oper == BEFORE) & (updates == 0)
+    half = (oper == BEFORE) & (updates > 1) | (oper == UPDATE) & (befores > 1)
     return changes.with_df(
         also(
             _with_why(changes.df),
             (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
             (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
+            (good & half & ~repeated, F.concat(F.lit("the other half of its update comes twice: change "), seq)),
         )
     )
 
