@@ -40,11 +40,11 @@ def test_a_file_that_comes_late_stops_it(spark: SparkSession, tmp_path: Path, ru
         apply(spark, tmp_path, ruling=ruling)
     put(tmp_path, "20261102-081500501", LATE)
     for dry_run in (True, False):
-        with pytest.raises(ApplyError, match=r"dbo\.g: 1 rows of changes came late"):
+        with pytest.raises(ApplyError, match=r"dbo\.g: 1 change came late"):
             apply(spark, tmp_path, ruling=ruling, dry_run=dry_run)
     assert rows(tmp_path) == ["1", "3"]
     done = apply(spark, tmp_path, ruling=ruling, skip_late=True)
-    assert "dbo.g: 1 rows of changes came late: skipped" in done["notes"]
+    assert "dbo.g: 1 change came late: skipped" in done["notes"]
     assert rows(tmp_path) == ["1", "3"]
     done = apply(spark, tmp_path, ruling=ruling)  # it is known by now
     assert not [n for n in done["notes"] if "late" in n]
@@ -58,7 +58,7 @@ def test_a_row_that_was_bad_and_is_repaired_comes_late(spark: SparkSession, tmp_
     apply(spark, tmp_path, fail=False)
     assert rows(tmp_path) == ["1", "3"]
     put(tmp_path, "20261102-081500500", FIRST, LATE, LAST)
-    with pytest.raises(ApplyError, match="1 rows of changes came late"):
+    with pytest.raises(ApplyError, match="1 change came late"):
         apply(spark, tmp_path)
 
 

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Passed:
-    """A change number that a target has reached, and how many rows of changes there were up to it."""
+    """A change number that a target has reached, and how many rows of changes (B rows, too) there were up to it."""
 
     upto: int = -1
     changes: int = 0
@@ -101,7 +101,7 @@ def refuse(late: Mapping[str, int], where: str) -> None:
 def said(late: Mapping[str, int]) -> Sequence[str]:
     """One text a table.
 
-    >>> said({"shop.item": 1200})
-    ['shop.item: 1,200 rows of changes came late']
+    >>> said({"shop.item": 1200, "shop.line": 1})
+    ['shop.item: 1,200 changes came late', 'shop.line: 1 change came late']
     """
-    return [f"{table}: {many:,} rows of changes came late" for table, many in late.items()]
+    return [f"{table}: {many:,} change{'s' * (many > 1)} came late" for table, many in late.items()]

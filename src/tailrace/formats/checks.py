@@ -37,7 +37,10 @@ def together(changes: ChangeTable) -> ChangeTable:
             _with_why(changes.df),
             (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
             (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
-            (good & half & ~repeated, F.concat(F.lit("the other half of its update comes twice: change "), seq)),
+            (
+                good & half & ~repeated,
+                F.concat(F.lit("the other half of its update comes twice: change "), seq),
+            ),
         )
     )
 
