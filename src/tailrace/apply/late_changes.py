@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Passed:
-    """A change number that a target has reached, and how many rows of changes (B rows, too) there were up to it."""
+    """A change number that a target has reached, and how many changes there were up to it."""
 
     upto: int = -1
     changes: int = 0
@@ -52,7 +52,7 @@ class LateChanges:
         """How many changes have come late, by table, if any.
 
         Args:
-            found: how many rows of changes there are now up to the number that `upto` says.
+            found: how many changes there are now up to the number that `upto` says.
             reached: the progress of the targets; one that was made anew gets all changes.
         """
         return {

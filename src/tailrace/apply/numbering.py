@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import FormatError
 from ..formats.base import WHY
-from ..model.change import ChangeTable
+from ..model.change import BEFORE, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from .full_loads import FullLoad
 
@@ -34,7 +34,7 @@ class Numbers:
         rise: each is above those of all earlier times.
         fit: they can be put together with their times.
         load: the rows of a full load among them.
-        many: how many rows of changes there are; passed: those with numbers up to the one asked for.
+        many: how many changes there are; passed: those with numbers up to the one asked for.
         most: the greatest number; made: the greatest of those that are made of both parts.
     """
 
@@ -68,13 +68,14 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     if "timestamp" in changes.headers:
         begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
+    change = F.col(changes.header("change_oper")) != BEFORE
     progress = _made(seq) if upto >= MADE else number
     times = (
         changes.df.filter(good & (_usual(seq) | loaded))
         .select(F.when(~loaded, time).alias("time"), number.alias("number"), begun.alias("begun"),
-                (progress <= upto).alias("passed"))
+                change.alias("change"), ((progress <= upto) & change).alias("passed"))
         .groupBy("time")
-        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.count("*").alias("many"),
+        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.count_if("change").alias("many"),
              F.max("begun").alias("begun"), F.count_if("passed").alias("passed"))
     )  # fmt: skip
     load = F.col("time").isNull()

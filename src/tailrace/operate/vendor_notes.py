@@ -27,7 +27,7 @@ def notes(
     Args:
         found: what was read.
         unkeyed: the tables without a key whose rows are looked up.
-        late: how many rows of changes came late and are skipped, by table.
+        late: how many changes came late and are skipped, by table.
         report: what became of the rows that were read.
         path: where they were read.
     """

@@ -33,14 +33,14 @@ _HINTS = {
     "22003": "the target's column is narrower than the change's; let tailrace make the target's tables",
     "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string with `types`",
     "23502": "a NOT NULL that others gave to the target refuses a row; take it off",
-    "23503": "a foreign key that others gave to the target refuses a row; make it DEFERRABLE INITIALLY DEFERRED if it "
-    "refers to its own table, or take it off",
+    "23503": "a foreign key that others gave to the target refuses a row; take it off, or make it "
+    "DEFERRABLE INITIALLY DEFERRED if it refers to its own table",
     "23505": "a unique index that others gave to the target refuses a row; take it off",
     "23514": "a CHECK that others gave to the target refuses a row; take it off",
     "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
     "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",
-    "P0001": "a trigger of the target refuses what a batch comes to; with `transactional: true` each transaction of the "
-    "source is written for itself; or take it off",
+    "P0001": "a trigger of the target refuses what a batch comes to; take it off, or have each transaction "
+    "of the source written for itself: `transactional: true`",
     "53100": "make room on the target's disk; nothing was written",
 }
 
