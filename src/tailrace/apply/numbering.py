@@ -75,8 +75,8 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
         .select(F.when(~loaded, time).alias("time"), number.alias("number"), begun.alias("begun"),
                 change.alias("change"), ((progress <= upto) & change).alias("passed"))
         .groupBy("time")
-        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.count_if("change").alias("many"),
-             F.max("begun").alias("begun"), F.count_if("passed").alias("passed"))
+        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
+             F.count_if("change").alias("many"), F.count_if("passed").alias("passed"))
     )  # fmt: skip
     load = F.col("time").isNull()
     before = Window.partitionBy(load).orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
