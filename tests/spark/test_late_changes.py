@@ -85,3 +85,16 @@ def test_a_stop_is_no_late_change(spark: SparkSession, tmp_path: Path) -> None:
     goes_on = vendor_apply.ruling("strict", {"insert_exists": "log"}, None, None, "all")
     apply(spark, tmp_path, ruling=goes_on)
     assert rows(tmp_path) == ["1", "3"]
+
+
+def test_where_numbers_begin_anew_times_tell(spark: SparkSession, tmp_path: Path) -> None:
+    first, late, last, more = (f"20261102081500{n}{1:019d},I,{n},{n}\n" for n in (50, 60, 70, 80))
+    put(tmp_path, "20261102-081500500", first, last)
+    apply(spark, tmp_path)
+    put(tmp_path, "20261102-081500501", late)
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+    (tmp_path / "changes" / "dbo.g__ct" / "20261102-081500501.csv").unlink()
+    put(tmp_path, "20261102-081500502", more)
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["50", "70", "80"]
