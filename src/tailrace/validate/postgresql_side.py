@@ -49,7 +49,7 @@ class HeldTarget:
             TableMovedError: the target was truncated or rewritten since it is held; hold it again.
         """
         held = self.tables[table]
-        reader = PgPartReader(self.place.url, held.only)
+        reader = PgPartReader(self.place.url, held.only, numbered=False)
         loads = [
             pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
             for part in held.parts

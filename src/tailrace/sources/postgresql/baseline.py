@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from ...errors import ConnectionLostError, TableMovedError
-from ...model.change import Relation
+from ...model.change import Column, Relation
 from ...wire import pgcopy
 from ..base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
@@ -48,14 +48,15 @@ def parts(session: Session, relation: Relation, rows_per_part: int) -> list[Base
 @dataclass(frozen=True)
 class PgPartReader:
     """`read_part` for one server, as a function for worker processes; `only`: SQL condition on the wanted
-    rows."""
+    rows; `numbered`: see there."""
 
     url: str = field(repr=False)
     only: str = "true"
+    numbered: bool = True
 
     def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
         """The rows of one piece as of the snapshot."""
-        return read_part(self.url, snapshot.name, relation, part, self.only)
+        return read_part(self.url, snapshot.name, relation, part, self.only, numbered=self.numbered)
 
 
 _MOVED = """
@@ -67,13 +68,25 @@ table looks empty. pg_class is read in the snapshot, the function is not; the lo
 unchanged."""
 
 
+_RENAMED = """
+select exists (select from (values {columns}) as c (number, name), pg_identify_object_as_address(
+    'pg_class'::regclass, {relid}, c.number) as now where now.object_names[3] is distinct from c.name)
+"""
+"""COPY takes columns by the names that they have when it begins, whatever the snapshot: a name may belong to
+another column by then. pg_attribute is read in the snapshot, the function is not."""
 _GONE = (b"42P01", b"42703")
 """No such table; no such column."""
 _IMPORT = "SET TRANSACTION SNAPSHOT"
 
 
 def read_part(
-    url: str, snapshot: str, relation: Relation, part: BaselinePart, only: str = "true"
+    url: str,
+    snapshot: str,
+    relation: Relation,
+    part: BaselinePart,
+    only: str = "true",
+    *,
+    numbered: bool = True,
 ) -> Iterator[BaselineBatch]:
     """The rows of one piece, in batches of about 16 MiB of text.
 
@@ -83,16 +96,19 @@ def read_part(
         relation: which columns, and their types in the lake.
         part: which piece.
         only: SQL of a condition on its rows.
+        numbered: whether the columns have the numbers of the table's; otherwise their names alone count.
 
     Raises:
-        TableMovedError: the table was truncated, rewritten or dropped since the snapshot.
+        TableMovedError: the table was truncated, rewritten, dropped or altered since the snapshot.
         ConnectionLostError: the snapshot has ended with the session that held it.
         SourceError: a privilege is missing.
     """
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
-        for statement in [*_beginning(snapshot, part), _copy(relation, part, only)]:
+        known = [c for c in relation.columns if numbered and c.attnum > 0]
+        renamed = [_renamed(relation.relid, known)] if known else []
+        for statement in [*_beginning(snapshot, part), *renamed, _copy(relation, part, only)]:
             result = pg.exec_(statement.encode())
             state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
             gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
@@ -127,6 +143,11 @@ def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
         lock,
         _MOVED.format(leaf=literal(part.leaf)),
     ]
+
+
+def _renamed(relid: int, known: Sequence[Column]) -> str:
+    columns = ", ".join(f"({c.attnum}, {literal(c.name)})" for c in known)
+    return _RENAMED.format(columns=columns, relid=relid)
 
 
 def _typed(relation: Relation, data: bytes, count: int) -> BaselineBatch:
